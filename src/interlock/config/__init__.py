@@ -1,4 +1,4 @@
-"""Configuration: reading, editing and trusting `mcpServers` files."""
+"""Configuration: reading, editing and trusting files with `mcpServers`."""
 
 from __future__ import annotations
 

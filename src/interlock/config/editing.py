@@ -1,4 +1,4 @@
-"""Edits that add a server to a file or remove one; the rest of the file stays unchanged."""
+"""Edits of a configuration file that add or remove a server and leave the rest unchanged."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from interlock.errors import ConfigError
 
 
 def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
-    """Add a server to a file; a missing file is created for its owner only.
+    """Add a server to a file; if the file is missing, create it for its owner only.
 
-    Concurrent edits by other processes are kept, and readers never see an incomplete file.
-    Comments, order, unknown keys and indentation are preserved.
+    Simultaneous edits by other processes are not lost, and readers never see an incomplete file.
+    Comments, order, unknown members and indentation are preserved.
 
     Raises:
-        ConfigError: The file is wrong, has a server of this name, or cannot be written.
+        ConfigError: The file is not valid, has a server with this name, or cannot be written.
     """
 
     def change(document: JsoncDocument, config: Config) -> str:
@@ -32,7 +32,7 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
         key = servers_key(document.value)
         if key not in document.value:
-            if document.value:  # the file may hold the settings of another program
+            if document.value:  # not empty: it may contain another program's settings, so keep it
                 raise ConfigError(
                     f'{path} has no {key}: add "{key}": {{}} to it, or put -- before COMMAND '
                     "if --config is an option of COMMAND"
@@ -44,10 +44,10 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
 
 
 def remove_server(path: Path, name: str) -> None:
-    """Remove a server from a file, with the guarantees of `add_server`.
+    """Remove a server from a file, as safely as `add_server` adds it.
 
     Raises:
-        ConfigError: The file is wrong, has no such server, or cannot be written.
+        ConfigError: The file is not valid, has no server with this name, or cannot be written.
     """
 
     def change(document: JsoncDocument, config: Config) -> str:
@@ -59,7 +59,7 @@ def remove_server(path: Path, name: str) -> None:
 
 
 def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
-    """Return a server's members as the file has them, without defaults."""
+    """Return the members for a server's entry in the file, without default values."""
     default: StdioServer | HttpServer
     if isinstance(server, HttpServer):
         entry: dict[str, Any] = {"type": server.type, "url": server.url}
@@ -67,11 +67,11 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
     else:
         entry = {"command": server.command}
         default = StdioServer(command="")
-    # By default, the timeout of connecting is at most that of a request.
+    # The default timeout for connecting is at most the timeout for requests.
     connect_timeout = min(default.connect_timeout, server.timeout)
     default = replace(default, connect_timeout=connect_timeout)
     common = ConnectionSettings.__struct_fields__
-    for field in sorted(server.__struct_fields__, key=common.__contains__):  # common ones last
+    for field in sorted(server.__struct_fields__, key=common.__contains__):  # common fields last
         value = getattr(server, field)
         if field not in entry and value != getattr(default, field):
             entry[KEY_OF.get(field, field)] = value
@@ -119,13 +119,13 @@ def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, An
 
 
 def _edit(path: Path, change: Callable[[JsoncDocument, Config], str]) -> None:
-    path = path.resolve()  # keeps a symbolic link, and replaces its target
+    path = path.resolve()  # write to the target of a symbolic link instead of replacing the link
 
     def content() -> bytes:
         before = shared_file.read(path) if path.exists() else b"{}\n"
         config = loads(before, path)
         after = change(JsoncDocument(before), config).encode()
-        loads(after, path)  # never write a file that cannot be read back
+        loads(after, path)  # raise rather than write a file that cannot be read again
         return after
 
     shared_file.edit(path, content)

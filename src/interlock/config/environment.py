@@ -1,9 +1,10 @@
-"""Servers from environment variables: MCP_ENABLED, MCP_SERVERS and related ones.
+"""Reads servers from environment variables: MCP_ENABLED, MCP_SERVERS and related variables.
 
-1. The variables are ignored unless MCP_ENABLED is true.
-2. MCP_SERVERS is read whole or refused whole. Errors name the place, and never show a value.
-3. MCP_SERVERS is an `mcpServers` object, or a list of `{name, url, auth_token, timeout, enabled,
-   namespace}`, whose entries may have `command`, `args` and `env` instead of a URL.
+1. If MCP_ENABLED is not true, all other variables are ignored.
+2. If any part of MCP_SERVERS is invalid, all of it is refused. Errors never show a value.
+3. MCP_SERVERS is an `mcpServers` object, or a list of objects with the members `name`, `url`,
+   `auth_token`, `timeout`, `enabled` and `namespace`, or `command`, `args` and `env` instead of
+   `url`.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ _PLACE = re.compile(r"configuration, line \d+: mcpServers\.s(\d+)")
 
 
 class EnvironmentSettings(Struct, frozen=True):
-    """The values of the variables.
+    """The values of the environment variables.
 
     Attributes:
-        servers: The servers by name; {} while MCP_ENABLED is off.
-        list_ttl: The longest time that a list of tools is kept, in seconds.
-        call_timeout: Seconds for one call in all, with or without progress.
+        servers: The servers, keyed by name; {} if MCP_ENABLED is not true.
+        list_ttl: The seconds after which a list of tools is read again; None for the default.
+        call_timeout: The seconds for a whole call, even if it reports progress; None for the
+            default.
         warnings: Warnings for the operator, one line each.
     """
 
@@ -55,10 +57,10 @@ class EnvironmentSettings(Struct, frozen=True):
 
 
 def read(environ: Mapping[str, str]) -> EnvironmentSettings:
-    """Read the variables.
+    """Read and check the environment variables.
 
     Raises:
-        ConfigError: A variable is wrong. The text names it without its value.
+        ConfigError: A variable is not valid. The text names it without its value.
     """
     ttl = _seconds(environ, TTL, 3_600.0, least=0.0)
     timeout = _seconds(environ, TIMEOUT, 30.0, least=0.001)
@@ -77,10 +79,10 @@ def read(environ: Mapping[str, str]) -> EnvironmentSettings:
 
 
 def load(environ: Mapping[str, str]) -> Config | None:
-    """Return the servers that the variables name, for a command; None if they name none.
+    """Return a configuration with the servers from the variables; None if they define no server.
 
     Raises:
-        ConfigError: A variable is wrong, as in `read`.
+        ConfigError: A variable is not valid; see `read`.
     """
     settings = read(environ) if _text(environ).strip() else EnvironmentSettings()
     if not settings.servers:
@@ -126,7 +128,7 @@ def _servers(text: str, warnings: list[str]) -> dict[str, ServerConfig]:
     try:
         given = msgspec.json.decode(text)
     except ValueError as error:
-        # The decoder's error has a position and no value, so it is safe to show.
+        # The decoder's error contains a position but no value, so it is safe to show.
         raise ConfigError(f"{SERVERS} is not JSON: {error}") from None
     if isinstance(given, dict):
         members = given if "mcpServers" in given or "servers" in given else {"mcpServers": given}
@@ -178,7 +180,7 @@ def _member(place: int, entry: Any, names: dict[str, int], warnings: list[str]) 
 
 
 def _is_readable(url: Any) -> bool:
-    """Return whether requests to a URL are sent unencrypted over a network."""
+    """Return whether requests to a URL cross a network unencrypted."""
     if not isinstance(url, str) or not url.startswith("http://"):
         return False
     try:

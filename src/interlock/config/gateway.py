@@ -1,4 +1,4 @@
-"""The member `gateway` of a configuration. No repr contains a credential."""
+"""The settings in the member `gateway` of a configuration. Credentials appear in no repr."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Risk = Literal["read", "write"]
 Kind = Literal["tools", "resources", "prompts"]
 Record = Literal["hash", "full", "none"]
 
-CALLER = "caller"  # the approver who makes the call
-EVERYBODY = "*"
-GROUP = "group:"  # the prefix of the name of a group
+CALLER = "caller"  # in `Rule.approvers`: the caller may approve the call
+EVERYBODY = "*"  # in `Rule.who`: any caller
+GROUP = "group:"  # in `Rule.who`: the prefix of a group's name
 
 
 class Address(Struct, frozen=True):
-    """An address to listen on; port 0 selects a free port."""
+    """An address to listen on; port 0 chooses a free port."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Address(Struct, frozen=True):
 
 
 class Rate(Struct, frozen=True):
-    """A rate: at most `calls` within `seconds`."""
+    """A rate limit: at most `calls` calls within `seconds` seconds."""
 
     calls: int
     seconds: int
@@ -44,13 +44,14 @@ UNIT_OF = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """A named part of the tools, at `/mcp/NAME`.
+    """A named subset of the tools, served at `/mcp/NAME`.
 
     Attributes:
-        servers: The names of its servers in the file; None for all.
-        allow: Patterns of the addresses of its tools; None for all tools of these servers.
-        deny: Patterns of the addresses of excluded tools, stronger than `allow`.
-        names: Whether tools have their wire names, or the names that their servers use.
+        servers: The names of the view's servers, as in the file; None for all servers.
+        allow: Patterns of the addresses of the view's tools; None for all tools of the view's
+            servers.
+        deny: Patterns of the addresses of tools to leave out, even if `allow` matches them.
+        names: Whether tools have wire names, or the names that their servers use.
     """
 
     servers: tuple[str, ...] | None = None
@@ -60,16 +61,16 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 class Issuer(Struct, frozen=True, kw_only=True):
-    """An authorization server whose tokens are accepted.
+    """An authorization server whose tokens the gateway accepts.
 
     Attributes:
-        issuer: The exact value of `iss` in its tokens.
-        audience: The values of which `aud` of a token must have one.
-        jwks_url: The URL of its public keys.
-        groups: The claim that lists a user's groups; "" for none.
-        scopes: The scopes of each group, for tokens and logins without scopes.
-        client_id: The client's id for logins on the gateway's pages; "" for no logins.
-        client_secret: The client's secret; "" for none.
+        issuer: The exact value of `iss` in the issuer's tokens.
+        audience: The accepted values of `aud`; a token must contain one of them.
+        jwks_url: The URL of the issuer's public keys.
+        groups: The name of the claim that lists a user's groups; "" if tokens lack such a claim.
+        scopes: The scopes that each group gets, for tokens and logins that contain no scopes.
+        client_id: The gateway's client id for logins on its pages; "" to offer no logins.
+        client_secret: The gateway's client secret; "" if the client has no secret.
     """
 
     issuer: str
@@ -84,28 +85,28 @@ class Issuer(Struct, frozen=True, kw_only=True):
         return f"Issuer({self.issuer!r})"
 
 
-# Names of servers in addresses: of Claude Code's own tools, and of interlock's own tools.
+# The reserved server names in addresses of Claude Code's own tools, and of interlock's own tools.
 BUILT_IN = "claude-built-in"
 OWN = "interlock"
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rule of the policy. It holds for a call if all of its parts hold.
+    """A rule of the policy. It applies to a call if all of its conditions are met.
 
     Attributes:
-        id: The id of the rule in records and answers, unique in the policy.
-        effect: The decision. A denial beats a question, and a question beats an allowance.
-        who: "*", principals such as "user:anna" and "ISSUER#SUBJECT", or "group:NAME".
-        kind: The kind of items that the patterns match.
-        patterns: Addresses as shell patterns, "SERVER:NAME".
-        risk: The risk of the tools; None for both risks.
-        view: The view of the callers; "" for all callers.
-        arguments: Conditions on arguments, by their name.
-        claims: Conditions on claims of the caller's token, by their name.
-        approvers: The approvers of an `ask`, written as in `who`, or "caller".
-        expires: The seconds for which an approval of an `ask` is valid; None for the value of
-            `ApprovalSettings`.
-        record: The form in which arguments are recorded; None for that of `Audit`.
+        id: The rule's id in records and answers, which is unique in the policy.
+        effect: The decision. Among the rules that apply, "deny" precedes "ask", and "ask" "allow".
+        who: The callers: "*", principals such as "user:anna" or "ISSUER#SUBJECT", or "group:NAME".
+        kind: The kind of items whose addresses the patterns match.
+        patterns: Shell patterns of addresses, such as "SERVER:NAME".
+        risk: The risk of the tools that the rule applies to; None for any risk.
+        view: The name of the view through which the call is made; "" for any view.
+        arguments: Conditions on the call's arguments, keyed by the argument's name.
+        claims: Conditions on the claims in the caller's token, keyed by the claim's name.
+        approvers: Who may approve, if the effect is "ask": as in `who`, or "caller".
+        expires: The seconds for which an approval is valid, if the effect is "ask"; None for the
+            default in `ApprovalSettings`.
+        record: How the audit trail records arguments; None for the default in `Audit`.
     """
 
     id: str
@@ -123,11 +124,11 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class PolicyRules(Struct, frozen=True, kw_only=True):
-    """The rules that decide who may call which tools.
+    """The rules that decide which callers may call which tools.
 
     Attributes:
-        rules: The rules, in any order. A call that no rule allows is denied.
-        read_only: Whether every tool of risk `write` is denied.
+        rules: The rules; their order has no meaning. A call that no rule allows is denied.
+        read_only: Whether all tools with the risk "write" are denied.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -135,41 +136,41 @@ class PolicyRules(Struct, frozen=True, kw_only=True):
 
 
 class KeyLimits(Struct, frozen=True, kw_only=True):
-    """Limits of each API key, and of each user of a token."""
+    """Limits on each API key, and on each user who calls with a token."""
 
     rate: Rate | None = None
-    burst: int | None = None  # calls allowed before `rate` applies; None: as many as in `rate`
+    burst: int | None = None  # calls allowed at once; None for as many as in `rate`
     concurrent: int = 16
     per_day: int | None = None
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits on calls."""
+    """Limits on all calls together."""
 
     per_key: KeyLimits = KeyLimits()
-    tools: dict[str, Rate] = {}  # the rate of each principal, by a pattern of addresses
+    tools: dict[str, Rate] = {}  # rate limits per principal, keyed by a pattern of addresses
     concurrent: int = 512
-    queue: int = 1_024  # the most calls that wait for one server
+    queue: int = 1_024  # the most calls that may wait for one server
 
 
 class ServerLimits(Struct, frozen=True, kw_only=True):
-    """Limits on calls of one server."""
+    """Limits on the calls to one server."""
 
-    concurrent: int | None = None  # concurrent calls; None: `concurrency` of the server
-    queue: int | None = None  # waiting calls; None: `Limits.queue`
+    concurrent: int | None = None  # simultaneous calls; None for the server's `concurrency`
+    queue: int | None = None  # waiting calls; None for `Limits.queue`
     rate: Rate | None = None
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """Limits on the results that a model receives, and on the kept copies of larger ones.
+    """Limits on the size of results that a model receives, and on kept copies of larger results.
 
     Attributes:
-        max: The largest result in bytes; 0 for no budget at all.
-        tools: Other limits in bytes, by patterns of addresses; the smallest matching one replaces
-            `max`.
-        views: Limits in bytes by the name of a view, which apply where they are smaller.
-        keep: The seconds for which a result is kept.
-        per_user: The bytes of all kept results of a user.
+        max: The size of the largest result, in bytes; 0 for no limit at all.
+        tools: Limits in bytes that replace `max`, keyed by patterns of addresses; the smallest
+            limit among the matching patterns is used.
+        views: Limits in bytes, keyed by a view's name, which apply if they are smaller.
+        keep: The seconds for which a large result is kept.
+        per_user: The most bytes that are kept for one user.
     """
 
     max: int = 65_536
@@ -180,19 +181,19 @@ class Results(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalSettings(Struct, frozen=True, kw_only=True):
-    """The validity of an approval, and the time that a call waits for one, in seconds."""
+    """How long an approval is valid, and how long a call waits for an approval, in seconds."""
 
     expires: float = 900.0
     wait: float = 0.0
 
 
 class Lock(Struct, frozen=True, kw_only=True):
-    """The lock, which decides which definitions of tools are accepted.
+    """The lock, which decides which definitions of tools are accepted automatically.
 
     Attributes:
-        mode: "first" accepts the first list of a server, "strict" the definitions in `file`, and
-            "off" all.
-        file: The file of accepted definitions; "" for none.
+        mode: "first" accepts each server's first list, "strict" accepts the definitions in `file`,
+            and "off" accepts every definition.
+        file: The file of accepted definitions; "" for no file.
     """
 
     mode: Literal["first", "strict", "off"] = "first"
@@ -200,14 +201,15 @@ class Lock(Struct, frozen=True, kw_only=True):
 
 
 class Audit(Struct, frozen=True, kw_only=True):
-    """The settings of the record of calls.
+    """The settings of the audit trail.
 
     Attributes:
-        mode: "strict" allows no call without its record; "lenient" continues and marks the gap.
-        reads: "overlap" lets a tool of risk read run while its intent is being written.
-        arguments: The form in which arguments are recorded.
-        keep: The seconds until a record is deleted.
-        copy: A file that receives a copy of each record; "" for none.
+        mode: "strict" refuses calls that cannot be recorded; "lenient" allows them and marks the
+            gap.
+        reads: "overlap" starts a tool of risk "read" while its intent is still being written.
+        arguments: How arguments are recorded.
+        keep: The seconds after which a record is deleted.
+        copy: A file that receives a copy of each record; "" for no copy.
     """
 
     mode: Literal["strict", "lenient", "off"] = "strict"
@@ -218,22 +220,22 @@ class Audit(Struct, frozen=True, kw_only=True):
 
 
 class PluginSettings(Struct, frozen=True, kw_only=True):
-    """Tools that users install: manifests in a folder, for operations of one server."""
+    """Settings of plugins: manifests in a folder, whose tools call one server's operations."""
 
     folder: str
     server: str
 
 
 class ChatLimits(Struct, frozen=True, kw_only=True):
-    """Limits of each user of the chat."""
+    """Limits on each user of the chat page."""
 
-    turns: int = 4  # concurrent turns
+    turns: int = 4  # simultaneous turns
     messages: Rate = Rate(30, 60)
     turn: float = 600.0  # the longest turn, in seconds
 
 
 class ChatPage(Struct, frozen=True, kw_only=True):
-    """The chat in the browser. Users choose among `models`; the first is the default."""
+    """Settings of the chat page. Users can choose among `models`; the first is the default."""
 
     models: tuple[str, ...]
     engine: Literal["agent", "graph"] = "agent"
@@ -243,20 +245,22 @@ class ChatPage(Struct, frozen=True, kw_only=True):
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
-    """The settings of `interlock serve`, and the policy of every surface.
+    """The settings of `interlock serve`, and the policy that all commands apply.
 
     Attributes:
         listen: The address to listen on; None for 127.0.0.1:8080.
-        public_url: The URL that clients use; "" for the address of `listen`.
-        hosts: Further accepted names in the Host header.
-        sse: Whether to serve the transport of 2024-11-05 as well.
-        database: A file or a `postgresql://` URL; "" for the database of `interlock chat`.
-        views: The views by name.
-        issuers: The issuers whose tokens are accepted beside API keys.
-        groups: The principals of each group, by its name.
-        policy: The rules; with None, a caller may call all that its scopes cover.
-        admin: The address of the admin API; None for that of the rest on loopback, else nowhere.
-        instructions: The text for clients; "servers" for the texts of the servers, "" for none.
+        public_url: The URL that clients use; "" for the URL of the address in `listen`.
+        hosts: Additional values that are accepted in the Host header.
+        sse: Whether to also serve the transport HTTP+SSE of 2024-11-05.
+        database: A file or a `postgresql://` URL; "" for the database that `interlock chat` uses.
+        views: The views, keyed by name.
+        issuers: The authorization servers whose tokens are accepted besides API keys.
+        groups: The principals in each group, keyed by the group's name.
+        policy: The rules; None if callers may call everything that their scopes allow.
+        admin: The address of the admin API; None to serve it at `listen` if that is on loopback,
+            and otherwise not at all.
+        instructions: The text for clients; "servers" to pass on the servers' texts, "" to send
+            none.
     """
 
     listen: Address | None = None

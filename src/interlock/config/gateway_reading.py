@@ -1,7 +1,7 @@
-"""Reader of the member `gateway` of a configuration.
+"""Reads the member `gateway` of a configuration.
 
-Unknown keys cause a warning. In policy, rules and views they are refused, because ignoring one
-could permit more than is meant.
+Unknown keys cause a warning. In the policy, in rules and in views they are refused, because
+ignoring a misspelled restriction would allow more than the operator meant.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from interlock.config.section import MAX_LONG, Section, nearest
 from interlock.config.servers import Config
 from interlock.text import urls
 
-MAX_WAIT = 600  # seconds that a call waits for an approval
+MAX_WAIT = 600  # seconds; the longest time that a call can be set to wait for an approval
 MAX_PORT = 65_535
-DATABASES = ("postgresql", "postgres")  # URL schemes of databases
+DATABASES = ("postgresql", "postgres")  # accepted URL schemes for the database
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 _VIEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_PATHS = ("sse", "message", "messages")  # reserved below /mcp, so not allowed as names of views
+_PATHS = ("sse", "message", "messages")  # paths below /mcp that no view may use as its name
 _SCOPE = re.compile(r"mcp:(?:\*|read|[^:\s]+:\S+)|admin:(?:read|approve|write)")
 
 
 def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
-    """Read the member `gateway`.
+    """Return the settings in the member `gateway`.
 
     Args:
-        gateway: The member.
-        servers: The names of the servers in addresses.
+        gateway: The section of the member.
+        servers: The servers' names, as in tool addresses.
 
     Raises:
-        ConfigError: The member is wrong. The text names file, line and member.
+        ConfigError: The member is not valid. The text names the file, line and member.
     """
     gateway.warn_unknown(KEYS)
     table = gateway.within("views")
@@ -113,10 +113,10 @@ KEYS = (
 
 
 def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
-    """Return the settings with `${VAR}` replaced in the database and in client secrets.
+    """Return the settings after replacing `${VAR}` in the database and in client secrets.
 
-    Relative paths of the database and of the copy of the audit trail begin at the file's folder,
-    so that each command finds the same files from any working folder.
+    Relative paths of the database and of the audit copy start at the configuration file's folder,
+    so that a command finds the same files from any working directory.
 
     Raises:
         ConfigError: A variable is not set and has no default.
@@ -260,7 +260,7 @@ def _group_scopes(section: Section) -> dict[str, tuple[str, ...]]:
 
 
 def scope_problem(scope: str) -> str | None:
-    """Return the problem of a scope, or None."""
+    """Return what is wrong with a scope; None if it is valid."""
     if _SCOPE.fullmatch(scope):
         return None
     return (

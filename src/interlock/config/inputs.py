@@ -1,7 +1,7 @@
-"""Values that a file requests from its user: `inputs` and `${input:ID}`, as in VS Code.
+"""Values that a file asks its user for: `inputs` and `${input:ID}`, as in VS Code.
 
-The command line may keep answers in the user's keyring. The variable `variables.input_variable`
-answers without a question.
+The command line may store the user's answers in the keyring. If the environment variable named by
+`variables.input_variable` is set, the user is not asked.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _KINDS = ("promptString", "pickString", "command")
 
 
 class Input(Struct, frozen=True):
-    """A question to the user.
+    """A value that the user is asked for.
 
     Attributes:
-        id: The id in `${input:ID}`.
-        description: The question.
-        is_secret: Whether the answer is hidden while it is typed.
-        default: The answer if the user gives none; "" for none.
-        options: The only answers; () for any.
+        id: The ID in `${input:ID}`.
+        description: The question that the user sees.
+        is_secret: Whether the user's typing is hidden.
+        default: The value if the user enters nothing; "" for no default.
+        options: The values that the user may choose; () for any value.
     """
 
     id: str
@@ -32,12 +32,12 @@ class Input(Struct, frozen=True):
 
 
 def read(root: Section) -> dict[str, Input]:
-    """Read the member `inputs` of a file, by id."""
+    """Read the member `inputs` of a file; return the inputs, keyed by id."""
     found = {}
     for entry in root.each("inputs"):
         entry.need("id")
         id = entry.filled("id")
-        if entry.choice("type", _KINDS) == "command":  # a command of the editor
+        if entry.choice("type", _KINDS) == "command":  # only the editor can run its commands
             entry.warn("runs a command of an editor: its value is asked for instead", "type")
         found[id] = Input(
             id,
@@ -51,7 +51,7 @@ def read(root: Section) -> dict[str, Input]:
 
 def _options(entry: Section) -> tuple[str, ...]:
     listed = entry.members.get("options", [])
-    if isinstance(listed, list):  # texts, or objects with a label
+    if isinstance(listed, list):  # each option is a text, or an object with a label
         entry.members["options"] = [
             each.get("value") if isinstance(each, dict) else each for each in listed
         ]

@@ -1,6 +1,6 @@
-"""JSON with comments and trailing commas, and the place of each value in the text.
+"""Reads JSON with comments and trailing commas, and locates each value in the text.
 
-A place is a path of keys and indexes, such as `("mcpServers", "time", "args", 1)`.
+A place is a path of keys and indexes to a value, such as `("mcpServers", "time", "args", 1)`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ MAX_DIGITS = 20
 
 Place = tuple[str | int, ...]
 
-# A string is matched first, so that comment marks inside it are not comments. An unclosed string
-# or comment ends with the text: repeated searches for its end would take quadratic time.
+# Strings are matched first, so that comment marks inside them are ignored. A string or comment that
+# is not closed extends to the end of the text, because searching for its end again and again would
+# take quadratic time.
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 _COMMENT = re.compile(_STRING + r"|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
@@ -23,15 +24,15 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 class MemberSpan(NamedTuple):
-    """The position of a member of an object or list in the text, as offsets."""
+    """The position in the text of a member of an object or list. The fields are offsets."""
 
-    start: int  # offset of the key, or of a list's item
+    start: int  # offset of the member's key, or of the value in a list
     value: int
     end: int
 
 
 class JsoncError(ValueError):
-    """The text is not valid JSON. `line` and `column` count from 1; 0 when unknown."""
+    """The text is not valid JSON. `line` and `column` start at 1, and are 0 if unknown."""
 
     def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
         super().__init__(problem)
@@ -40,12 +41,12 @@ class JsoncError(ValueError):
 
 
 class JsoncDocument:
-    """A JSON text, its value, and the position of every member.
+    """A JSON text, its value, and the positions of all members in the text.
 
     Attributes:
-        text: The text, without a byte order mark.
+        text: The text, without its byte order mark.
         value: The decoded value.
-        spans: The position of each member by its place; () is the whole text.
+        spans: The position of each member, keyed by its place; () is the whole text.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -54,13 +55,13 @@ class JsoncDocument:
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise JsoncError("not UTF-8 text: save the file as UTF-8", line) from None
-        # Blanks replace comments, so that offsets do not change.
+        # Comments are replaced by spaces of the same length, so that offsets stay valid.
         self._plain = _COMMENT.sub(_blank_comment, self.text)
         bare = _TRAILING_COMMA.sub(_blank_comma, self._plain)
         if not bare.strip():
             raise JsoncError("the file is empty: write a JSON object, such as {}", 1)
         try:
-            # `_check_number` refuses NaN, infinities and long numbers, with their line.
+            # `_check_number` refuses NaN, infinities and long numbers, and names their line.
             self.value: Any = json.loads(
                 bare,
                 parse_constant=lambda _: None,
@@ -73,19 +74,20 @@ class JsoncDocument:
                 first.start(), first.start(), self._locate((), first, tokens)
             )
         except json.JSONDecodeError as error:
-            # Not `from error`, which contains the whole text with its secrets.
+            # Not chained with `from error`, because that error contains the whole text with its
+            # secrets.
             raise JsoncError(error.msg, error.lineno, error.colno) from None
         except RecursionError:
             raise JsoncError("nested too deeply") from None
 
     def line(self, place: Place) -> int:
-        """Return the line of a member, or of the nearest object or list around its place."""
+        """Return the line of the member at a place, or of the nearest existing object around it."""
         while place not in self.spans:
             place = place[:-1]
         return self.text.count("\n", 0, self.spans[place].start) + 1
 
     def _locate(self, place: Place, opening: re.Match[str], tokens: Iterator[re.Match[str]]) -> int:
-        """Add the positions of a value's members to `spans`; return the end of the value."""
+        """Add the positions of all members of a value to `spans`; return the offset of its end."""
         if opening[0] not in {"{", "["}:
             self._check_number(opening)
             return opening.end()
@@ -97,7 +99,7 @@ class JsoncDocument:
                 continue
             if opening[0] == "{":
                 inner: Place = (*place, json.loads(token[0]))
-                next(tokens)  # the colon
+                next(tokens)  # skip the colon
                 value = next(tokens)
                 if inner in self.spans:
                     self._refuse(f"{write_place(inner)} occurs twice", token.start())
@@ -118,10 +120,10 @@ class JsoncDocument:
     def _refuse(self, problem: str, offset: int) -> NoReturn:
         raise JsoncError(problem, self.text.count("\n", 0, offset) + 1)
 
-    # Editing: each method returns a new text and leaves the rest of it unchanged
+    # Editing: each method returns a new text, in which everything else is unchanged
 
     def with_member(self, place: Place, name: str, value: Any) -> str:
-        """Add a member at the end of the object at `place`."""
+        """Return the text with a new member at the end of the object at `place`."""
         newline = "\r\n" if "\r\n" in self.text else "\n"
         span = self.spans[place]
         members = [s for p, s in self.spans.items() if p[:-1] == place and p]
@@ -133,12 +135,12 @@ class JsoncDocument:
             at = max(member.end for member in members)
             return f"{self.text[:at]},{newline}{body}{self.text[at:]}"
         at = span.value + 1
-        if self.text[at : span.end - 1].strip():  # a comment
+        if self.text[at : span.end - 1].strip():  # a comment follows the last member
             return f"{self.text[:at]}{newline}{body}{self.text[at:]}"
         return f"{self.text[:at]}{newline}{body}{newline}{outer}{self.text[span.end - 1 :]}"
 
     def without_member(self, place: Place) -> str:
-        """Remove a member with its comma and the comments before it."""
+        """Return the text without a member, its comma, and the comments before it."""
         span = self.spans[place]
         around = self.spans[place[:-1]]
         others = [s for p, s in self.spans.items() if p[:-1] == place[:-1] and p and p != place]
@@ -157,13 +159,13 @@ class JsoncDocument:
         return line[: len(line) - len(line.lstrip())]
 
     def _step(self) -> str:
-        """Return the indentation of one level, taken from the first member."""
+        """Return the indentation of one level, as used before the first member."""
         first = min((s.start for p, s in self.spans.items() if len(p) == 1), default=0)
         return self._indentation(first) or "  "
 
 
 def write_place(place: Place) -> str:
-    """Return a place in the notation of programs: mcpServers.time.args[1]."""
+    """Return a place as text in the usual notation: mcpServers.time.args[1]."""
     text = ""
     for step in place:
         if isinstance(step, int):
@@ -186,5 +188,5 @@ def _blank_comma(match: re.Match[str]) -> str:
     before = match.start() - 1
     while before >= 0 and match.string[before].isspace():
         before -= 1
-    # A comma after a value is a trailing one, and is removed. Any other one stays, as an error.
+    # Remove only commas that follow a value. Any other comma stays, and causes an error later.
     return match[0] if before < 0 or match.string[before] in "{[,:" else " "

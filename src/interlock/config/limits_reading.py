@@ -1,4 +1,4 @@
-"""Reader of limits on keys, tools and servers, and on the size of results."""
+"""Reads the limits on keys, tools and servers, and on the size of results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RATE_FORM = 'a rate such as "20/s", "600/min", "100/h" or "10000/day"'
 
 
 def read_limits(section: Section, servers: Collection[str]) -> Limits:
-    """Read the member `limits` of a gateway."""
+    """Return the limits in the member `limits` of a gateway."""
     section.warn_unknown(("perKey", "tools", "concurrent", "queue"))
     key, default = section.within("perKey"), Limits()
     key.warn_unknown(("rate", "burst", "concurrent", "perDay"))
@@ -52,7 +52,7 @@ def read_limits(section: Section, servers: Collection[str]) -> Limits:
 
 
 def server_limits(section: Section) -> ServerLimits:
-    """Read the limits of one server."""
+    """Return the limits on one server."""
     section.warn_unknown(("concurrent", "queue", "rate"))
     return ServerLimits(
         concurrent=_count(section, "concurrent"),
@@ -62,7 +62,7 @@ def server_limits(section: Section) -> ServerLimits:
 
 
 def read_rate(section: Section, key: str) -> Rate | None:
-    """Read a rate; None if there is none."""
+    """Read a rate; return None if the member is missing."""
     if key not in section.members:
         return None
     text = section.members[key]
@@ -73,7 +73,7 @@ def read_rate(section: Section, key: str) -> Rate | None:
 
 
 def parse_rate(text: str) -> Rate | None:
-    """Return the rate of "20/s"; None for other text."""
+    """Return the rate in a text such as "20/s"; None for any other text."""
     match = _RATE.fullmatch(text)
     if match is None or int(match[1]) == 0:
         return None
@@ -85,7 +85,7 @@ def _count(section: Section, key: str) -> int | None:
 
 
 def key_limits_problem(limits: Mapping[str, Any]) -> str:
-    """Return the problem of a single key's limits; "" for none."""
+    """Return what is wrong with an API key's own limits; "" if they are valid."""
     for name, value in limits.items():
         if name == "rate":
             if not isinstance(value, str) or parse_rate(value) is None:
@@ -98,10 +98,10 @@ def key_limits_problem(limits: Mapping[str, Any]) -> str:
 
 
 def key_limits(limits: Mapping[str, Any], common: KeyLimits) -> KeyLimits:
-    """Return the limits of a single key: its own, and the common ones where it has none.
+    """Return the limits of an API key: its own limits, and the common limits for all others.
 
-    With a rate of its own, a key does not get the common burst. Invalid members, which a newer
-    version of this program may have stored, are ignored.
+    A key with its own rate does not get the common burst. Invalid members are ignored, because a
+    newer version of this program may have stored them.
     """
     own = {name: value for name, value in limits.items() if not key_limits_problem({name: value})}
     has_rate = "rate" in own
@@ -114,7 +114,7 @@ def key_limits(limits: Mapping[str, Any], common: KeyLimits) -> KeyLimits:
 
 
 def read_results(section: Section, servers: Collection[str], known: Collection[str]) -> Results:
-    """Read the member `results` of a gateway."""
+    """Return the limits in the member `results` of a gateway."""
     section.warn_unknown(("max", "tools", "views", "keep", "perUser"))
     tools, views, default = section.within("tools"), section.within("views"), Results()
     for pattern in tools.members:
@@ -132,6 +132,6 @@ def read_results(section: Section, servers: Collection[str], known: Collection[s
 
 
 def server_results(section: Section) -> int | None:
-    """Read the largest size of one server's results, in bytes."""
+    """Return the limit on the size of one server's results, in bytes; None if it is not set."""
     section.warn_unknown(("max",))
     return section.count("max", 1, MAX_BYTES) if "max" in section.members else None

@@ -1,4 +1,4 @@
-"""The member `openapi` of a configured server. No repr contains a credential."""
+"""The settings in a server's member `openapi`. Credentials appear in no repr."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from interlock.types import JsonObject
 
 
 class ApiSecret(Redacted, frozen=True):
-    """A key or a bearer token, for any scheme that sends one text."""
+    """An API key or a bearer token, for any security scheme that sends one text."""
 
     value: str
 
 
 class ApiPassword(Redacted, frozen=True):
-    """The user and the password of HTTP basic authentication."""
+    """The user name and password for HTTP basic authentication."""
 
     public = ("username",)
 
@@ -24,12 +24,12 @@ class ApiPassword(Redacted, frozen=True):
 
 
 class ApiClient(Redacted, frozen=True, kw_only=True):
-    """A client with a secret, which gets tokens without a user (OAuth client credentials).
+    """A client that gets tokens with its own secret, without a user (OAuth client credentials).
 
     Attributes:
-        token_url: The URL that issues tokens; "" for the URL in the document, if that is on the
-            host of `base_url`.
-        scopes: The scopes to request; () for those that the document names for the operations.
+        token_url: The URL that issues tokens; "" for the URL in the document, which must then be on
+            the host of `base_url`.
+        scopes: The scopes to request; () for the scopes that the document names for the operations.
     """
 
     public = ("client_id",)
@@ -41,12 +41,12 @@ class ApiClient(Redacted, frozen=True, kw_only=True):
 
 
 class ApiLogin(Redacted, frozen=True, kw_only=True):
-    """A user's own login, made by `interlock servers login`.
+    """A user's login to an API, which `interlock servers login` makes.
 
     Attributes:
-        client_id: The client that is registered at the authorization server; "" registers one.
-        client_secret: The client's secret; "" for none.
-        scopes: The scopes to request instead of those of the operations.
+        client_id: The client's id at the authorization server; "" to register a client.
+        client_secret: The client's secret; "" if the client has no secret.
+        scopes: The scopes to request, instead of the scopes that the operations require.
     """
 
     public = ("client_id",)
@@ -60,15 +60,15 @@ ApiCredential = ApiSecret | ApiPassword | ApiClient | ApiLogin
 
 
 class ApiDocument(Redacted, frozen=True, kw_only=True):
-    """A document, the operations in it that become tools, and their credentials.
+    """An OpenAPI document, the operations in it that become tools, and their credentials.
 
     Attributes:
-        document: A file, or an https URL.
-        base_url: The URL to which the paths of the document are appended.
-        auth: The credentials by the name of a security scheme in the document.
-        tools: The file's settings of each tool, by its name.
-        allow_http: Whether credentials may be sent to other machines without TLS.
-        left_out: The reasons why tools of plugins are missing, by the names of the tools.
+        document: The document's file, or its https URL.
+        base_url: The URL to which the document's paths are appended.
+        auth: The credentials, keyed by the name of a security scheme in the document.
+        tools: The settings of each tool in the file, keyed by the tool's name.
+        allow_http: Whether credentials may be sent to other machines unencrypted.
+        left_out: Why tools of plugins are missing, keyed by the tool's name.
     """
 
     public = ("document", "base_url", "tools")

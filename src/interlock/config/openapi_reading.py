@@ -1,4 +1,4 @@
-"""Reader of a server's member `openapi`: a document, its base URL, credentials and tools."""
+"""Reads a server's member `openapi`: the document, its base URL, credentials and tools."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _HINTS = ("readOnly", "destructive", "idempotent", "openWorld")
 
 
 def read(section: Section, path: Path | None) -> ApiDocument:
-    """Read the member `openapi`.
+    """Return the settings in the member `openapi`.
 
     Args:
-        section: The member.
-        path: The file of the member; a document's path is relative to its folder.
+        section: The section of the member.
+        path: The configuration file; a relative document path starts at this file's folder.
 
     Raises:
-        ConfigError: The member is wrong.
+        ConfigError: The member is not valid.
     """
     section.warn_unknown(("document", "baseUrl", "auth", "tools", "allowHttp"))
     section.need("document", "baseUrl")
@@ -65,7 +65,7 @@ def read(section: Section, path: Path | None) -> ApiDocument:
 
 
 def base_url_problem(url: str) -> str | None:
-    """Return the problem of a base URL, or None."""
+    """Return what is wrong with a base URL; None if it is valid."""
     if problem := urls.problem(url):
         return problem
     if "@" in urlsplit(url).netloc:
@@ -76,7 +76,7 @@ def base_url_problem(url: str) -> str | None:
 
 
 def document_problem(document: str) -> str | None:
-    """Return the problem of a document's path or URL, or None."""
+    """Return what is wrong with a document's path or URL; None if it is valid."""
     if "://" not in document:
         return None
     parts = urlsplit(document)
@@ -153,7 +153,7 @@ def _client(each: Section) -> ApiClient:
 
 
 def _tools(section: Section) -> dict[str, JsonObject]:
-    """Read the tools, an object by name or a list of objects with names."""
+    """Read the tools: an object keyed by tool name, or a list of objects with names."""
     if isinstance(section.members.get("tools"), list):
         return _listed_tools(section)
     table = section.within("tools")
@@ -186,9 +186,9 @@ def _listed_tools(section: Section) -> dict[str, JsonObject]:
 
 
 def _tool(tool: Section, *more: str) -> JsonObject:
-    """Check the file's settings of one tool; refuse an unknown member.
+    """Check the settings of one tool in the file; refuse unknown members.
 
-    An ignored constant or risk would let a caller do more than the operator meant.
+    Ignoring a misspelled constant or risk would allow more than the operator meant.
     """
     tool.refuse_unknown((*_TOOL_KEYS, *more))
     tool.need("operation")

@@ -1,6 +1,6 @@
-"""Translation of server entries that other programs write in their own way.
+"""Translation of server entries from other programs, which use different member names.
 
-| program | root member | of a server |
+| program | root member | members of a server |
 |---|---|---|
 | Windsurf | `mcpServers` | `serverUrl`, `disabledTools` |
 | Gemini CLI | `mcpServers` | `httpUrl`, `includeTools`, `excludeTools`, `trust`, `timeout` in ms |
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 ROOTS = ("mcpServers", "servers", "context_servers")
-# Members that only their own program needs
+# Members that only the other programs use, so they are ignored without a warning
 _IGNORED = (
     "description",
     "dev",
@@ -30,9 +30,9 @@ _GEMINI = ("httpUrl", "includeTools", "excludeTools", "trust")
 
 
 def translate(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of a server under interlock's names.
+    """Return a server's members under the names that interlock uses.
 
-    Members that interlock itself has stay unchanged.
+    Members that already have interlock's names stay unchanged.
     """
     found = {name: value for name, value in members.items() if name not in _IGNORED}
     is_gemini = any(name in members for name in _GEMINI)

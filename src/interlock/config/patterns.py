@@ -1,4 +1,4 @@
-"""Patterns of addresses in a configuration, such as "crm:*" and "*:get_*"."""
+"""Shell patterns of tool addresses in a configuration, such as "crm:*" and "*:get_*"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interlock.config.section import Section, nearest
 
 
 def read_patterns(section: Section, key: str, servers: Collection[str]) -> tuple[str, ...]:
-    """Read a list of patterns."""
+    """Read a list of patterns, and check each pattern."""
     patterns = section.texts(key)
     for index, pattern in enumerate(patterns):
         check_pattern(section, pattern, servers, key, index)
@@ -19,7 +19,7 @@ def read_patterns(section: Section, key: str, servers: Collection[str]) -> tuple
 def check_pattern(
     section: Section, pattern: str, servers: Collection[str], *steps: str | int
 ) -> None:
-    """Refuse a text that is not a pattern; warn of one that names an unknown server."""
+    """Refuse a text that is not a valid pattern; warn if it names an unknown server."""
     server, colon, name = pattern.partition(":")
     if not (server and colon and name and pattern.isprintable()):
         section.refuse('must be "SERVER:NAME", and may have *: "crm:*", "*:get_*"', *steps)

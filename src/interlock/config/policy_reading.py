@@ -1,4 +1,4 @@
-"""Reader of a gateway's policy. Unknown keys are refused, because they might restrict a rule."""
+"""Reads a gateway's policy. Unknown keys are refused: a misspelled key may restrict a rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ASK_KEYS = ("approvers", "expires")
 
 
 def read_policy(section: Section, views: Collection[str], servers: Collection[str]) -> PolicyRules:
-    """Read the member `policy`."""
+    """Return the rules in the member `policy`."""
     section.refuse_unknown(("readOnly", "rules"))
     rules: dict[str, Rule] = {}
     for entry in section.each("rules"):
@@ -109,12 +109,12 @@ def _who(section: Section, key: str, *words: str) -> tuple[str, ...]:
 
 
 def is_principal(text: str) -> bool:
-    """Return whether a text is "user:NAME" or "ISSUER#SUBJECT"."""
+    """Return whether a text names a principal: "user:NAME" or "ISSUER#SUBJECT"."""
     return bool(_USER.fullmatch(text) or _SUBJECT.fullmatch(text))
 
 
 def warn_of_groups(section: Section, policy: PolicyRules, groups: Collection[str]) -> None:
-    """Warn of groups without members. Call it only if no token can name a group."""
+    """Warn of groups without members. Call this only if no token can add users to groups."""
     for index, rule in enumerate(policy.rules):
         for key, principals in (("who", rule.who), ("approvers", rule.approvers)):
             for place, each in enumerate(principals):
@@ -130,7 +130,7 @@ def _conditions(section: Section) -> dict[str, Condition]:
     conditions: dict[str, Condition] = {}
     if not section.members:
         return conditions
-    from interlock.schema import condition  # loads the validation engine
+    from interlock.schema import condition  # imported here, because it loads the validation engine
 
     for name, document in section.members.items():
         if not name.isprintable():

@@ -1,11 +1,11 @@
-"""Discovery and reading of `mcpServers` files, including those of other programs.
+"""Finds and reads `mcpServers` files, including those that other programs have written.
 
-1. A file with an error is refused as a whole; the error names the line and the member.
-2. `${VAR}` and `${VAR:-default}` stay unchanged here: `resolving.resolve` replaces them later, so a
-   missing variable disables one server only.
-3. Relative paths (`command`, `cwd`) are relative to the working directory, as in other tools.
-4. A `.mcp.json` in the working folder may come from a stranger, so it is read through `trust` only.
-5. No value of `env` or `headers` appears in an error or a repr.
+1. A file with an error is refused completely; the error names the line and the member.
+2. `${VAR}` and `${VAR:-default}` are left unchanged here. `resolving.resolve` replaces them later,
+   so that a missing variable disables only one server.
+3. Relative paths (`command`, `cwd`) start at the working directory, as in other programs.
+4. A `.mcp.json` in the working directory may be a stranger's, so it is read only through `trust`.
+5. Values of `env` and `headers` appear in no error and no repr.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ MAX_MESSAGE_BYTES = 1024 * 1024 * 1024
 MAX_PORT = 65_535
 MAX_CONNECTIONS = 10_000
 MAX_CALLS = 1_000_000_000
-MAX_LIFE = 365 * 86_400  # seconds
+MAX_LIFE = 365 * 86_400  # seconds; the longest lifetime of a connection that can be configured
 
 # Finding
 
 
 def find(explicit: Path | str | None = None) -> Path | None:
-    """Return the path of the file to load, or None if there is none.
+    """Return the path of the file to load; None if no file exists.
 
-    It is `explicit`, else the value of INTERLOCK_MCP_CONFIG, else `mcp.json` in the user's
-    configuration folder.
+    The path is `explicit`, or else the value of INTERLOCK_MCP_CONFIG, or else `mcp.json` in the
+    user's configuration folder.
 
     Raises:
-        ConfigError: The named file does not exist.
+        ConfigError: `explicit` or the variable names a file that does not exist.
     """
     if explicit is not None:
         return _named(Path(explicit), "the file named by --config")
@@ -85,7 +85,7 @@ def find(explicit: Path | str | None = None) -> Path | None:
 
 
 def default_path() -> Path:
-    """Return the path of the user's own file, which may not exist."""
+    """Return the path of the user's default file, which need not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("interlock") / "mcp.json"
@@ -94,7 +94,7 @@ def default_path() -> Path:
 def _named(path: Path, role: str) -> Path:
     try:
         path = path.expanduser()
-    except RuntimeError as error:  # for example ~USER for a user that does not exist
+    except RuntimeError as error:  # for example if ~USER names a user that does not exist
         raise ConfigError(f"{role} does not exist: {path}: {error}") from None
     if not _exists(path):
         raise ConfigError(f"{role} does not exist: {path}")
@@ -105,7 +105,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except PermissionError:
-        return True  # assumed, because reading the file raises a clearer error
+        return True  # assume that the file exists: reading it raises a clearer error
     except (OSError, ValueError):
         return False
 
@@ -156,23 +156,23 @@ _TYPES = ("stdio", *_HTTP_TYPES, "openapi", "python")
 
 
 def load(path: Path | None) -> Config:
-    """Read a file; None is an empty configuration.
+    """Read a configuration file; return an empty configuration if `path` is None.
 
     Raises:
-        ConfigError: The file cannot be read, or its content is wrong.
+        ConfigError: The file cannot be read, or its content is not valid.
     """
     return Config() if path is None else loads(shared_file.read(path), path)
 
 
 def loads(text: bytes, path: Path | None = None) -> Config:
-    """Read a file's content.
+    """Return the configuration in a file's content.
 
     Args:
-        text: JSON in UTF-8, comments and trailing commas allowed.
-        path: The file, for messages.
+        text: JSON in UTF-8. Comments and trailing commas are allowed.
+        path: The file's path, for error messages.
 
     Raises:
-        ConfigError: The content is wrong. The text names file, line and member.
+        ConfigError: The content is not valid. The text names the file, line and member.
     """
     root = section.parse(text, path)
     for key, value in root.members.items():
@@ -190,7 +190,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
     every = _servers(table, path)
-    taken: dict[str, str] = {}  # name in addresses -> name in the file
+    taken: dict[str, str] = {}  # the name in the file, keyed by the name in tool addresses
     for name, server in every.items():
         address = server.namespace or name
         if address in taken:
@@ -209,7 +209,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
 
 
 def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:
-    """Warn of likely mistakes only, because other programs have further members in the file."""
+    """Warn only of likely mistakes, because the file may contain other programs' members."""
     for key in islice(root.members, MAX_SERVERS):
         if key in gateway_reading.KEYS:
             root.warn('is ignored here: move it into "gateway"', key)
@@ -218,12 +218,12 @@ def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:
 
 
 def servers_key(members: dict[str, Any]) -> str:
-    """Return the root member that holds the servers."""
+    """Return the name of the root member that contains the servers."""
     return next((key for key in other_programs.ROOTS if key in members), "mcpServers")
 
 
 class _Unusable(ConfigError):
-    """An entry is not a server that interlock can use; other entries can be used."""
+    """A server's entry that interlock cannot use. Other entries in the file still work."""
 
 
 def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig]:
@@ -237,7 +237,7 @@ def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig]:
 
 
 def _check_kind(entry: Section) -> None:
-    """Check that an entry is exactly one kind of server."""
+    """Check that an entry describes exactly one kind of server."""
     type = entry.members.get("type")
     if isinstance(type, str) and type not in _TYPES:
         raise _Unusable(f"has the type {type[:MAX_NAME]!r}, not one of {', '.join(_TYPES)}")
@@ -281,7 +281,7 @@ def _stdio_server(entry: Section) -> StdioServer:
 
 
 def _connect_timeout(entry: Section, usual: float) -> float:
-    """Read `connectTimeout`; its default is at most the server's `timeout`."""
+    """Read `connectTimeout`, whose default is at most the server's `timeout`."""
     return entry.seconds("connectTimeout", min(usual, entry.seconds("timeout", usual)))
 
 
@@ -292,7 +292,7 @@ def _http_server(entry: Section) -> HttpServer:
     if "${" not in url and (problem := urls.problem(url)):
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
-    if isinstance(entry.members.get("auth"), dict):  # Cursor's form of "oauth"
+    if isinstance(entry.members.get("auth"), dict):  # in Cursor's files, an object means "oauth"
         auth: Auth = "oauth"
         oauth = _oauth_client(entry.within("auth"), "CLIENT_ID", "CLIENT_SECRET")
     else:
@@ -411,7 +411,7 @@ def _tool_filter(entry: Section) -> ToolFilter:
         tools.texts("idempotent"),
         ToolRisk(risk.texts("read"), risk.texts("write")),
         {name: _override(override.within(name)) for name in override.members},
-        # Cline and Roo Code write these lists when their users choose "always allow".
+        # Cline and Roo Code add tools to these lists when the user chooses "always allow".
         (*entry.texts("autoApprove"), *entry.texts("alwaysAllow")),
     )
 
@@ -458,7 +458,7 @@ METADATA_KEY = "clientMetadataUrl"
 
 
 def metadata_problem(url: str) -> str | None:
-    """Return the problem of the URL of a client metadata document, or None."""
+    """Return what is wrong with the URL of a client metadata document; None if it is valid."""
     return None if re.match(r"https://[^/?#\s]+/[^#\s]", url) else "must be https://, with a path"
 
 

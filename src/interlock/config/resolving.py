@@ -1,4 +1,4 @@
-"""Replacement of variables in the configuration of a server."""
+"""Replacement of variables in a server's configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interlock.errors import ConfigError
 from interlock.text import urls
 
 _Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig, PythonServer)
-# Called with a text and its place in the configuration.
+# Replaces the variables in a text; called with the text and its place in the configuration.
 Expand = Callable[[str, str], str]
 ExpandAll = Callable[[dict[str, str], str], dict[str, str]]
 
@@ -34,15 +34,15 @@ def _file_variables(server: StdioServer, expand: Expand) -> dict[str, str]:
 def resolve(
     server: _Server, environ: Mapping[str, str], user: Mapping[str, str] | None = None
 ) -> _Server:
-    """Return the server with `${VAR}`, `${env:VAR}` and `${VAR:-default}` replaced.
+    """Return the server after replacing `${VAR}`, `${env:VAR}` and `${VAR:-default}`.
 
-    The default also replaces an empty variable.
+    A default also replaces a variable whose value is empty.
 
     Args:
         server: The configured server.
         environ: The environment variables.
-        user: The values of `${user:NAME}`; None where no user is calling. In the configuration
-            of an API these references stay unchanged.
+        user: The values for `${user:NAME}`, keyed by NAME; None if the call is for no user. In the
+            configuration of an API, such references stay unchanged.
 
     Raises:
         ConfigError: A variable is not set and has no default, or a result is not valid.
@@ -52,8 +52,8 @@ def resolve(
     known = variables.with_known(environ, server.known)
 
     def expand(text: str, place: str) -> str:
-        # References to a user in an API's settings are replaced for each request, unless one user
-        # makes all requests.
+        # In an API's settings, `${user:NAME}` is replaced in each request, unless all requests are
+        # made for the same user.
         has_user = any(name.startswith(variables.USER) for name in server.known)
         is_for_all = isinstance(server, OpenApiConfig) and not has_user
         return variables.fill(text, place, known, variables.kept(text) if is_for_all else user)
@@ -120,6 +120,6 @@ def _resolved_credential(name: str, credential: ApiCredential, expand: Expand) -
 
 
 def header_problem(value: str) -> str | None:
-    """Return why a text cannot be the value of a header; None if it can."""
+    """Return why a text is not a valid header value; None if it is valid."""
     printable = all(char == "\t" or char.isprintable() for char in value)
     return None if printable else "has a line break or another control character"

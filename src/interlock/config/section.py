@@ -1,6 +1,6 @@
-"""Reader of one object of a JSON file, member by member.
+"""A reader of one object in a JSON file, member by member.
 
-Errors name the file, the line and the member. They never show a value, which may be a secret.
+Errors name the file, the line and the member. They never show a value, because it may be secret.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from interlock.text.quoting import kind
 from interlock.text.timestamps import now_micros
 
 MAX_SECONDS = 86_400
-MAX_LONG = 10 * 365 * 86_400  # seconds; the longest configurable duration
-MAX_WARNINGS = 20
+MAX_LONG = 10 * 365 * 86_400  # seconds; the longest duration that can be configured
+MAX_WARNINGS = 20  # warnings of unknown keys in one file
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-MAX_KEY = 64  # characters of an unknown key that are compared with the known ones
+MAX_KEY = 64  # characters of an unknown key that are compared with known keys
 
 _Word = TypeVar("_Word", bound=str)
 
 
 class _Source(NamedTuple):
-    """The file of a section, and the warnings about the file."""
+    """The file to which a section belongs, and the warnings about this file."""
 
     document: JsoncDocument
     path: Path | None
@@ -35,10 +35,10 @@ class _Source(NamedTuple):
 
 
 class Section:
-    """An object in a file. Each method reads one member and raises a `ConfigError` if it is wrong.
+    """An object in a file. Each method reads one member; it raises `ConfigError` if it is invalid.
 
     Attributes:
-        members: The object as a dict.
+        members: The object's members.
         warnings: The warnings about the whole file so far, one line each.
     """
 
@@ -51,11 +51,11 @@ class Section:
             self.refuse(f"must be an object, not {kind(value)}")
 
     def within(self, key: str) -> Section:
-        """Return the section of an object inside this one; an absent object is empty."""
+        """Return a nested object as a section; if the object is missing, the section is empty."""
         return Section(self._source, (*self._place, key), self.members.get(key, {}))
 
     def each(self, key: str) -> tuple[Section, ...]:
-        """Return the sections of a list of objects; () by default."""
+        """Return the objects in a list as sections; () if the list is missing."""
         items = self.members.get(key, [])
         if not isinstance(items, list):
             self.refuse(f"must be a list of objects, not {kind(items)}", key)
@@ -72,29 +72,29 @@ class Section:
                 self.refuse(f'needs "{key}"')
 
     def optional(self, key: str) -> str:
-        """Read a string that is not blank; "" by default."""
+        """Read a string that must not be blank; return "" if it is missing."""
         return self.filled(key) if key in self.members else ""
 
     def text(self, key: str) -> str:
-        """Read a required string that can be passed to a program or server."""
+        """Read a required string that can be passed to a program or a server."""
         return self._text(self.members[key], key)
 
     def filled(self, key: str) -> str:
-        """Read a required string that is not blank."""
+        """Read a required string that must not be blank."""
         text = self.text(key)
         if not text.strip():
             self.refuse("must not be empty", key)
         return text
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of strings; () by default."""
+        """Read a list of strings; return () if it is missing."""
         items = self.members.get(key, [])
         if not isinstance(items, list):
             self.refuse(f"must be a list of strings, not {kind(items)}", key)
         return tuple(self._text(item, key, index) for index, item in enumerate(items))
 
     def seconds(self, key: str, default: float) -> float:
-        """Read a number of seconds: more than 0 and at most a day."""
+        """Read a number of seconds greater than 0, and at most one day."""
         value = self.members.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(f"must be a number of seconds, not {kind(value)}", key)
@@ -103,7 +103,7 @@ class Section:
         return float(value)
 
     def duration(self, key: str, default: float, most: int) -> float:
-        """Read a duration in seconds, or as text with a unit: "30s", "10m", "24h", "90d"."""
+        """Read a duration in seconds, or a text with a unit: "30s", "10m", "24h", "90d"."""
         value = self.members.get(key, default)
         if isinstance(value, str):
             value = parse_duration(value)
@@ -114,7 +114,7 @@ class Section:
         return float(value)
 
     def count(self, key: str, default: int, most: int, least: int = 1) -> int:
-        """Read a whole number from `least` to `most`."""
+        """Read an integer from `least` to `most`."""
         value = self.members.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse("must be a whole number", key)
@@ -129,7 +129,7 @@ class Section:
         return value
 
     def choice(self, key: str, choices: tuple[_Word, ...]) -> _Word:
-        """Read one of `choices`; the first by default."""
+        """Read one of `choices`; return the first choice if the member is missing."""
         value = self.members.get(key, choices[0])
         found = next((each for each in choices if each == value), None)
         if found is None:
@@ -138,7 +138,7 @@ class Section:
         return found
 
     def optional_choice(self, key: str, choices: tuple[_Word, ...]) -> _Word | None:
-        """Read one of `choices`; None by default."""
+        """Read one of `choices`; return None if the member is missing."""
         return self.choice(key, choices) if key in self.members else None
 
     def _text(self, value: Any, *steps: str | int) -> str:
@@ -153,21 +153,21 @@ class Section:
     # Problems
 
     def refuse(self, problem: str, *steps: str | int) -> NoReturn:
-        """Raise a `ConfigError` about this object, or about the member at `steps` inside it."""
+        """Raise a `ConfigError` about this object, or the nested member at the path `steps`."""
         raise ConfigError(f"{self._where(*steps)} {problem}")
 
     def warn(self, problem: str, *steps: str | int) -> None:
-        """Add a warning; the arguments are those of `refuse`."""
+        """Add a warning about this object, or about the nested member at the path `steps`."""
         self.warnings.append(f"{self._where(*steps)} {problem}")
 
     def warn_unknown(self, known: tuple[str, ...]) -> None:
-        """Warn of keys that are not `known`, up to `MAX_WARNINGS` in the whole file."""
+        """Warn of keys that are not in `known`, up to `MAX_WARNINGS` in the whole file."""
         for key in self.members:
             if key not in known and len(self.warnings) < MAX_WARNINGS:
                 self.warn(f"is unknown and ignored{nearest(key, known)}", key)
 
     def refuse_unknown(self, known: tuple[str, ...]) -> None:
-        """Refuse keys that are not `known`: ignoring one could permit more than is meant."""
+        """Refuse keys that are not in `known`: a misspelled key could allow more than was meant."""
         for key in self.members:
             if key not in known:
                 self.refuse(f"is unknown{nearest(key, known)}", key)
@@ -182,15 +182,15 @@ class Section:
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the seconds of "30s", "10m", "24h" or "90d"; None for other text."""
+    """Return the number of seconds in "30s", "10m", "24h" or "90d"; None for any other text."""
     match = _DURATION.fullmatch(text)
     return int(match[1]) * _SECONDS[match[2]] if match else None
 
 
 def parse_moment(text: str) -> int | None:
-    """Parse a date, a date with time, or a duration before now such as "2h".
+    """Parse a date, a date with a time, or a duration before now such as "2h".
 
-    Return microseconds since 1970; None for other text. Without a zone, a time is in UTC.
+    Return microseconds since 1970; None for any other text. A time without a time zone is in UTC.
     """
     ago = parse_duration(text)
     if ago is not None:
@@ -203,7 +203,7 @@ def parse_moment(text: str) -> int | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean …?)" with the closest known name; "" for none."""
+    """Return " (did you mean …?)" with the most similar known name; "" if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name[:MAX_KEY], list(known), n=1)
@@ -211,14 +211,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def parse(text: bytes, path: Path | None) -> Section:
-    """Return the section of a whole file, which must be an object.
+    """Return a section for a whole file, which must be a JSON object.
 
     Args:
-        text: JSON in UTF-8, comments and trailing commas allowed.
-        path: The file, for messages.
+        text: JSON in UTF-8. Comments and trailing commas are allowed.
+        path: The file's path, for error messages.
 
     Raises:
-        ConfigError: The text is not JSON, or not an object.
+        ConfigError: The text is not valid JSON, or not an object.
     """
     try:
         document = JsoncDocument(text)

@@ -1,4 +1,4 @@
-"""The configuration of servers. No value of `env` or `headers` appears in a repr."""
+"""The settings of configured servers. Values of `env` and `headers` appear in no repr."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from interlock.config.openapi import ApiDocument
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
-# The authentication of requests to a URL. "oauth": by a stored login; "bearer": by the header
-# Authorization in the file; "none": without any; "auto": by that header if there is one, else by a
-# login if the server requires it.
+# How requests to a URL are authenticated. "oauth": with a stored login; "bearer": with the header
+# Authorization in the file; "none": not at all; "auto": with that header if the file has it, or
+# else with a login if the server requires one.
 Auth = Literal["auto", "oauth", "bearer", "none"]
 """The authentication method of requests to a URL."""
 
 
-# The kinds of requests that a server may send to clients
+# The kinds of requests that a server may send to its clients
 Question = Literal["elicitation", "sampling", "roots"]
 AUTO: tuple[Question, ...] = ("elicitation", "roots")
 
 
 class ToolRisk(Struct, frozen=True):
-    """The risk of single tools of a server, as shell patterns.
+    """The operator's statements about the risk of a server's tools, as shell patterns.
 
     Attributes:
-        read: Tools that only read.
-        write: Tools that change something, even if they match `read`.
-        by_tool: The risk of single tools, stronger than the patterns.
-        trusts_annotations: Whether the annotations of the tools are our own, as for an API: they
-            never raise a risk, and they decide where the operator states none.
+        read: Patterns of tools that only read.
+        write: Patterns of tools that change something, even if `read` matches them.
+        by_tool: The risk of single tools, which overrides the patterns.
+        trusts_annotations: Whether the tools' annotations are our own, as for an API. Such
+            annotations never raise a risk, and they decide if the operator has stated no risk.
     """
 
     read: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class ToolRisk(Struct, frozen=True):
     trusts_annotations: bool = False
 
     def of(self, tool: str) -> Risk | None:
-        """Return the risk of a tool; None if the operator has not stated it."""
+        """Return a tool's risk; None if the operator has not stated the risk."""
         if tool in self.by_tool:
             return self.by_tool[tool]
         if _is_one_of(tool, self.write):
@@ -53,27 +53,27 @@ class ToolRisk(Struct, frozen=True):
 
 
 class ToolOverride(Struct, frozen=True):
-    """Replacements for parts of a tool's definition."""
+    """Texts that replace parts of a tool's definition."""
 
     description: str
 
 
 class ToolFilter(Struct, frozen=True):
-    """Rules for single tools of a server, as shell patterns such as `git_*`."""
+    """Rules for a server's tools, mostly as shell patterns such as `git_*`."""
 
-    allow: tuple[str, ...] | None = None  # tools that are offered; None: all
-    deny: tuple[str, ...] = ()  # tools that are not offered, even if allowed
-    idempotent: tuple[str, ...] = ()  # tools for which a repeated call has no further effect
+    allow: tuple[str, ...] | None = None  # patterns of tools to offer; None for all tools
+    deny: tuple[str, ...] = ()  # patterns of tools not to offer, even if `allow` matches them
+    idempotent: tuple[str, ...] = ()  # patterns of tools whose calls are safe to repeat
     risk: ToolRisk = ToolRisk()
-    override: dict[str, ToolOverride] = {}  # replaced definitions, by the name of a tool
-    approved: tuple[str, ...] = ()  # names of tools that run without asking the local user
+    override: dict[str, ToolOverride] = {}  # changes of definitions, by the tool's name
+    approved: tuple[str, ...] = ()  # tools that may run without asking the local user
 
     def admits(self, tool: str) -> bool:
         allowed = self.allow is None or _is_one_of(tool, self.allow)
         return allowed and not _is_one_of(tool, self.deny)
 
     def may_repeat(self, tool: str) -> bool:
-        """Return whether a call may be repeated when its answer is lost."""
+        """Return whether a call to a tool may be repeated if its result is lost."""
         return _is_one_of(tool, self.idempotent)
 
 
@@ -86,35 +86,35 @@ def _is_one_of(tool: str, patterns: tuple[str, ...]) -> bool:
 
 
 class Pool(Struct, frozen=True, kw_only=True):
-    """Limits on the connections to one server, when its `sharing` needs more than one."""
+    """Limits on a server's connections, if callers cannot share one connection."""
 
-    max: int = 16  # connections; idle ones beyond are closed, least recently used first
-    spare: int = 0  # connections opened ahead of need
-    idle: float = 600.0  # seconds until an unused connection is closed
-    life: float = 86_400.0  # seconds until a connection is replaced
-    calls: int | None = None  # calls until a connection is replaced; None: no limit
+    max: int = 16  # open connections; above it, the least recently used idle one is closed
+    spare: int = 0  # connections that are opened before a caller needs them
+    idle: float = 600.0  # seconds after which an unused connection is closed
+    life: float = 86_400.0  # seconds after which a connection is replaced
+    calls: int | None = None  # calls after which a connection is replaced; None for no limit
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """The settings that every server has."""
+    """The settings that all kinds of servers have."""
 
-    timeout: float = 120.0  # seconds until a request times out
-    concurrency: int = 16  # concurrent calls
-    namespace: str | None = None  # replaces the server's name in tool addresses
+    timeout: float = 120.0  # seconds after which a request times out
+    concurrency: int = 16  # simultaneous calls
+    namespace: str | None = None  # replaces the server's name in tool addresses; None to keep it
     tools: ToolFilter = ToolFilter()
     limits: ServerLimits = ServerLimits()
-    max_result_bytes: int | None = None  # None: `Results.max` of the gateway
+    max_result_bytes: int | None = None  # None for the gateway's `Results.max`
     asks: tuple[Question, ...] = AUTO
-    required: bool = False  # the gateway is not ready while the server is down
+    required: bool = False  # whether the gateway reports "not ready" while the server is down
     enabled: bool = True
 
 
 class KeptLogin(Struct, frozen=True):
-    """The place where a gateway keeps the local user's login to a server.
+    """The place in which a gateway stores the local user's login to a server.
 
     Attributes:
-        database: The database of the gateway; None for the default one.
-        server: The name of the server there.
+        database: The location of the gateway's database; None for the default database.
+        server: The server's name in that database.
     """
 
     database: str | None
@@ -122,48 +122,48 @@ class KeptLogin(Struct, frozen=True):
 
 
 class ConnectionSettings(ServerSettings, frozen=True, kw_only=True):
-    """The settings of servers whose connections callers may share."""
+    """The settings of servers to which interlock opens MCP connections."""
 
     sharing: Sharing = "shared"
     pool: Pool = Pool()
-    known: dict[str, str] = {}  # values of `${input:ID}` and `${user:NAME}`; not in the file
-    kept_login: KeptLogin | None = None  # for programs beside a gateway; not in the file
+    known: dict[str, str] = {}  # values of `${input:ID}` and `${user:NAME}`; never in the file
+    kept_login: KeptLogin | None = None  # set by programs beside a gateway; never in the file
 
-    # For servers from environment variables only
-    call_timeout: float | None = None  # seconds of a whole call; None: the client's value
-    list_ttl: float | None = None  # seconds for which its list of tools is kept at most
+    # Set only for servers that come from environment variables
+    call_timeout: float | None = None  # seconds for a whole call; None for the client's default
+    list_ttl: float | None = None  # seconds after which the list of tools is read again
 
 
 class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
-    """A server that runs as a program on this machine."""
+    """A server that runs as a local program."""
 
     command: str
     args: tuple[str, ...] = ()
-    env: dict[str, str] = {}  # added to the few variables that every server gets
-    env_file: str | None = None  # a file of NAME=VALUE lines; `env` overrides it
+    env: dict[str, str] = {}  # added to the few environment variables that every server gets
+    env_file: str | None = None  # a file with lines NAME=VALUE; `env` overrides its values
     cwd: str | None = None
 
-    connect_timeout: float = 30.0  # seconds until connecting times out
-    max_message_bytes: int = 16 * 1024 * 1024  # the largest accepted message
+    connect_timeout: float = 30.0  # seconds after which connecting times out
+    max_message_bytes: int = 16 * 1024 * 1024  # the largest message that is accepted
 
     def __repr__(self) -> str:
-        # Arguments may hold secrets as well: postgresql://user:password@host.
+        # Show no arguments, because they may contain secrets: postgresql://user:password@host.
         return f"StdioServer({self.command!r}, {len(self.args)} args, env {sorted(self.env)})"
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True):
-    """An OAuth client that the operator has registered with an authorization server.
+    """An OAuth client that the operator has registered at an authorization server.
 
     Attributes:
-        client_id: The client's id; "" registers a client dynamically.
-        client_metadata_url: The URL of a client metadata document, instead of `client_id`; "" for
-            none.
-        client_secret: The client's secret; "" for none.
-        issuer: The only authorization server that receives the secret; "" for the first one that
-            the server names.
-        callback_port: The port of `http://127.0.0.1:PORT/callback`, where logins end; 0 uses a
-            free one.
-        scopes: The scopes to request, instead of those that the server requires.
+        client_id: The client's id; "" to register a client dynamically.
+        client_metadata_url: The URL of a client metadata document to use instead of `client_id`; ""
+            if there is none.
+        client_secret: The client's secret; "" if the client has no secret.
+        issuer: The only authorization server that may receive the secret; "" for the first one that
+            the MCP server names.
+        callback_port: The port in `http://127.0.0.1:PORT/callback`, where logins end; 0 for any
+            free port.
+        scopes: The scopes to request, instead of the scopes that the server requires.
     """
 
     client_id: str = ""
@@ -182,38 +182,38 @@ class HttpServer(ConnectionSettings, frozen=True, kw_only=True):
 
     url: str
     headers: dict[str, str] = {}
-    type: Literal["http", "sse"] = "http"  # "sse": the transport of 2024-11-05
+    type: Literal["http", "sse"] = "http"  # "sse" is the transport HTTP+SSE of 2024-11-05
     auth: Auth = "auto"
     oauth: OAuthClient = OAuthClient()
 
-    connect_timeout: float = 10.0  # seconds until connecting times out
-    max_message_bytes: int = 16 * 1024 * 1024  # the largest accepted message
+    connect_timeout: float = 10.0  # seconds after which connecting times out
+    max_message_bytes: int = 16 * 1024 * 1024  # the largest message that is accepted
 
     @property
     def uses_login(self) -> bool:
-        """Whether requests use a stored login if the server requires one."""
+        """Whether requests use a stored login, if the server requires authentication."""
         return self.auth in ("auto", "oauth") and not has_token(self.headers)
 
     def __repr__(self) -> str:
-        # Omit query and user, because both may contain tokens.
+        # Leave out query and user, because both may contain tokens.
         shown = re.sub(r"//[^/?#]*@", "//…@", self.url.partition("?")[0])
         return f"HttpServer({shown!r}, {self.type}, headers {sorted(self.headers)})"
 
 
 class PythonServer(ConnectionSettings, frozen=True, kw_only=True):
-    """A server that is an object of a Python module, "package.module:name"."""
+    """A server object in a Python module, named as "package.module:name"."""
 
     object: str
 
 
 class OpenApiConfig(ConnectionSettings, frozen=True, kw_only=True):
-    """An HTTP API: operations of an OpenAPI document as the tools of a server."""
+    """An HTTP API whose operations, from an OpenAPI document, become a server's tools."""
 
     openapi: ApiDocument
-    headers: dict[str, str] = {}  # sent with each request
+    headers: dict[str, str] = {}  # headers to send with each request
 
-    timeout: float = 30.0  # seconds for one call, retries included
-    concurrency: int = 8  # concurrent calls
+    timeout: float = 30.0  # seconds for one call, including retries
+    concurrency: int = 8  # simultaneous calls
     asks: tuple[Question, ...] = ()
 
     def __repr__(self) -> str:
@@ -227,16 +227,16 @@ CONFIGURED = (StdioServer, HttpServer, OpenApiConfig, PythonServer)  # for `isin
 
 
 class Config(Struct, frozen=True):
-    """The servers of one file. `resolve` replaces `${VAR}` in them."""
+    """The content of one configuration file. `resolve` replaces `${VAR}` in its servers."""
 
-    path: Path | None = None  # None: no file exists, or it is not used
+    path: Path | None = None  # None if no file exists, or it is not used
     servers: dict[str, ServerConfig] = {}
     warnings: tuple[str, ...] = ()  # warnings for the operator, one line each
-    gateway: GatewaySettings | None = None  # None: the file has no member `gateway`
-    inputs: dict[str, Input] = {}  # questions to the user, by id
-    variable: str = ""  # the environment variable that has the servers instead of a file
+    gateway: GatewaySettings | None = None  # None if the file has no member `gateway`
+    inputs: dict[str, Input] = {}  # values to ask the user for, by id
+    variable: str = ""  # the environment variable that the servers come from; "" for a file
 
 
 def has_token(headers: Mapping[str, str]) -> bool:
-    """Return whether there is a header Authorization."""
+    """Return whether the headers include Authorization."""
     return any(name.lower() == "authorization" for name in headers)

@@ -1,7 +1,7 @@
-"""The user's settings of models: `settings.json` in the user's configuration folder.
+"""The user's settings for models: `settings.json` in the user's configuration folder.
 
-A file with an error is refused as a whole; the error names the line and the member. Options and
-environment variables of a command override the file.
+A file with an error is refused completely; the error names the line and the member. A command's
+options and environment variables override the file.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from interlock.errors import ConfigError
 from interlock.messages import Usage
 from interlock.text.quoting import kind
 
-MAX_PRICE = 1_000_000  # the largest price of a million tokens
-# Their models have no options of their own, so options for all models do not apply to them.
+MAX_PRICE = 1_000_000  # the largest price of a million tokens, in the user's currency
+# These providers' models accept no options, so the options for all models do not apply to them.
 _WITHOUT_OPTIONS = ("local", "scripted")
 
 
 class Price(Struct, frozen=True):
-    """The price of a million tokens, in the user's currency.
+    """A model's price per million tokens, in the user's currency.
 
     Attributes:
         input: The price of input tokens.
         output: The price of output tokens.
-        cached: The price of input tokens from the provider's cache; None for that of `input`.
+        cached: The price of input tokens read from the provider's cache; None for the price
+            `input`.
     """
 
     input: float
@@ -49,7 +50,7 @@ class Price(Struct, frozen=True):
 
 
 class ModelUse(Struct, frozen=True):
-    """The tokens that a model used in a conversation, and their cost if it is known."""
+    """The tokens that a model used in a conversation, and their cost, or None if it is unknown."""
 
     model: str
     usage: Usage
@@ -64,14 +65,14 @@ class ModelSettings(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True):
-    """The content of the file.
+    """The content of the settings file.
 
     Attributes:
-        path: The file; None if it does not exist.
-        model: The default model, as for `--model`; "" for none.
-        options: Members to add to each request to a model, such as {"temperature": 0.2}.
-        aliases: The names of models, by the user's own names for them.
-        models: The settings of models, by their names.
+        path: The file; None if no file exists.
+        model: The default model, written as for `--model`; "" if none is set.
+        options: Members to add to every request to a model, such as {"temperature": 0.2}.
+        aliases: The names of models, keyed by the user's own names for them.
+        models: The settings of single models, keyed by the model's name.
         warnings: Warnings for the user, one line each.
     """
 
@@ -83,20 +84,20 @@ class Settings(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def name_of(self, model: str) -> str:
-        """Return the model's name for an alias; return other names unchanged."""
+        """Return the name of the model for an alias; return other names unchanged."""
         return self.aliases.get(model, model)
 
     def options_of(self, model: str) -> dict[str, Any]:
-        """Return the options of a model by its name."""
+        """Return the options for a model, given the model's name."""
         general = {} if model.partition(":")[0] in _WITHOUT_OPTIONS else self.options
         return {**general, **self._of(model).options}
 
     def price_of(self, model: str) -> Price | None:
-        """Return the price of a model by its name; None if the user has not set one."""
+        """Return a model's price, given the model's name; None if the user has not set a price."""
         return self._of(model).price
 
     def costs(self, used: Mapping[str, Usage]) -> list[ModelUse]:
-        """Return the used tokens of each model with their cost."""
+        """Return how many tokens each model used, and what they cost."""
         priced = ((name, usage, self.price_of(name)) for name, usage in used.items())
         return [
             ModelUse(name, usage, None if price is None else price.cost(usage))
@@ -114,31 +115,31 @@ class Settings(Struct, frozen=True):
 
 
 def default_path() -> Path:
-    """Return the path of the file, which may not exist."""
+    """Return the path of the settings file, which need not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("interlock") / "settings.json"
 
 
 def load(path: Path | None = None) -> Settings:
-    """Read the file; a missing file counts as empty.
+    """Read the settings file; return empty settings if the file is missing.
 
     Raises:
-        ConfigError: The file cannot be read, or its content is wrong.
+        ConfigError: The file cannot be read, or its content is not valid.
     """
     path = path or default_path()
     try:
         exists = path.exists()
     except OSError:
-        exists = True  # assumed, because reading the file raises a clearer error
+        exists = True  # assume that the file exists: reading it raises a clearer error
     return loads(shared_file.read(path), path) if exists else Settings()
 
 
 def loads(text: bytes, path: Path | None = None) -> Settings:
-    """Read a file's content.
+    """Return the settings in a file's content.
 
     Raises:
-        ConfigError: The content is wrong. The text names file, line and member.
+        ConfigError: The content is not valid. The text names the file, line and member.
     """
     root = section.parse(text, path)
     root.warn_unknown(("model", "options", "aliases", "models", "$schema"))
@@ -186,15 +187,16 @@ EDITABLE = ("model", "options", "aliases")
 
 
 def change(name: str, value: Any, path: Path | None = None) -> None:
-    """Set one setting; None removes it. The rest of the file stays unchanged.
+    """Set one setting, or remove it if `value` is None. The file's other content is unchanged.
 
     Args:
         name: `model`, `options.NAME` or `aliases.NAME`.
-        value: The new value.
-        path: The file; None for the user's.
+        value: The new value; None to remove the setting.
+        path: The file; None for the user's default file.
 
     Raises:
-        ConfigError: The name is unknown, or the file is wrong or cannot be written.
+        ConfigError: The name is unknown, the file's content is not valid, or the file cannot be
+            written.
     """
     found = (path or default_path()).resolve()
     part, _, key = name.partition(".")
@@ -207,7 +209,7 @@ def change(name: str, value: Any, path: Path | None = None) -> None:
         before = shared_file.read(found) if found.exists() else b"{}\n"
         loads(before, found)
         after = _changed(before, part, key, value).encode()
-        loads(after, found)  # never write a file that cannot be read back
+        loads(after, found)  # raise rather than write a file that cannot be read again
         return after
 
     shared_file.edit(found, content)

@@ -18,7 +18,7 @@ LOCK_SECONDS = 5.0
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file.
+    """Return a file's content.
 
     Raises:
         ConfigError: The file cannot be read, or is larger than `MAX_FILE_BYTES`.
@@ -34,18 +34,18 @@ def read(path: Path) -> bytes:
 
 
 def edit(path: Path, content: Callable[[], bytes]) -> None:
-    """Replace the content of a file; a missing file is created for its owner only.
+    """Replace a file's content; if the file is missing, create it for its owner only.
 
-    Concurrent edits by other processes are kept, and readers never see an incomplete file.
+    Simultaneous edits by other processes are not lost, and readers never see an incomplete file.
 
     Args:
-        path: The file. Missing folders above it are created.
-        content: Returns the new content. It is called while no other process edits the file, so
+        path: The file. Missing parent folders are created.
+        content: Returns the new content. It is called while no other process can edit the file, so
             it should read the old content itself. If it raises, the file stays unchanged.
 
     Raises:
-        ConfigError: The file cannot be written, or another process keeps it locked; or it was
-            written, but a power failure may undo that.
+        ConfigError: The file cannot be written, or another process keeps it locked. Or the file was
+            written, but a power failure may undo the change.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against edits by other processes, without a lock file."""
+    """Lock a folder against edits by other processes; this creates no lock file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + LOCK_SECONDS
@@ -71,7 +71,7 @@ def _locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise ConfigError(f"another process keeps {folder} locked") from None
-                time.sleep(0.01)  # flock has no timeout
+                time.sleep(0.01)  # flock has no timeout, so poll the lock
         yield
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Trust in the `.mcp.json` of a folder, granted for its exact path and content.
+"""Trust in a folder's `.mcp.json`, which applies only to its exact path and content.
 
-Nothing in such a file is used until the operator has reviewed it and `grant` has stored its hash.
-After any edit, the operator must review it again.
+Nothing in such a file is used until the operator has reviewed the file and `grant` has stored its
+hash. After any edit of the file, the operator must review it again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ PROJECT_FILE = ".mcp.json"
 
 
 def project_file(folder: Path | None = None) -> Path | None:
-    """Return the path of the `.mcp.json` in a folder, by default the working folder, or None.
+    """Return the path of the `.mcp.json` in a folder, or in the working directory; None without it.
 
-    Read it with `load`, which requires trust.
+    Read the file only with `load`, which checks that it is trusted.
     """
     path = (folder or Path.cwd()) / PROJECT_FILE
     return path.resolve() if path.is_file() else None
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file's content in hex, for `grant`.
+    """Return the SHA-256 of a file's content in hexadecimal, for `grant`.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -38,7 +38,7 @@ def fingerprint(path: Path) -> str:
 
 
 def is_trusted(path: Path) -> bool:
-    """Return whether the operator trusts this file, at this path, with exactly this content."""
+    """Return whether the operator trusts this file at this path with its present content."""
     try:
         return _granted(path) == fingerprint(path)
     except ConfigError:
@@ -46,14 +46,14 @@ def is_trusted(path: Path) -> bool:
 
 
 def grant(path: Path, seen: str) -> None:
-    """Store that the operator trusts a file.
+    """Record that the operator trusts a file.
 
     Args:
         path: The file.
-        seen: The `fingerprint` of the content that the operator reviewed.
+        seen: The `fingerprint` of the content that the operator has reviewed.
 
     Raises:
-        ConfigError: The file is wrong or has changed since, or trust cannot be stored.
+        ConfigError: The file is not valid or has changed, or the trust cannot be stored.
     """
     content = shared_file.read(path)
     if _hash(content) != seen:
@@ -68,10 +68,10 @@ def grant(path: Path, seen: str) -> None:
 
 
 def load(path: Path) -> Config:
-    """Read a project's file if it is trusted. The used content is the checked one.
+    """Read a folder's `.mcp.json` if it is trusted. The content that was checked is used.
 
     Raises:
-        ConfigError: The file is not trusted, or its content is wrong.
+        ConfigError: The file is not trusted, or its content is not valid.
     """
     content = shared_file.read(path)
     if _granted(path) != _hash(content):
@@ -80,7 +80,7 @@ def load(path: Path) -> Config:
 
 
 def untrusted_warning(folder: Path | None = None) -> str | None:
-    """Return a warning that a folder's `.mcp.json` is ignored; None if it is not."""
+    """Return a warning if a folder's `.mcp.json` is ignored because it is not trusted, or None."""
     path = project_file(folder)
     if path is None or is_trusted(path):
         return None
@@ -104,7 +104,7 @@ def _granted(path: Path) -> str | None:
 
 
 def _grants() -> dict[str, str]:
-    """Return the trusted SHA-256 by resolved path; {} if the file is damaged or missing."""
+    """Return the trusted SHA-256 for each resolved path; {} if the file is missing or damaged."""
     try:
         return msgspec.json.decode(_store().read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

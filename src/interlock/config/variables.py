@@ -1,4 +1,4 @@
-"""Substitution of `${VAR}` by environment variables."""
+"""Replacement of `${VAR}` in texts by environment variables and credentials."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from interlock.config.section import Section
 from interlock.errors import ConfigError
 
-USER = "user:"  # the prefix of the name of a calling user's credential
-INPUT = "input:"  # the prefix of the id of an input
-MAX_SHOWN = 64  # characters of a wrong reference in an error
+USER = "user:"  # the prefix in `${user:NAME}`, a credential of the user who makes the call
+INPUT = "input:"  # the prefix in `${input:ID}`, a value that the user is asked for
+MAX_SHOWN = 64  # characters of an invalid reference that an error shows
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _USER_REFERENCE = re.compile(r"\$\{user:([^}]*)\}")
-# Names that Cursor and VS Code replace; the workspace is the working folder.
+# Names that Cursor and VS Code also replace. The working directory serves as the workspace.
 _BUILT_IN = {
     "userHome": lambda: str(Path.home()),
     "workspaceFolder": lambda: str(Path.cwd()),
@@ -33,18 +33,18 @@ _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTAL
 def fill(
     text: str, place: str, environ: Mapping[str, str], user: Mapping[str, str] | None = None
 ) -> str:
-    """Replace `${VAR}`, `${env:VAR}` and `${VAR:-default}`, whose default also replaces "".
+    """Replace `${VAR}`, `${env:VAR}` and `${VAR:-default}`; the default also replaces "".
 
-    `${userHome}`, `${workspaceFolder}` and `${/}` become folders and the path separator, as in
-    the files of editors, unless variables have these names.
+    `${userHome}`, `${workspaceFolder}` and `${/}` become folders and the path separator, as in the
+    files of editors, unless environment variables with these names exist.
 
-    References in a variable's value are not replaced.
+    References inside a variable's value are not replaced.
 
     Args:
         text: Any text.
-        place: The place of the text in the file, for messages, such as "env.TOKEN".
+        place: The place of the text in the file, such as "env.TOKEN", for error messages.
         environ: The environment variables.
-        user: The values of `${user:NAME}` by name; None where no user is calling.
+        user: The values for `${user:NAME}`, keyed by NAME; None if the call is for no user.
 
     Raises:
         ConfigError: A variable is not set and has no default.
@@ -53,48 +53,48 @@ def fill(
 
 
 def fill_user(text: str, user: Mapping[str, str]) -> str:
-    """Replace `${user:NAME}` alone; names that `user` lacks stay."""
+    """Replace only `${user:NAME}`; leave names that `user` lacks unchanged."""
     return _USER_REFERENCE.sub(lambda match: user.get(match[1], match[0]), text)
 
 
 def kept(text: str) -> dict[str, str]:
-    """Return values for `fill` that leave each `${user:NAME}` of a text unchanged."""
+    """Return values for `fill` with which each `${user:NAME}` in a text stays unchanged."""
     return {name: f"${{{USER}{name}}}" for name in user_names(text)}
 
 
 def user_names(text: str) -> list[str]:
-    """Return the names of `${user:NAME}` in a text."""
+    """Return each NAME for which a text contains `${user:NAME}`."""
     found = (each.partition(":") for each in _REFERENCE.findall(text))
     return [name for kind, colon, name in found if kind == "user" and colon]
 
 
 def input_names(text: str) -> list[str]:
-    """Return the ids of `${input:ID}` in a text."""
+    """Return each ID for which a text contains `${input:ID}`."""
     found = (each.partition(":") for each in _REFERENCE.findall(text))
     return [id for kind, colon, id in found if kind == "input" and colon]
 
 
 def input_variable(id: str) -> str:
-    """Return the environment variable that answers an input without a question."""
+    """Return the environment variable that provides an input's value, instead of the user."""
     return f"INTERLOCK_INPUT_{re.sub(r'[^A-Z0-9]', '_', id.upper())}"
 
 
 def with_known(environ: Mapping[str, str], known: Mapping[str, str]) -> Mapping[str, str]:
-    """Return variables with further values for `fill`, such as that of "input:ID"."""
+    """Return environment variables plus further values for `fill`, such as for "input:ID"."""
     return ChainMap(dict(known), environ)  # type: ignore[arg-type]  # neither is changed
 
 
 def names(text: str) -> list[str]:
-    """Return the variables without a default, which `fill` requires."""
+    """Return the variables without a default in a text, which `fill` requires to be set."""
     matches = [_VARIABLE.fullmatch(each) for each in _REFERENCE.findall(text)]
     found = [match[1] for match in matches if match and match[2] is None]
     return [name for name in dict.fromkeys(found) if name not in _BUILT_IN]
 
 
 def parse_file(text: str) -> dict[str, str]:
-    """Return the variables of a file with lines such as `NAME=VALUE` or `NAME="VALUE"`.
+    """Return the variables in a file with lines such as `NAME=VALUE` or `NAME="VALUE"`.
 
-    All other lines, such as blank lines and comments, are ignored.
+    All other lines are ignored, such as blank lines and comments.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -155,11 +155,11 @@ def _input(reference: str, place: str, environ: Mapping[str, str]) -> str:
 
 
 def check_user_variables(entry: Section, *, is_shared: bool) -> None:
-    """Refuse `${user:NAME}` where no credential of a user can replace it.
+    """Refuse `${user:NAME}` in places where no user's credential can replace it.
 
     Raises:
-        ConfigError: A reference is outside of `env`, `headers` and `openapi.auth`, or all users
-            share the server's connection.
+        ConfigError: A reference is outside `env`, `headers` and `openapi.auth`, or all users share
+            one connection to the server.
     """
     for place, text in _texts(entry.members):
         if "${user:" not in text:

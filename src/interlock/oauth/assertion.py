@@ -1,7 +1,7 @@
-"""Client authentication with a signed JWT instead of a secret: `private_key_jwt`.
+"""Client authentication by a signed JWT instead of a secret: `private_key_jwt`.
 
-RFC 7523 section 3, with the issuer as the only audience (RFC 7523bis): another authorization
-server cannot use the JWT.
+RFC 7523 section 3. The issuer is the only audience (RFC 7523bis), so that no other authorization
+server can use the JWT.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ try:
 except ImportError as error:
     raise MissingExtra("client authentication with a private key", "oauth") from error
 
-LIFETIME = 60.0  # seconds
-# The exceptions of both libraries for a key that is malformed or does not fit the algorithm.
+LIFETIME = 60.0  # seconds for which a JWT is valid
+# The exceptions that both libraries raise if a key is malformed or unsuitable for the algorithm.
 _UNUSABLE = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm, jwt.PyJWTError)
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
-    """Return a JWT that authenticates `client` at one issuer for `LIFETIME` seconds.
+    """Return a JWT that authenticates `client` at an issuer for `LIFETIME` seconds.
 
     Args:
-        client: A client with a private key.
-        issuer: The authorization server, spelt as in its metadata.
-        now: Wall clock, seconds.
+        client: The client, which must have a private key.
+        issuer: The authorization server, spelled as in its metadata.
+        now: The time by the wall clock, in seconds since 1970.
 
     Raises:
-        ConfigError: The key cannot be read, or does not fit the algorithm.
+        ConfigError: The key cannot be read, or is unsuitable for the algorithm.
     """
     claims = {
         "iss": client.id,
@@ -48,7 +48,7 @@ def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
         "exp": int(now + LIFETIME),
         "jti": token_urlsafe(16),
     }
-    with suppress(*_UNUSABLE):  # no error is chained, because its text may quote the key
+    with suppress(*_UNUSABLE):  # do not chain these errors, because their texts may quote the key
         key = load_pem_private_key(client.private_key.encode(), password=None)
         algorithm = client.algorithm or _algorithm(key)
         return jwt.encode(claims, key, algorithm)  # type: ignore[arg-type]  # PyJWT checks the key

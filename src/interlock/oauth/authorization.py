@@ -1,10 +1,10 @@
-"""The authorization request that a user approves in a browser, and its answer.
+"""The authorization request that a user approves in a browser, and the response to it.
 
 Rules:
 
-1. Any web page can send an answer. No text of it is shown before `state` proves that it belongs
-   to our request, and `iss` that it comes from the right issuer.
-2. `iss` is compared character by character: an issuer with one more "/" is another issuer.
+1. Any web page can send a response. No text in it is shown until `state` proves that the response
+   belongs to our request, and `iss` proves that it comes from the right issuer.
+2. `iss` is compared character by character: an additional "/" makes it a different issuer.
 
 RFC 6749 section 4.1, RFC 7636 (PKCE), RFC 8707 (resource), RFC 9207 (iss).
 """
@@ -28,8 +28,9 @@ from interlock.text.urls import display, is_loopback, split
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # RFC 3986, without "#" and "'"
 
-# Further parameters of OAuth and OpenID Connect. They are removed from an endpoint's own query,
-# because there they could change the requested access and the target of the answer.
+# Parameters of OAuth and OpenID Connect that this program does not set itself. They are removed
+# from the endpoint's query, where they could change the requested access or where the response
+# goes.
 _RESERVED = frozenset(
     {
         "authorization_details",
@@ -49,16 +50,16 @@ _RESERVED = frozenset(
 
 
 class AuthorizationRequest(Redacted, frozen=True, kw_only=True):
-    """An authorization request for a user to approve. Show `host` before you open `url`.
+    """An authorization request that a user must approve. Show `host` before you open `url`.
 
     Attributes:
         url: The URL to open in a browser: https, or http on loopback.
-        server_url: The MCP server that the login is for.
+        server_url: The MCP server for which the user logs in.
         issuer: The authorization server.
-        scopes: The scopes requested; () leaves them to the authorization server.
-        redirect_uri: The URL that the browser is finally sent to, with the query that `ask`
-            returns.
-        state: A secret that this query repeats; ignore a query with another `state`.
+        scopes: The requested scopes; () if the authorization server chooses.
+        redirect_uri: The URL to which the browser is redirected at the end. `ask` returns the query
+            that arrives there.
+        state: A secret that the query must repeat; ignore queries with a different `state`.
     """
 
     public = ("host", "issuer", "scopes")
@@ -72,12 +73,12 @@ class AuthorizationRequest(Redacted, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """The host where the user logs in, with its port if the URL has one."""
+        """The host at which the user logs in, with its port if the URL contains a port."""
         return urlsplit(self.url).netloc
 
 
 class Pending(Redacted, frozen=True, kw_only=True):
-    """An authorization request and the values that check its answer."""
+    """An authorization request, with the values needed to check the response."""
 
     public = ("request",)
 
@@ -86,10 +87,10 @@ class Pending(Redacted, frozen=True, kw_only=True):
     requires_iss: bool
 
     def code(self, answer: Mapping[str, str]) -> str:
-        """Return the code in the query of the redirect.
+        """Return the authorization code from the redirect's query.
 
         Raises:
-            AuthError: The query belongs to another request or issuer, or is a refusal.
+            AuthError: The query belongs to a different request or issuer, or refuses access.
         """
         issuer, state = display(self.request.issuer), self.request.state
         if not is_same(answer.get("state", ""), state):
@@ -112,7 +113,7 @@ class Pending(Redacted, frozen=True, kw_only=True):
 
 
 def is_same(value: str, secret: str) -> bool:
-    """Compare a value with a secret in constant time."""
+    """Compare a value with a secret in constant time, and return whether they are equal."""
     return secrets.compare_digest(value.encode(), secret.encode())
 
 
@@ -126,20 +127,20 @@ def begin(
     key_thumbprint: str = "",
     nonce: str = "",
 ) -> Pending:
-    """Return the request for the user to approve.
+    """Return an authorization request for the user to approve.
 
     Args:
         found: The authorization server.
-        server_url: The MCP server that the login is for.
+        server_url: The MCP server for which the user logs in.
         client_id: The client's id at the authorization server.
-        redirect_uri: The URL that the browser is finally sent to.
-        scopes: The scopes to request; () omits the parameter.
-        key_thumbprint: The thumbprint of the key to bind the tokens to; "" for bearer tokens.
+        redirect_uri: The URL to which the browser is redirected at the end.
+        scopes: The scopes to request; () omits the parameter `scope`.
+        key_thumbprint: The thumbprint of the key to bind tokens to; "" for bearer tokens.
         nonce: The value that the ID token must repeat; "" for a login without ID token. It binds
-            the code to this request, so PKCE is used, but the server need not declare it.
+            the code to this request, so the server need not declare PKCE, which is still used.
 
     Raises:
-        AuthError: The authorization server lacks something that a safe login needs.
+        AuthError: The authorization server lacks a feature that a safe login requires.
     """
     endpoint = _check_endpoints(found, needs_pkce=not nonce)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
@@ -172,18 +173,18 @@ def _optional(
     resource: str, scopes: Sequence[str], key_thumbprint: str, nonce: str
 ) -> dict[str, str]:
     query = {
-        "dpop_jkt": key_thumbprint,  # binds the code to the key as well (RFC 9449 section 10)
+        "dpop_jkt": key_thumbprint,  # binds the code to the key, too (RFC 9449 section 10)
         "nonce": nonce,
         "resource": resource,
         "scope": " ".join(scopes),
-        # OpenID Connect requires this prompt for a refresh token (Core 1.0 section 11).
+        # OpenID Connect requires this prompt to issue a refresh token (Core 1.0 section 11).
         "prompt": "consent" if "offline_access" in scopes else "",
     }
     return {name: value for name, value in query.items() if value}
 
 
 def _check_endpoints(found: Discovery, *, needs_pkce: bool) -> str:
-    """Return the authorization endpoint, after all checks that need no user."""
+    """Return the authorization endpoint, after checking everything that needs no user."""
     server, issuer = found.server, display(found.issuer)
     if needs_pkce and "S256" not in (server.code_challenge_methods_supported or ()):
         raise AuthError(f"{issuer} does not declare support for PKCE with S256, which is required")
@@ -199,7 +200,7 @@ def _check_endpoints(found: Discovery, *, needs_pkce: bool) -> str:
 
 
 def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
-    """Add a query to an endpoint's own query, which loses its reserved parameters."""
+    """Add parameters to an endpoint's URL, and remove reserved parameters from its own query."""
     parts = urlsplit(endpoint)
     own = parse_qsl(parts.query)
     kept = [(name, value) for name, value in own if name not in _RESERVED | query.keys()]
@@ -207,11 +208,11 @@ def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
 
 
 def check_browsable(url: str, what: str = "the URL of the login") -> str:
-    """Return a URL unchanged if a browser may open it: https, or http on loopback.
+    """Return a URL unchanged if it is safe to open in a browser: https, or http on loopback.
 
     Raises:
-        AuthError: The URL is another kind, such as a file, a script or a program's option, or has
-            characters that programs interpret differently.
+        AuthError: The URL is of another kind, such as a file, a script or a command-line option, or
+            it contains characters that programs interpret in different ways.
     """
     try:
         parts = split(url)

@@ -1,11 +1,11 @@
-"""The loopback server to which the browser is redirected at the end of a login.
+"""A server on loopback, to which the browser is redirected at the end of a login.
 
 Rules:
 
-1. Only a request with this server's host and the path and `state` of the login ends the wait.
+1. Only a request with this server's host and with the login's path and `state` completes the login.
    A request that another web page sends to this port is refused.
-2. Requests are limited in size and time. The page contains no text of a request.
-3. A browser is started only for http and https URLs, as one argument and without a shell.
+2. Requests are limited in size and time. The page shows no text from a request.
+3. A browser is started only for http and https URLs, with the URL as one argument and no shell.
 
 RFC 8252 (native apps).
 """
@@ -25,11 +25,11 @@ from interlock.errors import AuthError, ConfigError
 from interlock.oauth.authorization import AuthorizationRequest, check_browsable, is_same
 
 PATH = "/callback"
-PORT = 21_897  # the usual port, because a stored registration is valid for one redirect URI only
-LOGIN_TIMEOUT = 300.0  # seconds for the user to log in
-MAX_REQUEST = 16_384  # bytes of a request's line and headers
-REQUEST_TIMEOUT = 10.0  # seconds for the browser to send line and headers
-MAX_CONNECTIONS = 16  # concurrent ones
+PORT = 21_897  # a fixed default, because a stored registration allows only one redirect URI
+LOGIN_TIMEOUT = 300.0  # seconds that a user may take to log in
+MAX_REQUEST = 16_384  # bytes of a request line with its headers
+REQUEST_TIMEOUT = 10.0  # seconds within which the browser must send them
+MAX_CONNECTIONS = 16  # simultaneous connections
 
 _PAGE = """\
 <!doctype html>
@@ -42,13 +42,13 @@ _PAGE = """\
 
 @asynccontextmanager
 async def callback_server(port: int = 0) -> AsyncIterator[Callback]:
-    """Listen for the browser that a login redirects here.
+    """Listen on loopback for the browser that a login redirects there.
 
     Args:
-        port: The port on 127.0.0.1; 0 uses `PORT`, or a free one if that is in use.
+        port: The port on 127.0.0.1; 0 for `PORT`, or for any free port if `PORT` is in use.
 
     Raises:
-        ConfigError: The port cannot be opened.
+        ConfigError: The port cannot be used.
     """
     callback = Callback()
     listen = partial(asyncio.start_server, callback._serve, "127.0.0.1", limit=MAX_REQUEST)
@@ -69,7 +69,7 @@ async def callback_server(port: int = 0) -> AsyncIterator[Callback]:
 
 
 class Callback:
-    """Waits for the redirects that end logins. Made by `callback_server`."""
+    """Waits for the redirects at the end of logins. Created by `callback_server`."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -78,18 +78,18 @@ class Callback:
 
     @property
     def redirect_uri(self) -> str:
-        """The redirect URI for a client that the operator has registered with this URI."""
+        """The redirect URI for clients that the operator has registered."""
         return f"http://127.0.0.1:{self.port}{PATH}"
 
     def redirect_uri_of(self, issuer: str) -> str:
-        """Return a different redirect URI for each issuer, for `OAuth(redirect_uri=...)`."""
+        """Return a redirect URI that differs for each issuer, for `OAuth(redirect_uri=...)`."""
         return f"{self.redirect_uri}/{sha256(issuer.encode()).hexdigest()[:16]}"
 
     async def query(self, request: AuthorizationRequest) -> dict[str, str]:
-        """Wait for the redirect that ends a login; return its query.
+        """Wait until a login redirects the browser here; return the query of the redirect.
 
         Raises:
-            AuthError: No redirect arrived within `LOGIN_TIMEOUT`.
+            AuthError: The browser did not arrive within `LOGIN_TIMEOUT`.
         """
         query: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._logins[query] = request
@@ -104,7 +104,7 @@ class Callback:
 
     async def _close(self) -> None:
         for writer in self._connections.values():
-            writer.close()  # sends the written bytes, and ends the reading task
+            writer.close()  # sends what has been written, and ends the task that reads
         await asyncio.gather(*self._connections)
 
     # Browsers
@@ -116,7 +116,7 @@ class Callback:
             if len(self._connections) <= MAX_CONNECTIONS:
                 await self._serve_request(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client disconnected, or is not a browser
+            pass  # the client disconnected, or did not send a valid request
         finally:
             writer.close()
             del self._connections[ended]
@@ -138,7 +138,7 @@ class Callback:
         )
 
     def _accept(self, head: bytes) -> tuple[str, str]:
-        """End the login that a request belongs to; return the status and text of the page."""
+        """Complete the login to which a request belongs; return the status and text of the page."""
         line, *rest = head.decode("latin-1").split("\r\n")
         method, _, target = line.partition(" ")
         path, _, text = target.rpartition(" ")[0].partition("?")
@@ -171,10 +171,10 @@ class Callback:
 
 
 async def open_browser(url: str) -> bool:
-    """Open a URL in the user's browser; return False without a browser.
+    """Open a URL in the user's browser; return False if no browser is available.
 
     Raises:
-        AuthError: The text is not a valid URL for a browser.
+        AuthError: The URL is not safe to open in a browser.
     """
     check_browsable(url)
     return await in_thread(lambda: webbrowser.open(url))

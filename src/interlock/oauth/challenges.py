@@ -1,8 +1,8 @@
-"""Parser for `WWW-Authenticate`, the header with which a server refuses a request.
+"""A parser for the header `WWW-Authenticate`, with which a server refuses a request.
 
-A header contains several challenges, each with parameters in any order. Commas separate both.
-Values may be quoted, and then contain commas and names of schemes. Malformed
-parts are skipped: the authorization server can be discovered without them.
+A header may contain several challenges, each with parameters in any order. Both challenges and
+parameters are separated by commas. Quoted values may contain commas and scheme names. Malformed
+parts are skipped, because the authorization server can be discovered without them.
 
 RFC 9110 section 11.6.1, RFC 6750 section 3, RFC 9449 section 7.1, RFC 9728 section 5.1.
 """
@@ -16,17 +16,17 @@ from msgspec import Struct
 
 from interlock.text.urls import HTTP_TOKEN
 
-MAX_CHALLENGE = 16_384  # characters that are parsed
+MAX_CHALLENGE = 16_384  # characters of a header that are parsed
 
-# Some servers send unquoted URLs, which the grammar forbids.
+# Unquoted URLs are accepted, because some servers send them although the grammar forbids it.
 _PARAMETER = re.compile(rf'({HTTP_TOKEN.pattern})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 _TOKEN68 = re.compile(r"[ \t]+[A-Za-z0-9._~+/-]+=*(?=[ \t]*(?:,|$))")
 _GAP = re.compile(r"[ \t,]*")
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # the syntax of a scope in RFC 6749
 
 
 class Dpop(IntEnum):
-    """Whether a server accepts tokens that are bound to a key."""
+    """Whether a server accepts, or requires, tokens that are bound to a key."""
 
     UNKNOWN = 0
     OFFERED = 1
@@ -34,7 +34,7 @@ class Dpop(IntEnum):
 
 
 class Challenge(Struct, frozen=True):
-    """A server's demands on a token; "" and () for demands that it does not state."""
+    """A server's requirements on a token. An attribute is "" or () if the server states nothing."""
 
     resource_metadata: str = ""
     scopes: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ class Challenge(Struct, frozen=True):
 
 
 def token_challenge(header: str) -> Challenge:
-    """Merge the challenges for a token in a header; the first value of a name counts.
+    """Merge the challenges for a token in a header. If a name is repeated, the first value is used.
 
     Args:
-        header: The value of `WWW-Authenticate`; several headers are joined by ", ".
+        header: The value of `WWW-Authenticate`; join several headers with ", ".
     """
     known: dict[str, str] = {}
     schemes: set[str] = set()
@@ -64,7 +64,7 @@ def token_challenge(header: str) -> Challenge:
 
 
 def challenges(header: str) -> list[tuple[str, dict[str, str]]]:
-    """Return the schemes and parameters of a header, with all names in lower case."""
+    """Return each challenge's scheme and parameters, with all names in lower case."""
     header = header[:MAX_CHALLENGE]
     found: list[tuple[str, dict[str, str]]] = []
     at = 0
@@ -78,14 +78,14 @@ def challenges(header: str) -> list[tuple[str, dict[str, str]]]:
             found.append((scheme.group().lower(), {}))
             at = _end(_TOKEN68, header, scheme.end())
         elif header[at] == '"':
-            break  # an unterminated quote: the rest is ambiguous
+            break  # a quote is not closed, so the remaining text is ambiguous
         else:
             at += 1
     return found
 
 
 def split_scopes(scope: str) -> tuple[str, ...]:
-    """Return the scopes of a `scope` value, without duplicates and invalid ones."""
+    """Return the scopes in a `scope` value; duplicates and invalid scopes are dropped."""
     return tuple(dict.fromkeys(each for each in scope.split(" ") if _SCOPE.fullmatch(each)))
 
 

@@ -1,8 +1,8 @@
-"""Tokens without a user: the program requests new ones whenever it needs them.
+"""Tokens without a user: the program itself requests a new token when it needs one.
 
-`ClientCredentials` proves who the program is by a secret or a private key of its own. `JwtBearer`
-has a JWT from a party that the authorization server trusts (RFC 7523 section 2.1). With workload
-identity federation, that party is the platform: its JWT states which program runs.
+`ClientCredentials` authenticates the program with its own secret or private key. `JwtBearer` sends
+a JWT from a party that the authorization server trusts (RFC 7523 section 2.1). With workload
+identity federation, that party is the platform, whose JWT states which program is running.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from interlock.oauth.token_source import (
 
 
 def client_key(client_id: str, server_url: str) -> str:
-    """Return the store's key for a program's tokens, separate from those of a user's login."""
+    """Return the key under which a program's tokens are stored, apart from users' logins."""
     return f"{server_url}#{client_id}"
 
 
 class ClientGrant(TokenSource):
-    """The `TokenSource` that `ClientCredentials` and `JwtBearer` extend."""
+    """The `TokenSource` that is the base of `ClientCredentials` and `JwtBearer`."""
 
     _client: ClientIdentity
 
@@ -49,7 +49,7 @@ class ClientGrant(TokenSource):
 
     @abstractmethod
     async def _grant(self, found: Discovery) -> dict[str, str]:
-        """Return the members of a token request that entitle the client to a token."""
+        """Return the members of a token request that prove the client's right to a token."""
 
     async def _renew(self, error: AuthError) -> None:
         if await self._reload(error.token_used):
@@ -90,17 +90,17 @@ class ClientGrant(TokenSource):
 
 
 class ClientCredentials(ClientGrant):
-    """Authorization for one server by a client's own secret or private key.
+    """Authorization for one server by the client's own secret or private key.
 
     Args:
-        server_url: The MCP endpoint that the client connects to.
-        client: A client with a secret or a private key.
-        scopes: The scopes to request, instead of all that the server supports.
-        store: The store of tokens.
-        fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.
+        server_url: The URL of the MCP endpoint, as the client connects to it.
+        client: The client, with a secret or a private key.
+        scopes: The scopes to request, instead of all scopes that the server supports.
+        store: The store of the tokens.
+        fetcher: Sends requests to URLs from servers; None for a new fetcher for `server_url`.
 
     Raises:
-        ConfigError: The client has neither secret nor key, or the server has no https.
+        ConfigError: The client has neither a secret nor a key, or `server_url` is not https.
     """
 
     def __init__(
@@ -124,22 +124,23 @@ GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class JwtBearer(ClientGrant):
-    """Authorization for one server by a JWT that a third party has signed.
+    """Authorization for one server by a JWT that another party has signed.
 
-    A refused JWT is not sent again: `AuthError` names the reason.
+    If a JWT is refused, it is not sent again, and an `AuthError` states the reason.
 
     Args:
-        server_url: The MCP endpoint that the client connects to.
-        assertion: Returns a JWT for its two arguments, an issuer and a `resource` ("" for none).
-            It is called for each token request, so that it can return a new JWT.
-        client: The client that sends the JWT. Set its `issuer`, the only authorization server
-            that receives the JWT. Without it, the first one that the server names receives it.
-        scopes: The scopes to request, instead of all that the server supports.
-        store: The store of tokens.
-        fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.
+        server_url: The URL of the MCP endpoint, as the client connects to it.
+        assertion: Returns a JWT, given an issuer and a `resource` ("" if there is none). It is
+            called for each token request, so that it can return a new JWT each time.
+        client: The client that sends the JWT. Set its `issuer` to the only authorization server
+            that may receive the JWT; otherwise the first server that the MCP server names receives
+            it.
+        scopes: The scopes to request, instead of all scopes that the server supports.
+        store: The store of the tokens.
+        fetcher: Sends requests to URLs from servers; None for a new fetcher for `server_url`.
 
     Raises:
-        ConfigError: The server has no https.
+        ConfigError: `server_url` is not https.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A client as it is registered at an authorization server."""
+"""A client's identity at an authorization server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
 
     Attributes:
         id: The `client_id`.
-        secret: The `client_secret`; "" for none.
-        private_key: PEM of the key whose public half the authorization server has; "" for none.
-        algorithm: The algorithm of the key, such as "ES256"; "" uses the default for its type.
-        issuer: The only authorization server that receives the id and the secret. "" selects
-            the first one that the MCP server names, and the store remembers it.
-        auth_method: A method in `METHODS`; "" uses the first one that the authorization server
+        secret: The `client_secret`; "" if the client has no secret.
+        private_key: The private key as PEM, whose public key the authorization server knows; "" if
+            the client has no key.
+        algorithm: The signature algorithm, such as "ES256"; "" for the default for the key's type.
+        issuer: The only authorization server to which id and secret are sent. If "", this is the
+            first one that the MCP server names, and the store remembers it.
+        auth_method: One of `METHODS`; "" for the first method that the authorization server
             supports.
 
     Raises:
-        ConfigError: The id is missing, there are both a secret and a key, or the method is unknown.
+        ConfigError: The id is missing, both secret and key are set, or the method is unknown.
     """
 
     public = ("id", "issuer")
@@ -46,5 +47,5 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets, which no message may contain."""
+        """The client's secrets, which no message may contain."""
         return tuple(each for each in (self.secret, self.private_key) if each)

@@ -1,12 +1,11 @@
-"""Discovery of a server's metadata and of its authorization server.
+"""Discovery of the metadata of a protected server and of its authorization server.
 
 Rules:
 
-1. No login starts and no client is registered before the metadata is known to describe this
-   server.
-2. The strings of a document are compared and sent exactly as they are: no URL is normalized.
+1. Before a login starts or a client is registered, the metadata is checked to describe this server.
+2. Strings in documents are compared and sent exactly as they are: URLs are not normalized.
 3. A missing document (4xx, a redirect, a web page) is skipped. A failure (5xx, no connection) ends
-   the discovery: a server in trouble must not lead to another authorization server.
+   the discovery, so that a failing server never leads to a different authorization server.
 
 RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorization, "Discovery".
 """
@@ -45,12 +44,13 @@ class Discovery(Struct, frozen=True):
     """The metadata of a protected server and of its authorization server.
 
     Attributes:
-        resource: The value of `resource` in requests; "" for a server of 2025-03-26 without one.
-        scopes_supported: The scopes that the protected server lists; None without a list.
-        server: The authorization server. Its `issuer` is spelt as in its own document.
-        is_guessed: Whether no document names an authorization server, so that the endpoints are
-            the default ones of servers of 2025-03-26.
-        dpop: Whether the protected server accepts tokens that are bound to a key.
+        resource: The value for `resource` in requests; "" for a server of 2025-03-26 without
+            metadata.
+        scopes_supported: The scopes that the protected server lists; None if it lists none.
+        server: The authorization server's metadata. Its `issuer` is spelled as in that document.
+        is_guessed: Whether no document names an authorization server, so that the default endpoints
+            of revision 2025-03-26 are used.
+        dpop: Whether the protected server accepts tokens that are bound to a key, or requires them.
     """
 
     resource: str
@@ -64,7 +64,7 @@ class Discovery(Struct, frozen=True):
         return self.server.issuer
 
     def explained(self, error: AuthError | HttpError) -> AuthError | HttpError:
-        """Return an endpoint's error; if the endpoint was guessed, with an alternative to try."""
+        """Return an endpoint's error; if the endpoint was guessed, it names an alternative."""
         if not self.is_guessed:
             return error
         explained = AuthError(
@@ -84,23 +84,23 @@ async def discover(
     Args:
         fetcher: Fetches the documents.
         server_url: The MCP endpoint.
-        advertised: The `resource_metadata` of the server's challenge; "" for none.
-        issuer: The issuer to prefer if the server names several.
+        advertised: The `resource_metadata` in the server's challenge; "" if the challenge has none.
+        issuer: The issuer to prefer if the server names several; "" for no preference.
 
     Raises:
-        InterlockError: A document is missing or malformed, describes another server, or its URL
-            is not allowed or does not answer: `AuthError`, and the errors of `Fetcher.get`.
+        InterlockError: A document is missing, malformed or describes a different server, or its URL
+            is not allowed or cannot be fetched: `AuthError`, and the errors of `Fetcher.get`.
     """
     metadata = await resource_metadata(fetcher, server_url, advertised)
     if metadata is None:
-        home = origin(server_url)  # a server of 2025-03-26 is its own authorization server
+        home = origin(server_url)  # as in revision 2025-03-26: the server authorizes clients itself
         own = await _document(fetcher, home + _SERVER)
         if isinstance(own, FetchedResponse):
             return Discovery("", None, _checked(own, home))
         return Discovery("", None, _default_metadata(home), is_guessed=True)
     issuers = metadata.authorization_servers or []
     if not issuers:
-        raise AuthError(f"{origin(server_url)} needs tokens, but names no authorization server")
+        raise AuthError(f"{origin(server_url)} requires tokens, but names no authorization server")
     chosen = next((each for each in issuers if same_issuer(each, issuer)), issuers[0])
     scopes = metadata.scopes_supported
     return Discovery(
@@ -123,9 +123,9 @@ def _dpop(metadata: ResourceMetadata) -> Dpop:
 async def resource_metadata(
     fetcher: Fetcher, server_url: str, advertised: str = ""
 ) -> ResourceMetadata | None:
-    """Fetch the metadata of the protected server; None if it publishes none.
+    """Return the protected server's metadata; None if the server publishes no metadata.
 
-    If `advertised` is not a valid URL, the well-known URLs are tried.
+    If `advertised` is not a valid URL, the well-known URLs are used instead.
 
     Raises:
         InterlockError: The errors of `discover`.
@@ -166,7 +166,7 @@ def _about(reply: FetchedResponse, server_url: str) -> ResourceMetadata:
 
 
 def covers(resource: str, server_url: str) -> bool:
-    """Return whether a resource is the server, or a folder above it with the same origin."""
+    """Return whether a resource is the server's URL, or a parent path with the same origin."""
     if resource == server_url:
         return True
     try:
@@ -190,7 +190,7 @@ def _resource_urls(server_url: str) -> Iterator[str]:
 
 
 async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
-    """Fetch the metadata of an authorization server.
+    """Return the metadata of an authorization server.
 
     Raises:
         InterlockError: The errors of `discover`.
@@ -237,10 +237,10 @@ def _checked(reply: FetchedResponse, issuer: str) -> ServerMetadata:
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Return whether two issuers are equal, except for a "/" after an issuer without path.
+    """Return whether two issuers are equal, ignoring a final "/" after an issuer without path.
 
-    Many servers publish `https://as.example` in one document and `https://as.example/` in the
-    other. Treating these as equal is safe: both URLs belong to the same server.
+    Many servers publish `https://as.example` in one document and `https://as.example/` in another.
+    It is safe to treat them as equal, because both URLs belong to the same server.
     """
     if one == other:
         return True
@@ -257,9 +257,9 @@ def _server_urls(issuer: str) -> Iterator[str]:
 
 
 async def _document(fetcher: Fetcher, url: str) -> FetchedResponse | str:
-    """Fetch a document, or return why there is none.
+    """Fetch a document; if it is missing, return the reason instead.
 
-    A web page or a redirect counts as none: many sites answer any URL like that.
+    A redirect or a web page means "missing", because many sites send these for any URL.
     """
     try:
         reply = await fetcher.get(url, _JSON)

@@ -1,7 +1,7 @@
-"""The JSON documents of authorization, named as in their specifications.
+"""The JSON documents of OAuth, with members named as in their specifications.
 
-Unknown members are ignored. A known member of the wrong type makes the document invalid: its
-meaning is not guessed.
+Unknown members are ignored. If a known member has the wrong type, the whole document is invalid,
+because its meaning could only be guessed.
 
 RFC 9728 (ResourceMetadata), RFC 8414 (ServerMetadata), RFC 7591 (Registration), RFC 6749
 section 5 (TokenAnswer, ErrorAnswer).
@@ -20,12 +20,12 @@ from interlock.oauth.fetcher import FetchedResponse
 from interlock.text.redaction import Redacted
 
 MAX_TOKEN = 16_384  # characters
-MAX_DESCRIPTION = 200
+MAX_DESCRIPTION = 200  # characters
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
-# Codes of RFC 6749, 7591, 7592, 8628, 8707, 9449 and OpenID Connect. Any other word may be a secret
-# that the server repeats.
+# Error codes of RFC 6749, 7591, 7592, 8628, 8707, 9449 and OpenID Connect. Other words are not
+# shown, because a server may repeat a secret there.
 _CODES = frozenset(
     {
         "access_denied",
@@ -56,7 +56,7 @@ _CODES = frozenset(
 
 
 class ResourceMetadata(Struct, frozen=True):
-    """The metadata of a protected server. `resource` is used exactly as it is."""
+    """The metadata of a protected server. Its `resource` is used without normalization."""
 
     resource: str
     authorization_servers: list[str] | None = None
@@ -66,7 +66,7 @@ class ResourceMetadata(Struct, frozen=True):
 
 
 class ServerMetadata(Struct, frozen=True):
-    """The metadata of an authorization server. `issuer` is used exactly as it is."""
+    """The metadata of an authorization server. Its `issuer` is used without normalization."""
 
     issuer: str
     authorization_endpoint: str | None = None
@@ -84,23 +84,23 @@ class ServerMetadata(Struct, frozen=True):
 
 
 class RegistrationAnswer(Redacted, frozen=True):
-    """The answer to a registration."""
+    """The response to a client registration."""
 
     public = ("client_id",)
 
     client_id: str
     client_secret: str | None = None
-    client_secret_expires_at: float | str | None = None  # seconds since 1970; 0 and None: never
+    client_secret_expires_at: float | str | None = None  # seconds since 1970; 0 or None for never
     token_endpoint_auth_method: str | None = None
 
     @property
     def secret_expires_at(self) -> float:
-        """The time at which the secret expires, in seconds since 1970; 0 for never or unknown."""
+        """When the secret expires, in seconds since 1970; 0 if never or unknown."""
         return _seconds(self.client_secret_expires_at) or 0
 
 
 class TokenAnswer(Redacted, frozen=True):
-    """The answer to a token request."""
+    """The response to a successful token request."""
 
     public = ("expires_in", "scope")
 
@@ -109,23 +109,23 @@ class TokenAnswer(Redacted, frozen=True):
     expires_in: float | str | None = None  # seconds
     refresh_token: str | None = None
     scope: str | None = None
-    id_token: str | None = None  # only with OpenID Connect
+    id_token: str | None = None  # sent only with OpenID Connect
 
     @property
     def lifetime(self) -> float | None:
-        """Seconds until the access token expires; None if unknown."""
+        """The seconds until the access token expires; None if unknown."""
         return _seconds(self.expires_in)
 
 
 class ErrorAnswer(Redacted, frozen=True):
-    """An error response of an authorization server."""
+    """An OAuth error response from an authorization server."""
 
     error: str
     error_description: str | None = None
 
 
 def _seconds(written: float | str | None) -> float | None:
-    """Return a number that some servers write as a string; None if it is not usable."""
+    """Convert a number that some servers send as a string; return None if it is not usable."""
     try:
         seconds = float(written or 0)
     except ValueError:
@@ -134,10 +134,10 @@ def _seconds(written: float | str | None) -> float | None:
 
 
 def check_token(token: str, what: str) -> str:
-    """Return a token unchanged if a header or a form can carry it.
+    """Return a token unchanged if it can be sent in a header or a form.
 
     Raises:
-        AuthError: The token is empty, too long, or has characters that tokens cannot have.
+        AuthError: The token is empty, too long, or contains characters that are invalid in tokens.
     """
     if len(token) > MAX_TOKEN or not _VISIBLE.fullmatch(token):
         raise AuthError(
@@ -147,7 +147,7 @@ def check_token(token: str, what: str) -> str:
 
 
 def error_of(reply: FetchedResponse) -> ErrorAnswer | None:
-    """Return the error response in a reply; None if it is not one."""
+    """Return the OAuth error in a response; None if the response contains no OAuth error."""
     try:
         return reply.json(ErrorAnswer)
     except HttpError:
@@ -155,21 +155,21 @@ def error_of(reply: FetchedResponse) -> ErrorAnswer | None:
 
 
 class Reason(Struct, frozen=True):
-    """The reason why an authorization server refuses a request.
+    """Why an authorization server refused a request.
 
     Attributes:
-        text: One line without any text of the server.
-        words: The server's own description in one line; "" for none, or if it is unsafe to show.
+        text: One line that contains no text from the server.
+        words: The server's own description in one line; "" if it is missing or unsafe to show.
     """
 
     text: str
     words: str = ""
 
     def error(self, what: str, status: int) -> AuthError:
-        """Return the error for an operation that failed.
+        """Return the error for the failed operation `what`.
 
-        A model may read the error's text, so it contains no text of a server. The server's words
-        are added as a note, which only users see.
+        A model may read the error's text, so the text contains nothing from the server. The
+        server's own words are added as a note, which only users see.
         """
         error = AuthError(f"{what}: {self.text}", status)
         if self.words:
@@ -178,7 +178,7 @@ class Reason(Struct, frozen=True):
 
 
 def refusal(reply: FetchedResponse, secrets: Collection[str] = ()) -> Reason:
-    """Return the reason in a refusal. Its words contain none of `secrets`."""
+    """Return the reason in a refusal. The server's words are dropped if they contain a secret."""
     error = error_of(reply)
     if error is None:
         return Reason(f"it answers {reply.status}")
@@ -186,12 +186,12 @@ def refusal(reply: FetchedResponse, secrets: Collection[str] = ()) -> Reason:
 
 
 def reason(error: str, description: str | None, secrets: Collection[str]) -> Reason:
-    """Return the reason why an authorization server refuses a request.
+    """Return the reason from an OAuth error.
 
     Args:
-        error: The error code.
-        description: The server's words.
-        secrets: A description that contains one of these is dropped.
+        error: The OAuth error code.
+        description: The server's own words; None if it sent none.
+        secrets: If the description contains one of these secrets, it is dropped.
     """
     code = error if error in _CODES else "an error without a known code"
     words = " ".join((description or "").split())

@@ -1,7 +1,7 @@
-"""DPoP: tokens that are useless without the private key they are bound to.
+"""DPoP: tokens bound to a private key, without which they are useless.
 
-A login has a key of its own. Each request that uses the login carries a proof, signed with the
-key, for one method and one URL. A thief of the token cannot make such a proof.
+Each login has its own key. Each request with the login's token carries a proof, which is signed
+with the key for one method and one URL. A thief who has only the token cannot create a proof.
 
 RFC 9449, RFC 7638 (thumbprint).
 """
@@ -32,17 +32,17 @@ except ImportError as error:
     raise MissingExtra("a login that is bound to a key (DPoP)", "oauth") from error
 
 ALGORITHM = "ES256"
-_COORDINATE_BYTES = 32  # size of a P-256 coordinate
+_COORDINATE_BYTES = 32  # length of a coordinate on the curve P-256
 
 
 class DpopKey:
-    """The private key of one login.
+    """The private key to which one login's tokens are bound.
 
     Args:
-        pem: The PEM of a stored key; "" creates a new key.
+        pem: A stored key as PEM; "" to create a new key.
 
     Raises:
-        StoreCorrupt: `pem` is not the PEM of such a key.
+        StoreCorrupt: `pem` is not a P-256 private key.
     """
 
     def __init__(self, pem: str = "") -> None:
@@ -60,22 +60,22 @@ class DpopKey:
 
     @property
     def pem(self) -> str:
-        """The private key, to be stored with the tokens. A secret."""
+        """The private key as PEM, which is stored with the tokens. It is a secret."""
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
     @property
     def thumbprint(self) -> str:
-        """The hash that names the public key (`jkt`)."""
+        """The hash that identifies the public key (`jkt`)."""
         return _hash(msgspec.json.encode(self._jwk, order="sorted"))
 
     def proof(self, method: str, url: str, *, token: str = "", nonce: str = "") -> str:
-        """Return the `DPoP` header of one request; every proof is different.
+        """Return the value of a request's `DPoP` header. Every proof is different.
 
         Args:
-            method: HTTP method of the request.
-            url: URL of the request; query and fragment are ignored.
-            token: The access token that the request carries; "" in a token request.
-            nonce: The last nonce of the server of `url`; "" for none.
+            method: The request's HTTP method.
+            url: The request's URL; its query and fragment are ignored.
+            token: The access token in the request; "" for a token request.
+            nonce: The most recent nonce from the server of `url`; "" if it has sent none.
         """
         claims: dict[str, object] = {
             "jti": token_urlsafe(16),
@@ -94,7 +94,7 @@ class DpopKey:
 def _load(pem: str) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(pem.encode(), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # the text may quote the key
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # not chained: the text may quote the key
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
         raise StoreCorrupt("the stored key of the login cannot be read: log in again")

@@ -1,14 +1,15 @@
-"""HTTP requests to URLs that a server names: metadata, registration, tokens.
+"""HTTP requests to URLs that come from servers: for metadata, registration and tokens.
 
-Such a URL must not let a server reach hosts that only this machine can reach. Rules:
+A server must not be able to reach, through such a URL, hosts that only this machine can reach.
+Rules:
 
-1. Only https is allowed, and http on this machine.
-2. All IP addresses of a host are checked. The connection goes to one of these, without a second
-   DNS lookup. TLS is verified for the name.
-3. Only public IP addresses are allowed. If the server that the user chose is itself on this
-   machine or in a private network, addresses of that kind are allowed as well.
-4. Redirects are not followed; cookies and `.netrc` are not used; body and time are limited.
-5. An error names the host and the cause, in one line, without query and credentials.
+1. URLs must be https; http is allowed only for this machine.
+2. All IP addresses of a host are checked, and the connection uses a checked address without a
+   second DNS lookup. The TLS certificate must match the host name.
+3. Only public IP addresses are allowed. If the server that the user chose is on this machine or in
+   a private network, addresses of that kind are allowed, too.
+4. Redirects are not followed. Cookies and `.netrc` are not used. Body size and time are limited.
+5. An error names the host and the cause in one line, without the query and without credentials.
 """
 
 from __future__ import annotations
@@ -50,33 +51,33 @@ from interlock.text.redaction import Redacted
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
-TIMEOUT = 10.0  # seconds for one request: DNS, connection, TLS, answer
-MAX_BODY_BYTES = 1_048_576  # decompressed
+TIMEOUT = 10.0  # seconds for a whole request: DNS, connection, TLS and response
+MAX_BODY_BYTES = 1_048_576  # bytes of a response body, decompressed
 MAX_URL = 8_192  # characters
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 _T = TypeVar("_T")
-_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)  # OpenSSL's codes for a certificate of an unknown CA
+_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)  # OpenSSL's error codes for an unknown CA
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _HEADERS = {
     "User-Agent": "interlock",
-    "Accept": "application/json",  # without it, some token endpoints answer with a form
+    "Accept": "application/json",  # because some token endpoints respond with a form by default
     "Accept-Encoding": "gzip, deflate",
 }
-# The characters of a URL, and of a host name or IP address, that all URL parsers treat alike.
+# The characters in a URL, and in a host name or IP address, that all URL parsers treat alike.
 _VISIBLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
 class FetchedResponse(Redacted, frozen=True):
-    """An HTTP response with any status except a redirect.
+    """An HTTP response whose status can be anything except a redirect.
 
     Attributes:
         status: HTTP status.
-        headers: The headers; their names are case-insensitive.
-        body: The decompressed body.
-        url: The URL of the request.
+        headers: The response headers; their names are case-insensitive.
+        body: The decompressed response body.
+        url: The URL that was requested.
     """
 
     status: int
@@ -88,13 +89,13 @@ class FetchedResponse(Redacted, frozen=True):
         return [("status", self.status), ("url", display(self.url))]
 
     def json(self, type: type[_T] = JsonObject) -> _T:  # type: ignore[assignment]  # the default T
-        """Decode the body.
+        """Decode the body as JSON.
 
         Args:
             type: The expected type: a struct, or a dict.
 
         Raises:
-            HttpError: The body is not JSON, or has another type. Its content is not shown.
+            HttpError: The body is not JSON, or has another type. The error does not show the body.
         """
         try:
             decoded = msgspec.json.decode(self.body, type=type)
@@ -110,20 +111,20 @@ class FetchedResponse(Redacted, frozen=True):
 
 
 class Fetcher:
-    """Sends requests to URLs that servers name, unless they lead into a network of the user.
+    """Sends requests to URLs from servers, but not into the user's network.
 
-    With a proxy in the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), the proxy resolves
-    host names and decides which are allowed. IP addresses in a URL are checked here even then.
-    Requests to this machine do not use a proxy. Certificates are those of the system, or those
-    in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    If the environment defines a proxy (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), the proxy resolves
+    host names and decides which hosts are allowed. Even then, IP addresses in URLs are checked
+    here. Requests to this machine do not use the proxy. TLS trusts the system's certificates, or
+    those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
     Args:
-        near: URL of the server that the user chose. If its host name means this machine, requests
-            to this machine are allowed; if all its IP addresses are private, requests to private
-            addresses are. This trusts the owner of the host name: a program that acts for other
-            users passes "", which allows public addresses only.
-        max_bytes: The largest accepted body, decompressed.
-        resolve: Returns the IP addresses of a host; for tests.
+        near: The URL of the server that the user chose. If its host name means this machine,
+            requests to this machine are allowed. If all its IP addresses are private, requests to
+            private addresses are allowed. This trusts the host name's owner, so a program that acts
+            for other users passes "", which allows only public addresses.
+        max_bytes: The largest response body that is accepted, decompressed.
+        resolve: Returns a host's IP addresses; replaceable for tests.
     """
 
     def __init__(
@@ -140,16 +141,16 @@ class Fetcher:
         self._nearness: addresses.Kind | None = None
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> FetchedResponse:
-        """Fetch a document.
+        """Send a GET request.
 
         Raises:
-            AuthError: The URL is not allowed: not https, or not a public address.
-            Unreachable: The name lookup, the connection, TLS or the proxy failed.
-            RequestTimeout: There was no answer within `TIMEOUT`.
-            RedirectRefused: The answer is a redirect.
-            MessageTooLarge: The body is over `max_bytes`.
-            StreamEnded: The answer was cut off.
-            RemoteProtocolError: The answer is not HTTP.
+            AuthError: The URL is not allowed: it is not https, or its address is not public.
+            Unreachable: DNS, the connection, TLS or the proxy failed.
+            RequestTimeout: The response was not complete within `TIMEOUT`.
+            RedirectRefused: The response is a redirect.
+            MessageTooLarge: The response body is larger than `max_bytes`.
+            StreamEnded: The connection was closed before the end of the response.
+            RemoteProtocolError: The response is not valid HTTP.
         """
         return await self._request("GET", url, headers or {}, None)
 
@@ -161,10 +162,10 @@ class Fetcher:
         json: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> FetchedResponse:
-        """Send a form or a JSON document, once.
+        """Send a POST request with a form or a JSON document. It is not repeated on failure.
 
         Raises:
-            InterlockError: The errors of `get`.
+            InterlockError: The request failed; see `get`.
         """
         if form is not None:
             body, media_type = urlencode(form).encode(), "application/x-www-form-urlencoded"
@@ -242,7 +243,7 @@ class Fetcher:
         return proxy
 
     async def _checked(self, target: URL, proxy: str | None) -> list[str]:
-        """Return the IP addresses to connect to: all of the host, checked, or the proxy's."""
+        """Return the addresses to connect to: the proxy's, or all of the host's after a check."""
         host = target.raw_host or ""
         written = addresses.literal(host)
         if proxy is None or written is not None:
@@ -257,8 +258,8 @@ class Fetcher:
         return await self._addresses(proxy_url.raw_host or "", proxy_url.port or 80)
 
     async def _check(self, target: URL, kind: addresses.Kind) -> None:
-        # The messages omit the IP address, because the server that named the host may not be
-        # allowed to resolve it.
+        # Do not show the IP address: the server that named this host may be unable to look up names
+        # in the user's network, and could learn the address from the message.
         if kind == "special":
             raise _refused(target, "its IP address is reserved and not that of a server")
         if kind != "public" and kind != await self._near_kind():
@@ -268,9 +269,9 @@ class Fetcher:
             raise _refused(target, "it must be https")
 
     async def _near_kind(self) -> addresses.Kind:
-        """Return the kind of network of the user's server.
+        """Return the kind of network in which the user's server is.
 
-        The name is looked up once, because a later lookup may return another address.
+        The host name is looked up only once, because a later lookup could return another address.
         """
         if self._nearness is None:
             self._nearness = await self._find_near_kind()
@@ -280,14 +281,14 @@ class Fetcher:
         if addresses.written_kind(self._near) == "loopback":
             return "loopback"
         found = await self._addresses(self._near, 443) if self._near else []
-        # A public name that resolves to this machine does not count: the user chose another host.
+        # A public name that resolves to this machine does not count, as the user did not mean it.
         is_private = {addresses.kind(address) for address in found} == {"private"}
         return "private" if is_private else "public"
 
     async def _addresses(self, host: str, port: int) -> list[str]:
         try:
             found = await self._resolve(host, port)
-        except (OSError, UnicodeError):  # UnicodeError: an empty or too long label
+        except (OSError, UnicodeError):  # UnicodeError: a label of the name is empty or too long
             found = []
         if not found:
             raise Unreachable(f"{clip(host)} cannot be reached: its name has no address")
@@ -295,7 +296,7 @@ class Fetcher:
 
 
 class _Pinned(AbstractResolver):
-    """A resolver that returns the checked IP addresses for every host."""
+    """A resolver that returns the same checked IP addresses for every host name."""
 
     def __init__(self, found: list[str]) -> None:
         self._found = found
@@ -329,8 +330,8 @@ async def _look_up(host: str, port: int) -> list[str]:
 
 @lru_cache(4)
 def _tls(cafile: str | None, capath: str | None) -> ssl.SSLContext:  # noqa: ARG001 - the cache's keys
-    # aiohttp's own context would ignore later changes of SSL_CERT_FILE and SSL_CERT_DIR. The
-    # context is cached because reading all certificates of a system takes tens of milliseconds.
+    # aiohttp's default context would ignore later changes of SSL_CERT_FILE and SSL_CERT_DIR.
+    # Reading all of a system's certificates takes tens of milliseconds, so the context is cached.
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -340,7 +341,7 @@ def _tls(cafile: str | None, capath: str | None) -> ssl.SSLContext:  # noqa: ARG
 
 
 def _parse(url: str) -> URL:
-    """Parse a URL with the parser of the HTTP client; raise ValueError if it is not valid."""
+    """Parse a URL with the HTTP client's own parser; raise ValueError if it is not valid."""
     try:
         return URL(url)
     except IndexError as error:  # yarl raises it for "http://[::1]@", which has no host
@@ -348,11 +349,11 @@ def _parse(url: str) -> URL:
 
 
 def check_url(url: str, what: str) -> None:
-    """Check that a URL is allowed, without a name lookup.
+    """Check that a URL is allowed. This does not look up its host name.
 
     Args:
-        url: The URL as the document contains it.
-        what: The meaning and the source of the URL, for the message.
+        url: The URL, exactly as in the document.
+        what: The purpose and the source of the URL, for the error message.
 
     Raises:
         AuthError: The URL is not allowed; the text names `what`.
@@ -364,10 +365,11 @@ def check_url(url: str, what: str) -> None:
 
 
 def parse_allowed(url: str) -> URL:
-    """Parse a URL that all parsers interpret in the same way.
+    """Parse a URL, and check that all URL parsers interpret it in the same way.
 
     Raises:
-        AuthError: The URL is not https or http, has a user or unusual characters, or is too long.
+        AuthError: The URL is not https or http, contains a user or unusual characters, or is too
+            long.
     """
     try:
         parsed = _parse(url)
@@ -396,7 +398,7 @@ def _host_of(url: str) -> str:
 
 
 def _redirect_target(target: URL, response: aiohttp.ClientResponse) -> str:
-    """Return the origin that a redirect leads to; the rest of the URL may be a secret."""
+    """Return the origin of a redirect's target, because the rest of the URL may be secret."""
     try:
         location = _parse(urljoin(str(target), response.headers.get("Location", "")))
         return f"to {clip(str(location.origin()))}"
@@ -404,7 +406,7 @@ def _redirect_target(target: URL, response: aiohttp.ClientResponse) -> str:
         return "to an invalid URL"
 
 
-# Answers
+# Responses
 
 
 async def _body(response: aiohttp.ClientResponse, name: str, max_bytes: int) -> bytes:

@@ -1,12 +1,12 @@
-"""The client's identity at an authorization server, and its authentication there.
+"""The client's identity at an authorization server, and how the client authenticates there.
 
-The first available identity is used: the client that the operator has registered; an https URL
-where the metadata of the client is published (CIMD); a registration that this program makes
-(RFC 7591) and stores. Rules:
+The first of these that is available is used: the client that the operator has registered; an https
+URL at which the client's metadata is published (CIMD); a registration that this program makes (RFC
+7591) and stores. Rules:
 
-1. An identity belongs to one issuer. Its id and its secret are sent to no other issuer.
-2. A registration is used only for the redirect URI and the scopes that it was made for: some
-   authorization servers refuse others.
+1. An identity belongs to one issuer. The id and the secret are never sent to another issuer.
+2. A registration is used only for the redirect URI and the scopes with which it was made, because
+   some authorization servers refuse any others.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ async def identify(
     store: TokenStore,
     fetcher: Fetcher,
 ) -> ClientIdentity:
-    """Return an identity for an authorization server where the operator has not registered one.
+    """Return an identity at an authorization server for which the operator configured none.
 
-    The caller holds the store's lock of the server. `retired` is the id of a client that failed.
+    The caller must hold the store's lock for the server. `retired` is the id of a client that no
+    longer works.
 
     Raises:
         AuthError: The authorization server registers no clients, or refused the registration.
@@ -74,19 +75,19 @@ async def identify(
 async def check_issuer(
     client: ClientIdentity, found: Discovery, key: str, store: TokenStore
 ) -> ClientIdentity:
-    """Return a registered client with its issuer, if this is the issuer that was found.
+    """Return the operator's client with its issuer, after checking that the issuer was found.
 
-    A client without issuer belongs to the first issuer that it is used with. The caller holds the
-    store's lock of the key.
+    A client without issuer belongs to the first issuer with which it is used. The caller must hold
+    the store's lock for `key`.
 
     Args:
-        client: The client as the operator configured it.
-        found: The authorization server that the protected server names now.
+        client: The client, as the operator configured it.
+        found: The authorization server that the protected server names at present.
         key: The key of the login in the store.
-        store: The store, which contains the first issuer.
+        store: The store that remembers the first issuer.
 
     Raises:
-        AuthError: The client belongs to another issuer.
+        AuthError: The client belongs to a different issuer.
     """
     issuer = client.issuer or await _first_issuer(client, found, key, store)
     if not same_issuer(issuer, found.issuer):
@@ -114,7 +115,7 @@ async def _first_issuer(
 async def stored_registration(
     issuer: str, server_url: str, store: TokenStore
 ) -> Registration | None:
-    """Return the stored registration, unless it is damaged or has expired."""
+    """Return the stored registration; None if it is missing, damaged or expired."""
     try:
         registration = await store.load_registration(server_url, issuer)
     except (StoreCorrupt, StoreTooNew):
@@ -123,11 +124,11 @@ async def stored_registration(
 
 
 async def retire(issuer: str, server_url: str, store: TokenStore) -> None:
-    """Stop using the stored registration for new logins; its tokens can still be refreshed.
+    """Make new logins ignore the stored registration; its tokens can still be refreshed.
 
-    The caller holds the store's lock of the server.
+    The caller must hold the store's lock for the server.
     """
-    with suppress(StoreError):  # harmless: the next program fails once and tries again
+    with suppress(StoreError):  # harmless: the next login fails once, and then retires it again
         registration = await stored_registration(issuer, server_url, store)
         if registration is not None:
             await store.save_registration(server_url, replace(registration, redirect_uris=()))
@@ -136,17 +137,17 @@ async def retire(issuer: str, server_url: str, store: TokenStore) -> None:
 async def identity_of(
     tokens: Tokens, found: Discovery, *, server_url: str, store: TokenStore
 ) -> ClientIdentity | None:
-    """Return the dynamic client that tokens were issued to; None if its secret is lost."""
+    """Return the dynamic client that received the tokens; None if its secret is lost."""
     registration = await stored_registration(found.issuer, server_url, store)
     if registration is not None and registration.client_id == tokens.client_id:
         return _identity(registration)
-    if tokens.auth_method == "none":  # the id alone is enough
+    if tokens.auth_method == "none":  # the client needs no secret
         return ClientIdentity(id=tokens.client_id, issuer=found.issuer)
     return None
 
 
 def _is_for(registration: Registration, redirect_uri: str, scopes: Sequence[str]) -> bool:
-    allowed = registration.scope.split()  # a registration without scopes has no limit
+    allowed = registration.scope.split()  # [] means that the registration allows all scopes
     is_allowed = not allowed or set(scopes) <= set(allowed)
     return redirect_uri in registration.redirect_uris and is_allowed
 
@@ -207,7 +208,7 @@ async def _register(
 
 
 def _registered_method(found: Discovery) -> str:
-    """Return the method to register: "none" if possible, because a secret adds no safety."""
+    """Return the authentication method to register: "none" if supported, as secrets add nothing."""
     offered = found.server.token_endpoint_auth_methods_supported or ()
     return next((each for each in ("none", *METHODS[:2]) if each in offered), "none")
 
@@ -218,19 +219,19 @@ def _registered_method(found: Discovery) -> str:
 def authenticate_client(
     client: ClientIdentity, found: Discovery, form: dict[str, str], headers: dict[str, str]
 ) -> str:
-    """Add the client's id and credentials to the form or the headers of a token request.
+    """Add the client's id and credentials to a token request's form or headers.
 
     Returns:
-        The method used: one of `METHODS`.
+        The method that was used, which is one of `METHODS`.
 
     Raises:
-        AuthError: The authorization server supports none of the client's methods.
-        MissingExtra: The client has a private key, and the library to sign with is missing.
+        AuthError: The authorization server supports none of the client's authentication methods.
+        MissingExtra: The client has a private key, but the library for signatures is missing.
     """
     method = _method(client, found)
     match method:
         case "client_secret_basic":
-            # RFC 6749 section 2.3.1: both are form-encoded before they are joined.
+            # RFC 6749 section 2.3.1 requires that both are form-encoded before they are joined.
             pair = f"{quote_plus(client.id)}:{quote_plus(client.secret)}"
             headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         case "client_secret_post":
@@ -255,7 +256,7 @@ def _method(client: ClientIdentity, found: Discovery) -> str:
     if client.private_key:
         able: tuple[str, ...] = ("private_key_jwt",)
     elif client.secret:
-        able = (*METHODS[:2], "none")  # some servers issue a secret and then require none
+        able = (*METHODS[:2], "none")  # some servers issue a secret, but require none
     else:
         return "none"
     for method in able:

@@ -1,4 +1,4 @@
-"""Logins: a user allows access in a browser, and refresh tokens extend it."""
+"""Logins: a user grants access in a browser, and refresh tokens renew it later."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ from interlock.text.urls import is_loopback, origin
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
 
-USELESS_REFRESH = 60.0  # seconds before an unsuccessful refresh is repeated
+USELESS_REFRESH = 60.0  # seconds; if a fresh token is refused within them, do not refresh again
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 
 
 class OAuth(TokenSource):
-    """Authorization for one server by a user's login: authorization code with PKCE.
+    """Authorization for one server by a user who logs in: authorization code with PKCE.
 
     Args:
-        server_url: The MCP endpoint, as the client connects to it.
-        redirect_uri: The URL that the browser is finally sent to: http on loopback, or https. If
-            you can, pass a function that returns a different URI for each issuer: it protects
-            against an issuer that does not identify itself to the browser (RFC 9207).
-        ask: Shows `request.url` to a user or a browser, and returns the whole query that the
-            browser brings to `redirect_uri`. With None, `LoginRequired` is raised instead.
-        client: A client that the operator has registered with the authorization server.
-        client_metadata_url: The https URL where the metadata of this client is published. Used
+        server_url: The URL of the MCP endpoint, as the client connects to it.
+        redirect_uri: The URL to which the browser is redirected at the end: http on loopback, or
+            https. If possible, pass a function that returns a different URL for each issuer: this
+            protects against issuers that do not identify themselves in the redirect (RFC 9207).
+        ask: Shows `request.url` to a user or a browser, and returns the query with which the
+            browser arrives at `redirect_uri`. If None, `LoginRequired` is raised instead.
+        client: The client that the operator has registered at the authorization server, if any.
+        client_metadata_url: The https URL at which this client's metadata is published. It is used
             with authorization servers that support it.
-        client_name: The name that servers with registration show to the user.
-        scopes: The scopes to request, instead of all that the server supports.
+        client_name: The client's name in registrations, which authorization servers show to users.
+        scopes: The scopes to request, instead of all scopes that the server supports.
         store: The store of tokens and registrations.
-        fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.
+        fetcher: Sends requests to URLs from servers; None for a new fetcher for `server_url`.
 
     Raises:
-        ConfigError: The URL of the server, the redirect or the metadata is not allowed.
+        ConfigError: The URL of the server, the redirect or the client metadata is not allowed.
     """
 
     def __init__(
@@ -93,25 +93,25 @@ class OAuth(TokenSource):
         self._ask = ask
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
-        self._identity: ClientIdentity | None = None  # the identity of this process's last login
-        self._retired = ""  # id of a registered client that the issuer no longer accepts
-        self._refreshed: Tokens | None = None  # the result of the last refresh
+        self._identity: ClientIdentity | None = None  # the client that this process used last
+        self._retired = ""  # the id of a registered client that the issuer no longer accepts
+        self._refreshed: Tokens | None = None  # the tokens from the last refresh
 
     async def login(self, challenge: str = "") -> None:
-        """Let a user log in now, even if there are tokens already.
+        """Let a user log in now, even if there are valid tokens.
 
         Args:
-            challenge: The server's `WWW-Authenticate`, if it is known.
+            challenge: The server's `WWW-Authenticate` header; "" if unknown.
 
         Raises:
-            InterlockError: The login was refused, or timed out.
+            InterlockError: The login was refused, or took too long.
         """
         self._throttle = LoginThrottle()
         while not await self._share(partial(self._log_in_again, token_challenge(challenge))):
-            pass  # another renewal had to end first
+            pass  # a different renewal was running and has ended, so try again
 
     async def log_out(self) -> LoggedOut:
-        """Revoke the tokens at their authorization server and delete them; see `logout`.
+        """Revoke the tokens at the authorization server, and delete them; see `logout`.
 
         Raises:
             StoreError: The store cannot be read or written.
@@ -128,14 +128,14 @@ class OAuth(TokenSource):
             await self._note_missing(challenge.scopes)
             raise error
         if self._ask is None and not (self._tokens and self._tokens.refresh_token):
-            # Raise before any request to an address that the server names: none could help.
+            # Raise before sending requests to URLs from the server, because they could not help.
             raise self._login_required(has_metadata=bool(challenge.resource_metadata))
         found = await self._discover(challenge)
         if error.status == 403:
             await self._log_in(found, self._step_up_scopes(error, found))
             return
         issuer, requested = self._requested
-        # Tokens of another process are tried, because their scopes may be enough.
+        # If another process stored new tokens, try them: their scopes may be sufficient.
         is_enough = issuer != found.issuer or set(challenge.scopes) <= set(requested)
         may_help = is_enough and not self._is_useless(error.token_used)
         if may_help and await self._refresh(found, error.token_used):
@@ -149,7 +149,7 @@ class OAuth(TokenSource):
             await self._refresh(discovery_from(tokens), tokens.access_token)
 
     async def _refresh(self, found: Discovery, refused: str) -> bool:
-        """Get new tokens with the refresh token; return whether that succeeded."""
+        """Get new tokens with the refresh token; return whether this succeeded."""
         async with self._store.lock(self._key):
             if await self._reload(refused):
                 return True
@@ -179,25 +179,25 @@ class OAuth(TokenSource):
             return False
 
     async def _client_of(self, tokens: Tokens, found: Discovery) -> ClientIdentity | None:
-        """Return the client that tokens were given to; None if it can no longer authenticate."""
+        """Return the client that received the tokens; None if it can no longer authenticate."""
         if self._client is not None:
             if self._client.id != tokens.client_id:
                 return None
             return await self._check_issuer(self._client, found)
-        own = self._identity  # may be newer than the store
+        own = self._identity  # more recent than the store, if the store could not be written
         if own is not None and (own.id, own.issuer) == (tokens.client_id, found.issuer):
             return own
         return await identity_of(tokens, found, server_url=self._server_url, store=self._store)
 
     def _is_useless(self, refused: str) -> bool:
-        """Return whether the refused token came from a refresh a moment ago."""
+        """Return whether the refused token was obtained by a refresh a moment ago."""
         last = self._refreshed
         if last is None or last.access_token != refused:
             return False
         return time() - last.received_at < USELESS_REFRESH
 
     async def _note_missing(self, required: tuple[str, ...]) -> None:
-        """Store the missing scopes for the next login of this or another program."""
+        """Store missing scopes, so that the next login by any program requests them."""
         tokens = self._tokens
         if tokens is None:
             return
@@ -245,7 +245,8 @@ class OAuth(TokenSource):
         except Exception as error:
             why = str(error) if isinstance(error, InterlockError) else type(error).__name__
             self._throttle.add(found.issuer, scopes, why, now=monotonic())
-            # The authorization server may have deleted the client; only the browser would show it.
+            # If the authorization server has deleted the client, only the user sees that, in the
+            # browser.
             self._retired = client.id
             with suppress(StoreError):
                 async with self._store.lock(self._key):
@@ -305,7 +306,7 @@ class OAuth(TokenSource):
 
 
 def _always(redirect_uri: str) -> Callable[[str], str]:
-    return lambda issuer: redirect_uri  # noqa: ARG005 - the same URI for every issuer
+    return lambda issuer: redirect_uri  # noqa: ARG005 - the same URL for every issuer
 
 
 def _check_redirect(redirect_uri: str) -> str:

@@ -1,4 +1,4 @@
-"""A limit on logins: a refused login is not repeated soon."""
+"""A limit on how often logins may start, so that a refused login is not repeated at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-WINDOW = 300.0  # seconds for which a login counts
-MAX_LOGINS = 3  # logins within `WINDOW`, with the same issuer and scopes
-MAX_RECORDED = 100  # logins of all issuers; without a user a program may log in very often
+WINDOW = 300.0  # seconds for which a login counts towards the limit
+MAX_LOGINS = 3  # logins within `WINDOW` for the same issuer and scopes
+MAX_RECORDED = 100  # logins that are remembered; a program without a user may start many
 
 
 class _Login(Struct, frozen=True):
@@ -19,7 +19,7 @@ class _Login(Struct, frozen=True):
 
 
 class LoginThrottle:
-    """The logins of the last minutes. `now` is a monotonic clock, in seconds."""
+    """The logins of the last `WINDOW` seconds. `now` is the time by a monotonic clock."""
 
     def __init__(self) -> None:
         self._logins: list[_Login] = []
@@ -31,13 +31,13 @@ class LoginThrottle:
     def blocked_because(
         self, issuer: str, scopes: Collection[str], *, step_up: bool, now: float
     ) -> str | None:
-        """Return why a login must not start now; None if it may start.
+        """Return why a login must not start now; None if the login may start.
 
         Args:
-            issuer: The authorization server of the login.
-            scopes: The scopes that it would request.
-            step_up: Whether a token exists whose scopes are insufficient.
-            now: Monotonic clock, seconds.
+            issuer: The authorization server at which the user would log in.
+            scopes: The scopes that the login would request.
+            step_up: Whether there is a token, but its scopes are not sufficient.
+            now: The time by a monotonic clock, in seconds.
         """
         requested = frozenset(scopes)
         recent = [each for each in self._recent(now) if each.issuer == issuer]

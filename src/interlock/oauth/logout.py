@@ -1,4 +1,4 @@
-"""Logouts: tokens are revoked at their authorization server and deleted here.
+"""Logout: a login's tokens are revoked at the authorization server and deleted here.
 
 RFC 7009 (revocation).
 """
@@ -18,15 +18,15 @@ from interlock.oauth.identity import authenticate_client, check_issuer, identity
 from interlock.oauth.storage import Tokens, TokenStore
 from interlock.text.urls import display
 
-REVOCATION_TIMEOUT = 15.0  # seconds; other programs wait for the store's lock meanwhile
+REVOCATION_TIMEOUT = 15.0  # seconds; short, because other programs wait for the store's lock
 
 
 class LoggedOut(Struct, frozen=True):
     """The result of a logout.
 
     Attributes:
-        was_stored: Whether there was a login.
-        problem: The reason why its tokens are not revoked, in one line; "" if they are revoked.
+        was_stored: Whether the store contained a login.
+        problem: Why the tokens could not be revoked, in one line; "" if they were revoked.
     """
 
     was_stored: bool
@@ -36,12 +36,12 @@ class LoggedOut(Struct, frozen=True):
 async def logout(
     server_url: str, store: TokenStore, *, client: ClientIdentity | None = None
 ) -> LoggedOut:
-    """Delete the login of a server, even if its authorization server does not revoke it.
+    """Delete a server's login, even if the authorization server does not revoke its tokens.
 
     Args:
-        server_url: The MCP endpoint as it was passed for the login.
-        store: The store of the login.
-        client: The client of the login, if the operator has registered it.
+        server_url: The URL of the MCP endpoint, as it was passed for the login.
+        store: The store that contains the login.
+        client: The login's client, if the operator has registered it.
 
     Raises:
         StoreError: The store cannot be read or written.
@@ -87,7 +87,7 @@ async def _revoke(
         client = None
     if client is None:
         raise InterlockError(f"the client to which {issuer} issued the tokens is unknown")
-    # The access tokens that came from a refresh token are revoked with it (section 2.1).
+    # Revoking a refresh token also revokes the access tokens obtained with it (section 2.1).
     kind = "refresh_token" if tokens.refresh_token else "access_token"
     form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
     headers = {"Accept": "application/json"}

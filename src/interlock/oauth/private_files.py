@@ -1,4 +1,4 @@
-"""Files that only their owner can read or write, and locks that end with their process."""
+"""Files that only their owner can read or write, and file locks that end with the process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def read(path: Path) -> bytes | None:
     """Return the content of a file; None if it does not exist.
 
     Raises:
-        StoreCorrupt: The file is not a regular file that only this user can read and write, or is
-            over `MAX_FILE_BYTES`.
+        StoreCorrupt: The path is not a regular file, other users can access it, or it is larger
+            than `MAX_FILE_BYTES`.
         StoreError: The file cannot be read.
     """
     try:
-        # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+        # O_NONBLOCK, because opening a named pipe would otherwise wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
@@ -59,14 +59,14 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace the content of a file, as `interlock.durable.replace` does.
+    """Replace a file's content, as `interlock.durable.replace` does.
 
     Missing folders are created with mode 0700.
 
     Raises:
-        OSError: The file cannot be written. The old content is still there.
-        StoreError: Other users can write to its folder; or the new content is there, but a power
-            cut may bring back the old one.
+        OSError: The file could not be written, and still has its old content.
+        StoreError: Other users can write to the file's folder. Or the file has its new content, but
+            a power failure may bring back the old content.
     """
     _make_folder(path.parent)
     try:
@@ -76,15 +76,15 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def lock(path: Path) -> int:
-    """Lock a file without waiting; create it if it does not exist.
+    """Lock a file without waiting; create the file if it does not exist.
 
     Returns:
-        A descriptor for `unlock`. The lock also ends with the process.
+        A descriptor to pass to `unlock`. The lock ends with the process, too.
 
     Raises:
-        BlockingIOError: This process or another one has locked it.
+        BlockingIOError: The file is already locked, by this process or another process.
         OSError: The file cannot be created.
-        StoreError: Other users can write to its folder.
+        StoreError: Other users can write to the file's folder.
     """
     _make_folder(path.parent)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,8 +98,8 @@ def lock(path: Path) -> int:
 
 
 def unlock(descriptor: int) -> None:
-    """Unlock a file without deleting it: otherwise two processes could lock one file each."""
-    # Closing alone does not unlock, because a forked process may have a copy of the descriptor.
+    """Unlock a file. Do not delete it: two processes could then lock two different files."""
+    # Unlock explicitly, because a forked process may have a copy of the descriptor.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 

@@ -1,15 +1,15 @@
-"""Stored logins: tokens and registrations, by owner, server URL and issuer.
+"""Stored logins: tokens and client registrations, by owner, server URL and issuer.
 
-For clients that the operator has registered, the store keeps only their issuer, even after a
-logout.
+For a client that the operator has registered, the store contains only the client's issuer, which
+stays even after a logout.
 
 Rules:
 
-1. An entry is found only under its own issuer, server URL and owner. All three are compared as
-   strings, exactly as they were passed.
-2. Secrets are in the user's keyring, or in files that only the user can read. No repr and no
-   message contains them.
-3. An entry that cannot be read raises an error that names its place. A new login replaces it.
+1. An entry is found only with the issuer, server URL and owner under which it was saved. All three
+   are compared as strings, exactly as they were passed.
+2. Secrets are stored in the user's keyring, or in files that only the user can read. They appear in
+   no repr and no message.
+3. If an entry cannot be read, the error names its location. A new login replaces the entry.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ if TYPE_CHECKING:
 
     from keyring.backend import KeyringBackend
 
-LEEWAY = 60.0  # seconds before its end from which a token counts as expired
-LOCK_SECONDS = 30.0
-KEYRING_SECONDS = 60.0  # limit for one operation; the user may have to unlock the keyring
-MAX_ISSUERS = 8  # issuers of one server; beyond it the oldest is removed
+LEEWAY = 60.0  # seconds; a token counts as expired this long before it expires
+LOCK_SECONDS = 30.0  # seconds to wait for the lock of an entry
+KEYRING_SECONDS = 60.0  # seconds for one operation, in which the user may unlock the keyring
+MAX_ISSUERS = 8  # issuers kept for one server; saving another one removes the oldest
 
 T = TypeVar("T")
 
 
 class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens of one login, with the data for refreshing them.
+    """The tokens of one login, and the data needed to refresh them.
 
     Attributes:
-        access_token: The access token, a secret.
-        refresh_token: The refresh token, a secret; "" for none.
-        expires_at: The time of expiry by the wall clock, in seconds; None if unknown.
-        received_at: The time of receipt by the wall clock, in seconds; 0 if unknown.
-        scope: The granted scopes, separated by blanks; "" if unknown.
-        issuer: The authorization server, spelt as in its metadata.
-        resource: The `resource` of the token request, verbatim.
-        client_id: The client that the tokens were given to.
-        token_endpoint: The URL that issued the tokens and refreshes them.
-        auth_method: The client's authentication method there, such as "client_secret_post".
-        missing_scopes: Scopes, separated by blanks, that the protected server has required since
-            and that are not granted. The next login requests them as well.
-        dpop_key: The PEM of the private key that the tokens are bound to, a secret; "" for bearer
-            tokens. It is stored and deleted together with them.
+        access_token: The access token. It is a secret.
+        refresh_token: The refresh token, a secret; "" if the server issued no refresh token.
+        expires_at: The time of expiry by the wall clock, in seconds since 1970; None if unknown.
+        received_at: The time of receipt by the wall clock, in seconds since 1970; 0 if unknown.
+        scope: The granted scopes, separated by spaces; "" if unknown.
+        issuer: The authorization server, spelled as in its metadata.
+        resource: The `resource` in the token request, unchanged.
+        client_id: The id of the client that received the tokens.
+        token_endpoint: The URL that issued the tokens, and that refreshes them.
+        auth_method: The client's authentication method at that URL, such as "client_secret_post".
+        missing_scopes: Scopes, separated by spaces, that the protected server required later, but
+            that are not granted. The next login requests these scopes as well.
+        dpop_key: The private key, as PEM, that the tokens are bound to, a secret; "" for bearer
+            tokens. It is stored and deleted with the tokens.
     """
 
     public = ("issuer", "resource", "scope", "expires_at")
@@ -85,9 +85,9 @@ class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     dpop_key: str = ""
 
     def expired(self, now: float | None = None) -> bool:
-        """Return whether the access token has expired, or expires within `LEEWAY`.
+        """Return whether the access token has expired, or will expire within `LEEWAY`.
 
-        For a token with a short life, the leeway is half of its life.
+        If a token is valid only for a short time, the leeway is half of that time.
         """
         if self.expires_at is None:
             return False
@@ -101,8 +101,9 @@ class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     """A client that was registered at an issuer's registration endpoint.
 
     Attributes:
-        client_secret: The client's secret; "" for none.
-        client_secret_expires_at: The time of expiry by the wall clock, in seconds; 0 for never.
+        client_secret: The client's secret; "" if the client has no secret.
+        client_secret_expires_at: The time of expiry by the wall clock, in seconds since 1970; 0 for
+            never.
     """
 
     public = ("issuer", "client_id", "token_endpoint_auth_method", "redirect_uris")
@@ -116,21 +117,21 @@ class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     scope: str = ""
 
     def expired(self, now: float | None = None) -> bool:
-        """Return whether the secret has expired, or expires within `LEEWAY`."""
+        """Return whether the client's secret has expired, or will expire within `LEEWAY`."""
         if not self.client_secret_expires_at:
             return False
         return self.client_secret_expires_at - LEEWAY <= (time.time() if now is None else now)
 
 
 class _Entry(Struct, kw_only=True):
-    """All data stored for one owner and server URL. The issuer used last comes last."""
+    """All data stored for one owner and server URL. The most recently used issuer is last."""
 
     version: int = 1
     server_url: str
     owner: str = ""
     tokens: dict[str, Tokens] = {}
     registrations: dict[str, Registration] = {}
-    issuers: dict[str, str] = {}  # issuers of registered clients, by client id
+    issuers: dict[str, str] = {}  # issuers of operator-registered clients, by client id
 
 
 class _Version(Struct):
@@ -144,13 +145,13 @@ _decode_version = msgspec.json.Decoder(_Version).decode
 
 
 class TokenStore(ABC):
-    """Tokens and registrations by owner, server URL and issuer; see `UserTokenStore`.
+    """A store of tokens and registrations by owner, server URL and issuer; see `UserTokenStore`.
 
-    Hold `lock` of the server while you save or delete: otherwise a simultaneous change by
-    another task or process is lost.
+    Hold the server's `lock` while you save or delete. Otherwise a simultaneous change by another
+    task or process may be lost.
 
     Attributes:
-        owner: The owner of the logins; "" for the user of this process.
+        owner: The owner of the logins; "" is the user who runs this process.
     """
 
     def __init__(self) -> None:
@@ -158,11 +159,11 @@ class TokenStore(ABC):
         self._locked: dict[str, object] = {}
 
     def for_owner(self, owner: str) -> Self:
-        """Return a view of this store that contains only the logins of one owner.
+        """Return a view of this store that sees only one owner's logins.
 
         Args:
-            owner: The owner, such as the id of a principal; "" for the user of this process. No
-                other view finds the logins that this one saves.
+            owner: The owner, such as the id of a principal; "" is the user who runs this process.
+                Logins saved through this view are invisible to views for other owners.
         """
         view = copy.copy(self)
         view.owner = owner
@@ -171,15 +172,16 @@ class TokenStore(ABC):
     # Tokens
 
     async def load_tokens(self, server_url: str, issuer: str | None = None) -> Tokens | None:
-        """Return the tokens for a server, or None.
+        """Return the tokens for a server; None if there are none.
 
         Args:
-            server_url: The server URL exactly as it was passed when the tokens were saved.
-            issuer: The issuer of the tokens; None returns the tokens that were saved last.
+            server_url: The server URL, exactly as it was passed when the tokens were saved.
+            issuer: The issuer of the tokens; None for the tokens that were saved last.
 
         Raises:
-            StoreCorrupt: The entry is damaged. Save or `delete` to replace it.
-            StoreTooNew: A newer version wrote the entry. Save or `delete` to replace it.
+            StoreCorrupt: The entry is damaged. Saving tokens or calling `delete` replaces it.
+            StoreTooNew: A newer version of this program wrote the entry. Saving tokens or calling
+                `delete` replaces it.
             StoreError: The entry cannot be read.
         """
         tokens = (await self._load(server_url)).tokens
@@ -188,7 +190,7 @@ class TokenStore(ABC):
         return tokens.get(issuer)
 
     async def save_tokens(self, server_url: str, tokens: Tokens) -> None:
-        """Store tokens under `tokens.issuer`, and replace its earlier ones.
+        """Store tokens under `tokens.issuer`, replacing earlier tokens from that issuer.
 
         Raises:
             StoreError: The entry cannot be written.
@@ -198,15 +200,15 @@ class TokenStore(ABC):
     # Registrations
 
     async def load_registration(self, server_url: str, issuer: str) -> Registration | None:
-        """Return the client that is registered at an issuer for a server, or None.
+        """Return the client that was registered at an issuer for a server, or None.
 
         Raises:
-            StoreError: The entry cannot be read, as in `load_tokens`.
+            StoreError: The entry cannot be read; see `load_tokens`.
         """
         return (await self._load(server_url)).registrations.get(issuer)
 
     async def save_registration(self, server_url: str, registration: Registration) -> None:
-        """Store a registration under its issuer, and replace the earlier one.
+        """Store a registration under its issuer, replacing an earlier registration there.
 
         Raises:
             StoreError: The entry cannot be written.
@@ -219,15 +221,15 @@ class TokenStore(ABC):
     # Clients that the operator has registered
 
     async def load_issuer(self, server_url: str, client_id: str) -> str:
-        """Return the issuer that a client was first used with at a server, or "".
+        """Return the issuer with which a client was first used at a server; "" if it was not used.
 
         Raises:
-            StoreError: The entry cannot be read, as in `load_tokens`.
+            StoreError: The entry cannot be read; see `load_tokens`.
         """
         return (await self._load(server_url)).issuers.get(client_id, "")
 
     async def save_issuer(self, server_url: str, client_id: str, issuer: str) -> None:
-        """Store the issuer that a client belongs to.
+        """Store the issuer to which a client belongs.
 
         Raises:
             StoreError: The entry cannot be written.
@@ -237,7 +239,7 @@ class TokenStore(ABC):
     # All of them
 
     async def delete_login(self, server_url: str) -> None:
-        """Delete tokens and registrations, but not the issuers of registered clients.
+        """Delete tokens and registrations, but keep the issuers of operator-registered clients.
 
         Raises:
             StoreError: The entry cannot be read or written.
@@ -253,7 +255,7 @@ class TokenStore(ABC):
         await self._change(server_url, clear)
 
     async def delete(self, server_url: str) -> None:
-        """Delete all data of a server, even if the entry cannot be read.
+        """Delete all data stored for a server, even if the entry cannot be read.
 
         Raises:
             StoreError: The entry cannot be written.
@@ -264,16 +266,16 @@ class TokenStore(ABC):
     async def lock(self, server_url: str) -> AsyncIterator[None]:
         """Lock a server's entry against other tasks and processes of this user.
 
-        The lock ends with the process, even if the process is killed. It is not reentrant.
+        The lock ends with the process, even if the process is killed. The lock is not reentrant.
 
         Raises:
-            StoreLocked: The lock was not free within `LOCK_SECONDS`.
-            StoreError: Other users can write to the folder of the locks.
+            StoreLocked: The lock did not become free within `LOCK_SECONDS`.
+            StoreError: Other users can write to the folder with the locks.
         """
         key = self._key(server_url)
         deadline = time.monotonic() + LOCK_SECONDS
         pause = 0.002
-        # `flock` cannot wait with a timeout, so the lock is polled.
+        # `flock` has no timeout, so poll the lock.
         while (release := self._try_lock(key)) is None:
             if time.monotonic() > deadline:
                 raise StoreLocked(
@@ -290,7 +292,7 @@ class TokenStore(ABC):
     # Between entries and bytes
 
     def _key(self, server_url: str) -> str:
-        """Return the name of a file or keyring entry, different for each owner and URL."""
+        """Return the name of a file or keyring entry, unique for the owner and the URL."""
         readable = re.sub(r"[^a-z0-9.-]", "_", _host(server_url))[:60]
         digests = [sha256(server_url.encode()).hexdigest()[:32]]
         if self.owner:
@@ -321,7 +323,7 @@ class TokenStore(ABC):
     async def _change(self, server_url: str, change: Callable[[_Entry], object]) -> None:
         try:
             entry = await self._load(server_url)
-        except StoreError:  # a new login replaces an entry that cannot be read
+        except StoreError:  # the entry cannot be read, so the new login replaces it
             entry = _Entry(server_url=server_url, owner=self.owner)
         change(entry)
         await self._write(self._key(server_url), _encode(entry))
@@ -330,7 +332,7 @@ class TokenStore(ABC):
 
     @abstractmethod
     def _location(self, key: str) -> str:
-        """Return the place of a key's content, for messages."""
+        """Return where a key's content is stored, for messages."""
 
     @abstractmethod
     async def _read(self, key: str) -> bytes | None: ...
@@ -339,9 +341,9 @@ class TokenStore(ABC):
     async def _write(self, key: str, content: bytes | None) -> None: ...
 
     def _try_lock(self, key: str) -> Callable[[], object] | None:
-        """Lock a key without waiting; return its unlocking function, or None if it is locked."""
+        """Lock a key without waiting; return a function that unlocks it; None if it is locked."""
         mine = object()
-        # One atomic step, so that event loops in two threads cannot both lock the key.
+        # One atomic step, because event loops in two threads may try to lock the same key.
         if self._locked.setdefault(key, mine) is not mine:
             return None
         return lambda: self._locked.pop(key)
@@ -362,7 +364,7 @@ def _host(server_url: str) -> str:
 
 
 class MemoryTokenStore(TokenStore):
-    """A store of logins in memory, which end with the process."""
+    """A store that keeps logins in memory, until the process ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -382,16 +384,16 @@ class MemoryTokenStore(TokenStore):
 
 
 class UserTokenStore(TokenStore):
-    """A store of this user's logins: in the keyring if possible, else in private files.
+    """A store of this user's logins, in the keyring if possible, or else in private files.
 
-    A keyring is used when the package `keyring` is installed and finds one that encrypts. The
-    Windows Credential Manager limits an entry to 2,560 bytes, which the tokens of some servers
-    exceed: saving such a login fails there; pass `keyring=False`.
+    The keyring is used if the package `keyring` is installed and finds a keyring that encrypts. The
+    Windows Credential Manager limits an entry to 2,560 bytes, and some servers' tokens are longer.
+    Saving such a login raises an error there; pass `keyring=False` to avoid that.
 
     Args:
-        folder: The folder of files and locks; None for "logins" in the user's data folder. It is
-            created on demand, with mode 0700.
-        keyring: Whether a keyring may be used.
+        folder: The folder for files and locks; None for "logins" in the user's data folder. The
+            folder is created when it is needed, with mode 0700.
+        keyring: Whether the keyring may be used.
     """
 
     def __init__(self, folder: Path | None = None, *, keyring: bool = True) -> None:
@@ -416,7 +418,7 @@ class UserTokenStore(TokenStore):
     async def _write(self, key: str, content: bytes | None) -> None:
         if (keyring := await self._found_keyring()) is not None:
             await _use_keyring(partial(keyrings.write, keyring, key, content))
-            content = None  # deletes a file that was written before there was a keyring
+            content = None  # delete the file, which was written before there was a keyring
         await in_thread(partial(_write_file, self._path(key), content))
 
     def _try_lock(self, key: str) -> Callable[[], object] | None:
@@ -429,7 +431,8 @@ class UserTokenStore(TokenStore):
             release()
             return None
         except OSError:
-            # No lock is needed: no other process of this user can write there either.
+            # Locking is impossible and unnecessary: this user's other processes cannot write here
+            # either.
             return release
         except BaseException:
             release()
@@ -461,7 +464,7 @@ def _write_file(path: Path, content: bytes | None) -> None:
 
 
 async def _use_keyring(work: Callable[[], T]) -> T:
-    """Run blocking keyring work, which may have to wait for the user."""
+    """Run blocking keyring work in a thread. It may have to wait until the user unlocks it."""
     try:
         async with asyncio.timeout(KEYRING_SECONDS):
             return await in_thread(work)

@@ -1,4 +1,4 @@
-"""The stored login of a server, for programs that cannot ask a user to log in."""
+"""The stored login for a server, for programs that cannot ask a user to log in."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.login import OAuth
 from interlock.oauth.storage import TokenStore, UserTokenStore
 
-# Without a port, because a loopback redirect may use any port (RFC 8252 section 7.3).
+# The URI has no port, because a loopback redirect may use any port (RFC 8252 section 7.3).
 REDIRECT_URI = "http://127.0.0.1/callback"
 
 
 class StoredLogin:
-    """An `Authorization` that sends the token of an earlier login, and refreshes it.
+    """An `Authorization` that sends an earlier login's token, and refreshes the token.
 
     Args:
-        server_url: The MCP endpoint.
-        is_expected: Whether a login should exist. If False, the store is read only once the
-            server requires authentication, so a server without logins never opens the keyring.
-        client: The client of the login, if the operator has registered it.
-        store: The store of logins; None for the user's own.
-        owner: The owner of the login, such as the id of a principal; "" for the user of this
-            process. The login of another owner is never used.
+        server_url: The URL of the MCP endpoint.
+        is_expected: Whether a login should exist. If False, the store is read only after the server
+            has required authentication, so that servers without logins never open the keyring.
+        client: The login's client, if the operator has registered it.
+        store: The store of logins; None for the store of this process's user.
+        owner: The login's owner, such as the id of a principal; "" is the user who runs this
+            process. A login of another owner is never used.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class StoredLogin:
         return self._oauth is not None and self._oauth.needs_resend(status, headers)
 
     async def refresh_after(self, error: AuthError) -> None:
-        """Load the token that the server requires, or refresh the one that it has refused.
+        """Load the stored token, or refresh the token that the server has refused.
 
         Raises:
             LoginRequired: A user must log in, or log in again.
-            AuthError: A login would not help.
+            AuthError: The request was refused for a reason that a login would not change.
         """
         self._is_needed = True
         await self._login().refresh_after(error)

@@ -1,7 +1,8 @@
-"""Exchange of a user's ID token for a JWT that another authorization server accepts.
+"""Exchange of a user's ID token for a JWT that a different authorization server accepts.
 
-The identity provider of a company decides which servers its employees may use (enterprise-managed
-authorization). RFC 8693; draft-ietf-oauth-identity-assertion-authz-grant (ID-JAG).
+With it, a company's identity provider decides which servers its employees may use
+(enterprise-managed authorization). RFC 8693; draft-ietf-oauth-identity-assertion-authz-grant
+(ID-JAG).
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ class _Exchanged(Struct, frozen=True):
 
 
 class TokenExchange:
-    """The `assertion` of a `JwtBearer`, from the identity provider of a company.
+    """The `assertion` for a `JwtBearer`, issued by a company's identity provider.
 
     Args:
-        token_endpoint: The token endpoint of the identity provider.
-        client: The client registered at the identity provider, which is its `issuer`.
-        id_token: Returns the user's ID token, which is sent to `token_endpoint` only.
-        fetcher: Sends the requests; None makes one that reaches public addresses only.
+        token_endpoint: The identity provider's token endpoint.
+        client: The client, registered at the identity provider, which must be the client's
+            `issuer`.
+        id_token: Returns the user's ID token, which is sent only to `token_endpoint`.
+        fetcher: Sends the requests; None for a new fetcher that reaches only public addresses.
 
     Raises:
         AuthError: `token_endpoint` is not an https URL.
@@ -56,11 +58,11 @@ class TokenExchange:
         self._fetcher = fetcher or Fetcher()
 
     async def __call__(self, issuer: str, resource: str) -> str:
-        """Return a JWT for the authorization server `issuer`, to be used at `resource`.
+        """Return a JWT for the authorization server `issuer`, for use at `resource`.
 
         Raises:
-            AuthError: The identity provider refused the request.
-            InterlockError: The provider cannot be reached, or its answer cannot be read.
+            AuthError: The identity provider refused to issue the JWT.
+            InterlockError: The identity provider could not be reached, or sent an invalid response.
         """
         provider = ServerMetadata(self._client.issuer, token_endpoint=self._endpoint)
         form = {

@@ -1,14 +1,14 @@
-"""Tokens for one server, renewed once for all requests that need a new one.
+"""Tokens for one server. One renewal serves all requests that need a new token.
 
 Rules:
 
-1. A refused token is renewed once. Requests that are refused meanwhile wait for this renewal and
-   share its result. Nothing is locked while a request to the server is in progress.
-2. The store's lock does the same between processes. It is not held while a user logs in.
-3. A token is sent only by the client that it was given to. All clients that the operator has not
-   registered count as one: the user's own.
-4. A token response is stored even if every task that needed it was cancelled: the refresh token
-   that was sent for it may be useless afterwards.
+1. When a token is refused, it is renewed once. Requests that are refused meanwhile wait for that
+   renewal, and share its result. Nothing is locked while a request to the server is running.
+2. Between processes, the store's lock has the same effect. It is released while a user logs in.
+3. A token is used only by the client that received it. All clients that the operator has not
+   registered count as the same client: the user's.
+4. A token response is stored even if all tasks that need it are cancelled, because the refresh
+   token that was sent may no longer work.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _log = logging.getLogger("interlock.oauth")
 
 
 class TokenSource(ABC):
-    """The `Authorization` that `OAuth` and `ClientGrant` extend.
+    """The `Authorization` that is the base of `OAuth` and `ClientGrant`.
 
     Attributes:
-        save_error: The reason why the current tokens are not stored and last only until the
-            program ends; None if they are stored.
+        save_error: Why the current tokens could not be stored and are lost when the program ends;
+            None if they are stored.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TokenSource(ABC):
             raise ConfigError(f"{display(server_url)} receives no tokens: it must be https")
         self.save_error: StoreError | None = None
         self._server_url = server_url
-        self._key = server_url  # the key of the tokens in the store
+        self._key = server_url  # the key under which the store has the tokens
         self._store = store
         self._scopes = tuple(scopes)
         self._fetcher = fetcher or Fetcher(server_url)
@@ -82,12 +82,12 @@ class TokenSource(ABC):
         self._tokens: Tokens | None = None
         self._loaded = False
         self._renewal: asyncio.Task[None] | None = None
-        self._waiting = 0  # number of tasks that wait for the renewal
-        self._dpop_key: DpopKey | None = None  # the key that the tokens are bound to
-        self._nonce = ""  # the nonce for the next DPoP proof
+        self._waiting = 0  # the number of tasks that wait for the current renewal
+        self._dpop_key: DpopKey | None = None  # the key to which the tokens are bound, if any
+        self._nonce = ""  # the server's nonce for the next DPoP proof
         self._metadata_url = ""
         self._dpop = Dpop.UNKNOWN
-        # Issuer and scopes of the last request
+        # Issuer and scopes of the last authorization request
         self._requested: tuple[str, tuple[str, ...]] = "", ()
         self._throttle = LoginThrottle()
 
@@ -98,15 +98,15 @@ class TokenSource(ABC):
 
     @property
     def token(self) -> str:
-        """The access token to send now; "" if there is none or it has expired."""
+        """The access token to send; "" without a token or if it has expired."""
         tokens = self._tokens
         return "" if tokens is None or tokens.expired() else tokens.access_token
 
     async def valid_token(self) -> str:
-        """Return the access token to send now, refreshed if it has expired.
+        """Return the access token to send, refreshing it first if it has expired.
 
         Returns:
-            The token; "" if a new one needs a user or the server's challenge.
+            The token; "" if getting one requires a user, or the server's challenge.
 
         Raises:
             StoreError: The stored tokens cannot be read.
@@ -117,16 +117,17 @@ class TokenSource(ABC):
             try:
                 await self._share(self._renew_expired)
             except InterlockError as error:
-                # Without a token the server answers 401, which starts a renewal.
+                # Send the request without a token: the server responds with 401, which starts a
+                # renewal.
                 _log.info("%s: no new token yet: %s", display(self._server_url), error)
         return self.token
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers that authorize one HTTP request; {} without a token.
+        """Return the headers that authorize an HTTP request; {} without a token.
 
         Args:
-            method: HTTP method of the request.
-            url: URL of the request. If the token is bound to a key, the proof is for this URL.
+            method: The request's HTTP method.
+            url: The request's URL. If the token is bound to a key, the proof is only for this URL.
         """
         token = self.token
         if not token:
@@ -137,14 +138,14 @@ class TokenSource(ABC):
         return {"Authorization": f"DPoP {token}", "DPoP": proof}
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Store the nonce that a server names for the next proof (RFC 9449 section 9).
+        """Store the nonce that a response contains for the next proof (RFC 9449 section 9).
 
         Args:
-            status: HTTP status of an answer.
-            headers: Headers of the answer, case-insensitive.
+            status: The response's HTTP status.
+            headers: The response's headers, with case-insensitive names.
 
         Returns:
-            Whether the request was refused only because it lacked that nonce.
+            Whether the request was refused only because its proof lacked that nonce.
         """
         nonce = headers.get("DPoP-Nonce", "")
         if self._dpop_key is None or not nonce:
@@ -154,14 +155,15 @@ class TokenSource(ABC):
         return status == 401 and error == "use_dpop_nonce"
 
     async def refresh_after(self, error: AuthError) -> None:
-        """Get a better token than the one that was refused.
+        """Replace a token that the server has refused.
 
         Args:
-            error: The server's refusal; `token_used` is the token that was sent.
+            error: The server's refusal; `error.token_used` is the token that was sent.
 
         Raises:
-            LoginRequired: A user must log in, and `ask` is None.
-            InsufficientScope: More scopes are required than the authorization server grants.
+            LoginRequired: A user must log in, but `ask` is None.
+            InsufficientScope: The server requires scopes that the authorization server does not
+                grant.
             InterlockError: The renewal failed for another reason.
         """
         while not self.token or self.token == error.token_used:
@@ -170,16 +172,16 @@ class TokenSource(ABC):
 
     @abstractmethod
     async def _renew(self, error: AuthError) -> None:
-        """Get another token than `error.token_used`, or raise."""
+        """Replace the token `error.token_used` by another token, or raise."""
 
     @abstractmethod
     async def _renew_expired(self) -> None:
-        """Replace an expired token if that needs no user."""
+        """Replace the expired token, if no user is needed for that."""
 
     # One renewal at a time
 
     async def _share(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run `work`, or wait for the renewal in progress; return whether `work` ran."""
+        """Run `work`, or wait for a renewal that is running; return whether `work` was run."""
         while self._renewal is not None and self._renewal.cancelling():
             await asyncio.wait({self._renewal})
         is_own = self._renewal is None
@@ -193,20 +195,20 @@ class TokenSource(ABC):
         finally:
             self._waiting -= 1
             if not self._waiting:
-                renewal.cancel()  # has no effect on a renewal that has ended
+                renewal.cancel()  # this has no effect if the renewal has ended
         renewal.result()
         return is_own
 
     def _renewal_ended(self, renewal: asyncio.Task[None]) -> None:
         self._renewal = None
         if not renewal.cancelled():
-            renewal.exception()  # marks it as retrieved, in case every waiting task was cancelled
+            renewal.exception()  # avoids a warning of asyncio if every waiting task was cancelled
 
     # Requests to the servers
 
     async def _discover(self, challenge: Challenge) -> Discovery:
-        """Find the authorization server, preferably the issuer of the tokens or the client."""
-        # A later challenge may omit the URL that an earlier one named.
+        """Find the authorization server; prefer the issuer of the present tokens or client."""
+        # A later challenge may omit the metadata URL that an earlier challenge contained.
         self._metadata_url = challenge.resource_metadata or self._metadata_url
         self._dpop = max(self._dpop, challenge.dpop)
         known = self._tokens or self._client
@@ -215,14 +217,14 @@ class TokenSource(ABC):
         return replace(found, dpop=max(found.dpop, self._dpop))
 
     async def _check_issuer(self, client: ClientIdentity, found: Discovery) -> ClientIdentity:
-        """Return the operator's client if it belongs to the issuer; bind it to this issuer.
+        """Return the operator's client, bound to the issuer that was found.
 
-        The caller holds the store's lock.
+        The caller must hold the store's lock.
 
         Raises:
-            AuthError: The client belongs to another issuer.
+            AuthError: The client belongs to a different issuer.
         """
-        # Keep the issuer in memory as well, in case the store cannot be written.
+        # Remember the issuer in memory as well, in case the store cannot be written.
         self._client = await check_issuer(client, found, self._key, self._store)
         return self._client
 
@@ -235,10 +237,10 @@ class TokenSource(ABC):
         key: DpopKey | None,
         missing_scopes: str = "",
     ) -> TokenRefused | None:
-        """Request tokens and store them. The caller holds the store's lock."""
+        """Request tokens and store them. The caller must hold the store's lock."""
         tokens = await request_tokens(self._fetcher, found, client, grant, scope, key)
         if isinstance(tokens, TokenRefused):
-            # An OAuth error code proves that a guessed authorization server exists.
+            # An OAuth error code shows that the guessed authorization server does exist.
             return tokens if tokens.code else TokenRefused("", found.explained(tokens.error))
         await self._save(replace(tokens, missing_scopes=missing_scopes))
         return None
@@ -246,10 +248,10 @@ class TokenSource(ABC):
     # Scopes
 
     def _step_up_scopes(self, error: AuthError, found: Discovery) -> tuple[str, ...]:
-        """Return the scopes to request when the token's scopes are insufficient.
+        """Return the scopes to request because the token's scopes are not sufficient.
 
         Raises:
-            AuthError: `error` itself, because these scopes have just been requested.
+            AuthError: `error` itself, if exactly these scopes were requested last time.
         """
         challenge = token_challenge(error.challenge)
         before = self._requested_of(found.issuer)
@@ -259,7 +261,7 @@ class TokenSource(ABC):
         return scopes
 
     def _requested_of(self, issuer: str) -> tuple[str, ...]:
-        """Return the scopes last requested from an issuer, by this process or another one."""
+        """Return the scopes last requested from an issuer, by any process that uses the store."""
         if self._requested[0] == issuer:
             return self._requested[1]
         tokens = self._tokens
@@ -275,9 +277,9 @@ class TokenSource(ABC):
     # The store
 
     async def _load(self) -> None:
-        """Load the tokens that this process or another one has stored.
+        """Load the stored tokens, which another process may have replaced.
 
-        Tokens that could not be stored stay in use until another process stores newer ones.
+        Tokens that could not be stored stay in use until another process stores newer tokens.
         """
         unsaved = self._tokens if self.save_error is not None else None
         try:
@@ -312,12 +314,12 @@ class TokenSource(ABC):
         return is_from_there and tokens.client_id == client.id
 
     async def _reload(self, refused: str) -> bool:
-        """Load the store; return whether it has another valid token than the refused one."""
+        """Load the stored tokens; return whether they are valid and not the refused token."""
         await self._load()
         return bool(self.token) and self.token != refused
 
     async def _save(self, tokens: Tokens) -> None:
-        """Use and store tokens. The caller holds the store's lock."""
+        """Use and store tokens. The caller must hold the store's lock."""
         self._use(tokens)
         self.save_error = None
         try:
@@ -328,10 +330,10 @@ class TokenSource(ABC):
 
 
 def new_key(found: Discovery) -> DpopKey | None:
-    """Return a key to bind new tokens to; None unless both servers support that.
+    """Return a new key to bind tokens to; None unless both servers support bound tokens.
 
     Raises:
-        MissingExtra: The protected server requires a key, and the signing library is missing.
+        MissingExtra: The protected server requires bound tokens, but the crypto library is missing.
     """
     algorithms = found.server.dpop_signing_alg_values_supported or ()
     if found.dpop is Dpop.UNKNOWN or "ES256" not in algorithms:
@@ -346,7 +348,7 @@ def new_key(found: Discovery) -> DpopKey | None:
 
 
 def discovery_from(tokens: Tokens) -> Discovery:
-    """Return the part of the discovery that tokens record, which is enough to refresh them."""
+    """Return a discovery with the data that tokens contain, which is enough to refresh them."""
     methods = [tokens.auth_method] if tokens.auth_method else None
     server = ServerMetadata(
         tokens.issuer,
@@ -359,13 +361,13 @@ def discovery_from(tokens: Tokens) -> Discovery:
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end, even if the current task is cancelled meanwhile."""
+    """Run `work` to its end, even if the current task is cancelled in the meantime."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: the caller was cancelled
+            task.exception()  # avoids a warning of asyncio, because the caller was cancelled
         raise
     return task.result()

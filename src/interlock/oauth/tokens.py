@@ -1,4 +1,4 @@
-"""Token requests, which exchange a code, a refresh token or another grant for an access token.
+"""Token requests: they exchange a code, a refresh token or another grant for an access token.
 
 RFC 6749 sections 4.1.3, 4.4 and 6, RFC 8707 (resource). Spec 2026-07-28: basic/authorization.
 """
@@ -23,16 +23,16 @@ from interlock.text.urls import display
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
 
-# Members of a token request that no message may contain.
+# The members of a token request that error messages must not contain.
 _SECRET = ("assertion", "client_assertion", "code", "code_verifier", "refresh_token")
 
 
 class TokenRefused(Struct, frozen=True):
-    """A final refusal of a token request, which a retry would not change.
+    """A final refusal of a token request: a retry would be refused as well.
 
     Attributes:
-        code: The error code, such as "invalid_grant"; "" for none, as in a web page.
-        error: The error, which names the issuer or the endpoint, and the reason.
+        code: The OAuth error code, such as "invalid_grant"; "" if the response has none.
+        error: The error to raise, which names the issuer or endpoint, and the reason.
     """
 
     code: str
@@ -47,18 +47,19 @@ async def request_tokens(
     scope: str = "",
     key: DpopKey | None = None,
 ) -> Tokens | TokenRefused:
-    """Request tokens, and check the answer of `exchange`.
+    """Request tokens, and check the response.
 
     Args:
-        fetcher: Sends the request once, and again if the endpoint demands a nonce.
+        fetcher: Sends the request once, or twice if the endpoint demands a nonce.
         found: The authorization server and the resource.
-        client: The client that requests them.
-        grant: `grant_type` and its parameters.
-        scope: The scopes requested; they are granted unless the answer names others.
-        key: The key to bind the tokens to, if the endpoint does that; None for bearer tokens.
+        client: The client that requests the tokens.
+        grant: The `grant_type` and its parameters.
+        scope: The requested scopes. They count as granted unless the response names other scopes.
+        key: The key to which tokens are bound, if the endpoint supports that; None for bearer
+            tokens.
 
     Raises:
-        InterlockError: No answer, a temporary failure, or an invalid token.
+        InterlockError: There was no response, a temporary failure, or an invalid token.
     """
     exchanged = await exchange(fetcher, found, client, grant, key)
     if isinstance(exchanged, TokenRefused):
@@ -73,10 +74,10 @@ async def exchange(
     grant: Mapping[str, str],
     key: DpopKey | None = None,
 ) -> tuple[TokenAnswer, TokenRequest] | TokenRefused:
-    """Return the answer of a token endpoint, and the request that it answers.
+    """Send a token request; return the response and the request that succeeded.
 
     Raises:
-        InterlockError: No answer, or a temporary failure.
+        InterlockError: There was no response, or a temporary failure.
     """
     issuer, endpoint = display(found.issuer), found.server.token_endpoint
     if not endpoint:
@@ -86,12 +87,12 @@ async def exchange(
     try:
         reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
         if nonce := _demanded_nonce(reply, key):
-            # Retry: the endpoint has not consumed the grant (RFC 9449 section 8).
+            # It is safe to retry, because the endpoint has not used the grant (RFC 9449 section 8).
             sent = TokenRequest(found, client, grant, endpoint, key, nonce)
             reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
     except RedirectRefused as refused:
         return TokenRefused("", refused)
-    error = error_of(reply)  # some servers refuse with status 200
+    error = error_of(reply)  # independent of the status: some servers refuse with status 200
     if error is not None or reply.status != 200:
         what, why = f"{issuer} gave no token", refusal(reply, sent.secrets)
         if reply.status == 429 or reply.status >= 500:
@@ -106,7 +107,7 @@ async def exchange(
 
 
 def _demanded_nonce(reply: FetchedResponse, key: DpopKey | None) -> str:
-    """Return the DPoP nonce that the endpoint requires; "" unless it refused for that."""
+    """Return the DPoP nonce that the endpoint demands; "" if it refused for another reason."""
     error = error_of(reply)
     if key is None or error is None or error.error != "use_dpop_nonce":
         return ""
@@ -114,7 +115,7 @@ def _demanded_nonce(reply: FetchedResponse, key: DpopKey | None) -> str:
 
 
 class TokenRequest:
-    """One request to a token endpoint. A repeated request has new signatures."""
+    """A request to a token endpoint. Sending it again requires a new object with new signatures."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class TokenRequest:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets, which no message may contain."""
+        """The secrets in the request, which error messages must not contain."""
         credentials = self.headers.get("Authorization", "").removeprefix("Basic ")
         in_form = (self.form[name] for name in _SECRET if name in self.form)
         return (credentials, *self.client.secrets, *in_form)
@@ -150,7 +151,7 @@ def _tokens(answer: TokenAnswer, sent: TokenRequest, scope: str) -> Tokens:
     if kind not in ("bearer", "dpop") or (kind == "dpop" and sent.key is None):
         raise AuthError(f"{issuer} issued a token whose type was not requested")
     now, lifetime = time(), answer.lifetime
-    # Without a new refresh token, the old one stays valid.
+    # If the response has no new refresh token, the old refresh token stays valid.
     refresh = answer.refresh_token or sent.form.get("refresh_token", "")
     return Tokens(
         access_token=check_token(answer.access_token, f"{issuer} gave a token"),

@@ -1,4 +1,4 @@
-"""A server of Python functions, over stdio and HTTP."""
+"""A server of Python functions as tools, resources and prompts, over stdio and HTTP."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Handler", "HttpOptions", "Middleware", "Server", "audio", "image"]
 
-# A server on stdio loads nothing of HTTP.
+# Loaded on first use, because a server on stdio needs no HTTP module.
 __getattr__ = loader(__name__, {"HttpOptions": "server.http.http_options"})

@@ -1,4 +1,4 @@
-"""The interface of a server that connections and HTTP endpoints use; a gateway implements it."""
+"""The interface of servers, which connections and HTTP endpoints use; gateways implement it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Answering(Protocol):
 
     @property
     def dropped(self) -> Counter[str]:
-        """The number of messages and requests that were dropped, by reason."""
+        """The numbers of dropped messages and requests, keyed by the reason."""
         ...
 
     @property
     def subscribers(self) -> Subscribers:
-        """The clients to notify of changes."""
+        """The clients that are notified of changes."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Hold the lifespan open; the first holder enters it, the last one leaves it."""
+        """Keep the lifespan open: the first caller enters it, and the last caller exits it."""
         ...
 
     def answer(self, request: Request, context: Context, /) -> Awaitable[bytes]:
-        """Answer one request with an encoded result.
+        """Answer a request with an encoded result.
 
         Raises:
-            InterlockError: The request fails.
+            InterlockError: The request failed.
         """
         ...
 
     def find(self, kind: Literal["tools"], name: str, context: Context, /) -> ServedTool | None:
-        """Return the tool of this name; None if there is none that the caller may use."""
+        """Return the tool with this name; None if the caller has no such tool."""
         ...

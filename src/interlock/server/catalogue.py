@@ -1,4 +1,4 @@
-"""The items that a server offers. Each look-up has the caller, as items may differ by caller."""
+"""The interface to a server's items. Each method gets the caller, as items may depend on it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Kind = Literal["tools", "resources", "resourceTemplates", "prompts"]
 
 
 class EncodedDefinition:
-    """A definition that another server has encoded. It is decoded only if necessary.
+    """A definition that another server has encoded, and that is decoded only when necessary.
 
     Attributes:
-        raw: The definition.
+        raw: The encoded definition.
     """
 
     def __init__(self, raw: bytes) -> None:
@@ -44,31 +44,31 @@ Definition = Struct | JsonObject | EncodedDefinition
 
 
 class ServedTool(Protocol):
-    """A tool that a server offers: a function, an operation of an API, another server's tool."""
+    """A tool that a server offers: a function, an API's operation, or another server's tool."""
 
     @property
     def definition(self) -> Tool | JsonObject:
-        """The definition that clients list. A plain object may have members that `Tool` lacks."""
+        """The definition that clients see. A dict may contain members that `Tool` does not have."""
         ...
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult | Raw:
-        """Run the tool with its encoded arguments; None if the client sent none.
+        """Run the tool with its encoded arguments, which are None if the client sent none.
 
-        An encoded result is sent unchanged, with members that `CallToolResult` lacks. It is decoded
-        only for clients of revisions that lack something in it.
+        A result that is already encoded is sent unchanged, including members that `CallToolResult`
+        does not have. It is decoded only if the client's revision lacks something in it.
 
         Raises:
-            ToolError, InvalidArguments, RequestTimeout: The model reads the text as the result.
-            InterlockError: The request fails.
+            ToolError, InvalidArguments, RequestTimeout: The text becomes the result, for the model.
+            InterlockError: The request fails, and the client gets an error.
         """
         ...
 
 
 class ServedResource(Protocol):
-    """A resource, or a family of resources."""
+    """A resource that a server offers, or a resource template."""
 
     async def read(self, uri: str, context: Context) -> ReadResourceResult | Raw:
-        """Return the contents of `uri`. For an encoded result see `ServedTool.call`.
+        """Return the contents of `uri`, decoded or encoded as in `ServedTool.call`.
 
         Raises:
             UnknownResource: No resource has this URI.
@@ -80,7 +80,7 @@ class ServedPrompt(Protocol):
     """A prompt that a server offers."""
 
     async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult | Raw:
-        """Return the messages. For an encoded result see `ServedTool.call`.
+        """Return the prompt's messages, decoded or encoded as in `ServedTool.call`.
 
         Raises:
             InvalidArguments: An argument is missing or unknown.
@@ -89,38 +89,38 @@ class ServedPrompt(Protocol):
 
 
 class ServedCompletion(Protocol):
-    """Proposals for one argument of a prompt or resource template."""
+    """A function that suggests values for one argument of a prompt or resource template."""
 
     async def complete(self, value: str, arguments: dict[str, str], context: Context) -> Any:
-        """Return a `Completion`, a list of strings that continue `value`, or an encoded result."""
+        """Return a `Completion`, a list of strings that match `value`, or an encoded result."""
         ...
 
 
 class Catalogue(Protocol):
-    """The tools, resources and prompts of a server, in the selection for each caller."""
+    """A server's tools, resources and prompts, as each caller may see them."""
 
     @property
     def version(self) -> int:
-        """A number that changes when any list or capability changes."""
+        """A number that changes whenever a list or a capability changes."""
         ...
 
     def capabilities(self) -> ServerCapabilities:
-        """Return the declared capabilities; methods of other capabilities are not answered."""
+        """Return the capabilities to declare; methods of other capabilities are refused."""
         ...
 
     def view(self, context: Context) -> Hashable:
-        """Return a key that only callers with equal lists share; encoded lists are cached by it."""
+        """Return a cache key for encoded lists; only callers with equal lists may share it."""
         ...
 
     def page(
         self, kind: Kind, cursor: str, context: Context
     ) -> tuple[Sequence[Definition], str | None]:
-        """Return one page of definitions, and the cursor of the next page.
+        """Return a page of definitions, and the cursor of the next page; None after the last page.
 
         Args:
-            kind: The list.
-            cursor: "" for the first page.
-            context: The caller's request.
+            kind: The list to read.
+            cursor: The cursor from the previous page; "" for the first page.
+            context: The context of the caller's request.
 
         Raises:
             InvalidArguments: The cursor is not valid.
@@ -128,7 +128,7 @@ class Catalogue(Protocol):
         ...
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
-        """Return members of `_meta` for the first page of a list, such as missing items."""
+        """Return members for `_meta` on a list's first page, for example about missing items."""
         ...
 
     @overload
@@ -145,16 +145,16 @@ class Catalogue(Protocol):
     def find_completion(
         self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
     ) -> ServedCompletion | None:
-        """Return the completion for an argument; None if there is none.
+        """Return the completion for an argument; None if the argument has no completion.
 
         Raises:
-            InvalidArguments: The caller cannot see such a prompt or template.
+            InvalidArguments: The prompt or template does not exist for the caller.
         """
         ...
 
 
 def input_schema(definition: Tool | JsonObject) -> JsonObject:
-    """Return the input schema of a tool's definition."""
+    """Return the input schema in a tool's definition."""
     if isinstance(definition, Tool):
         return definition.input_schema
     schema: JsonObject = definition["inputSchema"]
@@ -162,7 +162,7 @@ def input_schema(definition: Tool | JsonObject) -> JsonObject:
 
 
 def output_schema(definition: Tool | JsonObject) -> JsonObject | None:
-    """Return the output schema of a tool's definition."""
+    """Return the output schema in a tool's definition; None if it has none."""
     if isinstance(definition, Tool):
         return definition.output_schema
     return definition.get("outputSchema")

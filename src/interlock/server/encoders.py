@@ -1,7 +1,7 @@
-"""Results -> bytes for the client's revision: parts that it lacks are left out or rewritten.
+"""Encoding of results for the client's revision: unsupported parts are omitted or rewritten.
 
-A modern client gets every member, and `resultType`, caching hints and the server's identity
-besides. A result that was encoded elsewhere is decoded only as far as the revision requires.
+A modern client gets every member, and also `resultType`, caching hints and the server's identity. A
+result that another server has encoded is decoded only if the client's revision requires it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_blocks = msgspec.json.Decoder(list[Raw]).decode
 _NULL = Raw(b"null")
 _ZERO = Raw(b"0")
-_PRIVATE = Raw(b'"private"')  # answers depend on the caller
+_PRIVATE = Raw(b'"private"')  # the default, because answers may depend on the caller
 _RESERVED = "io.modelcontextprotocol/"
 
 
@@ -55,7 +55,7 @@ class Encoder:
     # Any result
 
     def result(self, body: bytes, revision: str, meta: JsonObject | None = None) -> bytes:
-        """Finish an encoded result that has no `_meta` of its own."""
+        """Complete an encoded result that has no `_meta`."""
         features = FEATURES[revision]
         if not features.is_modern:
             has_meta = meta and features.structured
@@ -81,23 +81,23 @@ class Encoder:
     def call(
         self, result: CallToolResult | Raw, revision: str, definition: Tool | JsonObject
     ) -> bytes:
-        """Encode a tool's result; `content` is present even if it is empty.
+        """Encode a tool's result. It always has `content`, even if `content` is empty.
 
         Args:
             result: The tool's result.
             revision: The client's revision.
             definition: The tool's definition. Its output schema decides whether legacy clients get
-                the structured value unchanged or in an object.
+                the structured value as it is, or inside an object.
 
         Raises:
-            LocalProtocolError: An encoded result is not an object.
+            LocalProtocolError: `result` is encoded, but not a JSON object.
         """
         features = FEATURES[revision]
         if type(result) is Raw:
-            # Inlined, because a function would be one more call for most results.
+            # Inlined, to save a function call for most results.
             try:
                 outer = decode_head(result)
-            except (msgspec.DecodeError, RecursionError):  # the code below raises the error
+            except (msgspec.DecodeError, RecursionError):  # the call below raises a clearer error
                 return self._encoded_call(result, features, definition)
             if outer.meta is UNSET and outer.content is not UNSET:
                 body = bytes(result)
@@ -112,7 +112,7 @@ class Encoder:
             return self._encoded_call(result, features, definition)
         if not features.is_modern:
             result = _for_legacy(result, features, definition)
-        if result.content:  # most results
+        if result.content:  # true for most results
             head = self._complete if features.is_modern else b""
             if result.meta is not None:
                 head = _COMPLETE if features.is_modern else b""
@@ -219,7 +219,7 @@ class Encoder:
     # Results of other servers
 
     def encoded(self, result: Raw, revision: str) -> bytes:
-        """Encode a result that another server has encoded, with our identity.
+        """Encode a result that another server has already encoded, with this server's identity.
 
         Raises:
             LocalProtocolError: The result is not an object.
@@ -245,7 +245,7 @@ def _members_of(result: Raw) -> dict[str, Any]:
 
 
 def _passed_on(meta: Raw | None) -> dict[str, Raw]:
-    """Return the members of another server's `_meta` that do not concern the connection to it."""
+    """Return the `_meta` of another server's result without what concerns the connection to it."""
     if meta is None or meta == _NULL:
         return {}
     try:
@@ -256,7 +256,7 @@ def _passed_on(meta: Raw | None) -> dict[str, Raw]:
 
 
 def implementation_for(info: Implementation, revision: str) -> JsonObject:
-    """Return the server's identity without members that the revision lacks."""
+    """Return the server's identity, without the members that a revision does not define."""
     features = FEATURES[revision]
     fields: JsonObject = {"version": "", **msgspec.to_builtins(info)}
     if not features.structured:
@@ -297,12 +297,12 @@ def _item_for(item: Definition, features: Features) -> Struct | JsonObject | Raw
 
 
 def _needs_wrapping(schema: Mapping[str, Any] | None) -> bool:
-    """Return whether legacy clients, which accept only objects, get `{"result": value}` instead."""
+    """Return whether legacy clients, which accept only objects, get the value in an object."""
     return schema is not None and schema.get("type") != "object"
 
 
 def _wrapped_schema(schema: JsonObject) -> JsonObject:
-    # References point to places below the root, so these members stay at the root.
+    # References in the schema start at its root, so these members must stay at the root.
     kept = {key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}
     inner = {key: value for key, value in schema.items() if key not in kept}
     return kept | {"type": "object", "properties": {"result": inner}, "required": ["result"]}
@@ -330,7 +330,7 @@ def _for_legacy(
 def _members_for_legacy(
     members: dict[str, Any], features: Features, definition: Tool | JsonObject
 ) -> None:
-    """Rewrite an encoded result, whose members stay encoded where that is possible."""
+    """Rewrite a result's members for a legacy client; leave them encoded where possible."""
     members.pop("resultType", None)
     if not features.structured:
         members.pop("_meta", None)
@@ -376,16 +376,16 @@ def _annotations_for(annotations: Annotations | None) -> Annotations | None:
     return None if annotations is None else replace(annotations, last_modified=None)
 
 
-# msgspec writes a block of unknown type as this struct; clients get only the block's members.
+# msgspec encodes a content block of unknown type as this struct; only `fields` is for clients.
 _UNKNOWN = b'{"type":"","fields":{'
 _RESULT_TYPE = b'"resultType"'
 _COMPLETE = b'{"resultType":"complete"'
-_COMPLETE_AT_END = b',"resultType":"complete"}'  # quotes in strings are escaped
+_COMPLETE_AT_END = b',"resultType":"complete"}'  # cannot be in a string: quotes are escaped there
 _COMMA = ord(",")
 
 
 def _encode_whole(result: CallToolResult) -> bytes:
-    members = msgspec.to_builtins(result, enc_hook=msgspec.json.decode)  # the hook is for Raw
+    members = msgspec.to_builtins(result, enc_hook=msgspec.json.decode)  # the hook decodes Raw
     members["content"] = [
         block.fields if isinstance(block, UnknownContent) else block for block in result.content
     ]

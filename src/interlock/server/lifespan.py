@@ -1,4 +1,4 @@
-"""A context that is entered for its first holder and left after the last one."""
+"""A context that the first holder enters, and that the last holder exits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 
 class Lifespan:
-    """Keeps a context open while connections or applications hold it.
+    """A context that stays open as long as a connection or application holds it.
 
-    One task enters and leaves the context, because some contexts must be left by the task that
-    entered them. Holders come and go in any order.
+    One task enters and exits the context, because some contexts must be exited by the task that
+    entered them. Holders may begin and end in any order.
 
     Args:
-        make: Returns the context.
+        make: Returns a new context.
     """
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[None]]) -> None:
@@ -26,7 +26,7 @@ class Lifespan:
 
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[None, None]:
-        """Hold the context open. An error while entering is raised in each waiting holder."""
+        """Hold the context open. If entering it fails, all waiting holders get the error."""
         self._holders += 1
         try:
             await self._enter()
@@ -39,7 +39,7 @@ class Lifespan:
 
     async def _enter(self) -> None:
         while self._owner is not None and self._stop.is_set():
-            await asyncio.wait([self._owner])  # until the context has been left
+            await asyncio.wait([self._owner])  # wait until the context has been exited
         if self._owner is None:
             loop = asyncio.get_running_loop()
             self._ready, self._stop = loop.create_future(), asyncio.Event()

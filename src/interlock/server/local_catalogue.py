@@ -1,4 +1,4 @@
-"""The tools, resources, prompts and completions that were added to a `Server`, by name."""
+"""A catalogue of the tools, resources, prompts and completions added to a `Server`."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _T = TypeVar("_T")
 
 
 class LocalCatalogue:
-    """A `Catalogue` with the same items for every caller. Subscribers are notified of changes.
+    """A `Catalogue` with the same items for all callers. Subscribers are notified of changes.
 
     Attributes:
-        version: Number of changes so far.
+        version: The number of changes so far.
     """
 
     def __init__(self, subscribers: Subscribers) -> None:
@@ -56,7 +56,7 @@ class LocalCatalogue:
     # Implementation of `Catalogue`
 
     def capabilities(self) -> ServerCapabilities:
-        """Return a capability for each kind that has an item."""
+        """Return the capability of each kind of item that the server has."""
         changes = {"listChanged": True}
         has_resources = self._resources or self._templates
         has_tasks = any(
@@ -72,7 +72,7 @@ class LocalCatalogue:
         )
 
     def view(self, context: Context) -> None:
-        """Return the same key for all callers."""
+        """Return the same key for all callers, because all callers see the same items."""
 
     def page(
         self,
@@ -93,7 +93,7 @@ class LocalCatalogue:
         return items[start:end], str(end) if end < len(items) else None
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:  # noqa: ARG002
-        """Return no members: the lists are complete."""
+        """Return no members, because these lists are always complete."""
         return {}
 
     @overload
@@ -122,7 +122,7 @@ class LocalCatalogue:
         argument: str,
         context: Context,  # noqa: ARG002
     ) -> ServedCompletion | None:
-        """Return the completion for an argument of a prompt or template; None if there is none."""
+        """Return the completion for an argument of a prompt or template, or None."""
         of_prompt = isinstance(ref, PromptReference)
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
         known: Mapping[str, object] = self._prompts if of_prompt else self._templates
@@ -136,8 +136,8 @@ class LocalCatalogue:
         """Add a tool.
 
         Raises:
-            LocalProtocolError: The name is taken, or the definition has no name.
-            SchemaError: The input schema of the definition cannot be used.
+            LocalProtocolError: The name is already used, or the definition has no name.
+            SchemaError: The definition's input schema is not usable.
         """
         definition = tool.definition
         if isinstance(definition, Tool):
@@ -179,7 +179,7 @@ class LocalCatalogue:
         self._changed("prompts")
 
     def add_completion(self, ref: str, argument: str, completion: FunctionCompletion) -> None:
-        """Add proposals for an argument of the prompt or template `ref`."""
+        """Add a completion for an argument of the prompt or template `ref`."""
         _add(self._completions, (ref, argument), completion, "completion")
         self.version += 1
 

@@ -1,4 +1,4 @@
-"""The handler of each method, in every revision: (request, context) -> encoded result."""
+"""The handlers of MCP methods in every revision: (request, context) -> encoded result."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ from interlock.types import (
     SubscriptionFilter,
 )
 
-MAX_VALUES = 100  # values of a completion
-MAX_CACHED_PAGES = 1_024  # pages of all lists, revisions and views
+MAX_VALUES = 100  # completion values in one result
+MAX_CACHED_PAGES = 1_024  # encoded pages of all lists, revisions and views together
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 """Answers a request with an encoded result, or raises an error."""
@@ -66,37 +66,37 @@ class _GetParams(AskingParams, frozen=True, kw_only=True):
 
 
 class Relay(Protocol):
-    """Passes subscriptions and log levels of clients on to a gateway's servers."""
+    """Passes clients' subscriptions and log levels on to the servers behind a gateway."""
 
     async def follow(self, uri: str, context: Context) -> bool:
-        """Subscribe to a resource at its server; return False if the caller may not use it."""
+        """Subscribe to a resource at its server; return False if the caller may not read it."""
         ...
 
     def unfollowed(self) -> None:
-        """End the subscriptions that no client uses any more."""
+        """End the subscriptions at servers that no client needs any more."""
         ...
 
     async def set_log_level(self, level: LogLevel, context: Context) -> None:
-        """Make the servers log at a level, or at a lower one."""
+        """Make the servers log at `level`, or at a lower level that another client has set."""
         ...
 
 
 class Methods:
-    """The handlers of a server's methods, by name in `table`.
+    """The handlers of a server's methods, keyed by the method's name in `table`.
 
     Args:
         info: The server's identity.
-        instructions: Instructions for the model about the tools, or a function that returns
-            them for the client of a request.
-        catalogue: The items of the server.
-        subscribers: The clients to notify of changes.
-        seal: Protects the state that clients return between rounds of questions.
+        instructions: Instructions for the model about how to use the tools, or a function that
+            returns them for a given request's client.
+        catalogue: The server's tools, resources, prompts and completions.
+        subscribers: The clients that are notified of changes.
+        seal: Protects the state that clients send back between rounds of questions.
         list_ttl_ms: Milliseconds for which clients may cache lists.
-        task_store, task_ttl: See `Server`.
-        relay: Passes on subscriptions and log levels; None for a server without servers behind it.
-        on_unknown: Called when a client names a tool, resource or prompt that does not exist for
-            it, with the kind and the name.
-        others: Handlers that replace those of the same methods here.
+        task_store, task_ttl: The arguments of `Server`.
+        relay: Passes on subscriptions and log levels; None if no servers are behind this server.
+        on_unknown: Called with the kind and name of each tool, resource or prompt that a client
+            requests, but that does not exist for the client.
+        others: Handlers that replace the handlers of the same methods here.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Methods:
         self.tasks = Tasks(task_store, task_ttl, subscribers, self._encoder)
         self._pages: dict[tuple[Kind, str, Hashable, str], bytes] = {}
         self._offered: dict[str, Handler] = {}
-        self._version = -1  # version of the catalogue from which both were derived
+        self._version = -1  # the catalogue's version from which the capabilities were derived
         self.table: dict[str, Handler] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -147,11 +147,11 @@ class Methods:
         }
 
     def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
-        """Answer one request.
+        """Answer a request with its encoded result.
 
         Raises:
-            RemoteError: -32601; the method is unknown, or the server lacks its capability.
-            InterlockError: The error of the method's handler.
+            RemoteError: -32601: the method is unknown, or the server lacks its capability.
+            InterlockError: The method's handler failed.
         """
         if self._version != self._catalogue.version:
             self._renew()
@@ -161,7 +161,7 @@ class Methods:
         return handler(request, context)
 
     def _renew(self) -> None:
-        """Derive the capabilities and handlers again after a change of the catalogue."""
+        """Derive the capabilities and handlers again, after the catalogue has changed."""
         self._version = self._catalogue.version
         self._pages.clear()
         has = self._catalogue.capabilities()
@@ -251,7 +251,7 @@ class Methods:
 
     async def _call_tool(self, request: Request, context: Context) -> bytes:
         params = context.call_params
-        if not isinstance(params, CallParams):  # the context was made elsewhere
+        if not isinstance(params, CallParams):  # the code that made the context did not decode them
             params = _decode(CallParams, request)
         tool = context.tool or self._catalogue.find("tools", params.name, context)
         if tool is None:
@@ -334,7 +334,7 @@ class Methods:
         if isinstance(values, Raw):
             return self._encoder.encoded(values, context.revision)
         completion = values if isinstance(values, Completion) else _completion(list(values))
-        # An empty `values` would be left out, but the specification requires the member.
+        # msgspec would omit an empty `values`, but the specification requires the member.
         body = encode_lossy(
             {"completion": {"values": completion.values, **msgspec.to_builtins(completion)}}
         )
@@ -365,7 +365,7 @@ class Methods:
         return b"{}"
 
     async def _listen(self, request: Request, context: Context) -> bytes:
-        """Keep a stream open until the client ends it."""
+        """Keep a subscription's stream open until the client ends it."""
         honoured = await self._honoured(request, context)
         subscriber = subscribers.for_stream(
             request.id, honoured, context.link.notify, context.principal
@@ -377,7 +377,7 @@ class Methods:
                 "_meta": {revisions.SUBSCRIPTION_KEY: request.id},
             }
             context.link.notify("notifications/subscriptions/acknowledged", encode(acknowledged))
-            await asyncio.get_running_loop().create_future()  # until cancelled
+            await asyncio.get_running_loop().create_future()  # wait until this task is cancelled
         finally:
             self._subscribers.remove(subscriber)
         raise AssertionError("unreachable")
@@ -404,7 +404,7 @@ class Methods:
             try:
                 if await self._relay.follow(uri, context):
                     followed.append(uri)
-            except RemoteError as error:  # the acknowledgement lacks the URI, so the client notices
+            except RemoteError as error:  # not an error: the acknowledgement omits this URI
                 _log.info("no subscription to %s: %s", uri, error)
         return followed
 

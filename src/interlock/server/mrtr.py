@@ -1,7 +1,7 @@
-"""Questions to a modern client: a result asks them, and the next request has the answers.
+"""Questions to a modern client: a result contains them, and the next request has the answers.
 
-The handler runs again from its top in each round. The answers so far are sealed into
-`requestState`, so the server keeps nothing. Spec 2026-07-28: basic/patterns/mrtr.
+In each round, the handler runs again from its start. The answers so far are sealed in
+`requestState`, so the server stores nothing. Spec 2026-07-28: basic/patterns/mrtr.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_ROUNDS = 10
 
 
 class _State(Struct):
-    """The content of `requestState`: the rounds and answers so far, and the handler's own state."""
+    """The content of `requestState`: the rounds and answers so far, and the handler's state."""
 
     round: int
     answers: dict[str, Raw] = field(default_factory=dict)
@@ -31,14 +31,14 @@ class _State(Struct):
 
 
 class Round:
-    """One round of one request.
+    """One round of questions and answers in a request.
 
     Args:
-        subject: Returns the params that identify the request, such as name and arguments. A
+        subject: Returns the params that identify the request, such as its name and arguments. A
             state that was sealed for another subject, method or principal is refused.
 
     Raises:
-        InvalidArguments: The state is not valid, or has expired.
+        InvalidArguments: The request's state is not valid, or has expired.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Round:
 
 
 def canonical(arguments: Raw) -> bytes:
-    """Encode arguments so that equal ones have equal bytes.
+    """Encode arguments so that equal arguments have equal bytes.
 
     Raises:
-        InvalidArguments: The arguments have a number that no float can represent.
+        InvalidArguments: The arguments contain a number that no float can represent.
     """
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")

@@ -1,13 +1,14 @@
-"""Running calls that wait in place for the answers of their client.
+"""Running calls that wait while their client answers questions.
 
-A task is such a call. So is a gateway's call to another server that asks a question during the
-call: our client gets the question as the answer to its request, and answers with its next request.
+A task is such a call. Another example is a gateway's call to a server that asks a question during
+the call: the gateway's client gets the question as the answer to its request, and sends its answer
+with the next request.
 
 Rules:
 
-1. A parked call belongs to the principal that made it; for others it does not exist.
-2. It ends at the latest when its time to live is over.
-3. Each question is answered once. Answers to no open question are ignored.
+1. A parked call belongs to the principal that made it; for other principals it does not exist.
+2. A parked call is cancelled when its time limit is over.
+3. Each question is answered once. Answers without an open question are ignored.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class _Asked(Struct):
 
 
 class ParkedCall:
-    """One call that may ask its client.
+    """A running call that can ask its client questions.
 
     Args:
-        owner: See `owner_of`.
-        ttl: Seconds that the call may take.
-        changed: Awaited whenever the open questions have changed.
+        owner: The owner of the call; see `owner_of`.
+        ttl: The seconds that the call may take.
+        changed: Awaited whenever the set of open questions has changed.
     """
 
     def __init__(
@@ -51,21 +52,21 @@ class ParkedCall:
     ) -> None:
         self.id = secrets.token_urlsafe(24)
         self.owner = owner
-        self.work: asyncio.Task[Any]  # set when the call is started
+        self.work: asyncio.Task[Any]  # the task of the call; set when the call is started
         self._ttl = ttl
         self._changed = changed
         self._asked: dict[str, _Asked] = {}
-        self._turn: asyncio.Future[None] | None = None  # of a request that waits for this call
+        self._turn: asyncio.Future[None] | None = None  # wakes the request in `asks_or_ends`
 
     @property
     def questions(self) -> dict[str, Question]:
         return {key: each.question for key, each in self._asked.items() if not each.answer.done()}
 
     async def limited(self, call: Awaitable[_T]) -> _T:
-        """Await a call until the time to live is over.
+        """Await the call; cancel it when its time limit is over.
 
         Raises:
-            RequestTimeout: The call did not end in time.
+            RequestTimeout: The call exceeded its time limit.
         """
         try:
             async with asyncio.timeout(self._ttl) as limit:
@@ -76,10 +77,10 @@ class ParkedCall:
             raise RequestTimeout(f"the call did not end within {self._ttl:g} s") from None
 
     async def ask(self, questions: Mapping[str, Question]) -> dict[str, Raw]:
-        """Ask the client, and wait until it has answered all questions.
+        """Ask the client, and wait until all questions have been answered.
 
         Raises:
-            LocalProtocolError: A question with one of these keys is open already.
+            LocalProtocolError: A question with one of these keys is already open.
         """
         twice = sorted(set(questions) & set(self._asked))
         if twice:
@@ -95,14 +96,14 @@ class ParkedCall:
             is_answered = all(each.answer.done() for each in asked.values())
             for key in asked:
                 del self._asked[key]
-            if not is_answered:  # the function stopped waiting
+            if not is_answered:  # the wait was cancelled, so the questions are no longer open
                 await self._note_change()
 
     async def update(self, answers: Mapping[str, Raw]) -> None:
-        """Answer open questions.
+        """Accept the client's answers to open questions.
 
         Raises:
-            MalformedAnswer: An answer is malformed; no answer was accepted.
+            MalformedAnswer: An answer is malformed, so none of the answers was accepted.
         """
         answered = {
             key: each
@@ -115,12 +116,12 @@ class ParkedCall:
             except (msgspec.DecodeError, RecursionError) as error:
                 raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
         for key, each in answered.items():
-            each.answer.set_result(Raw(bytes(answers[key])))  # a copy, to free the whole request
+            each.answer.set_result(Raw(bytes(answers[key])))  # a copy, so that the request is freed
         if answered:
             await self._note_change()
 
     async def asks_or_ends(self) -> bool:
-        """Wait until questions are open (True), or `work` has ended (False)."""
+        """Wait until questions are open (return True) or `work` has ended (return False)."""
         if not self.questions and not self.work.done():
             self._turn = self.work.get_loop().create_future()
             self.work.add_done_callback(self._end_turn)
@@ -146,12 +147,12 @@ _C = TypeVar("_C", bound=ParkedCall)
 
 
 class ParkedCalls(Generic[_C]):
-    """The parked calls of a server, by id.
+    """A server's parked calls, keyed by id.
 
     Args:
-        noun: The word for the calls in error texts.
-        limit: Maximum number of calls.
-        limit_each: Maximum number of calls of one principal.
+        noun: The word for such calls in error messages.
+        limit: The most calls that may be parked.
+        limit_each: The most calls that one principal may have parked.
     """
 
     def __init__(self, noun: str, limit: int, limit_each: int) -> None:
@@ -164,10 +165,10 @@ class ParkedCalls(Generic[_C]):
         return iter(list(self._open.values()))
 
     def add(self, call: _C) -> None:
-        """Add a call; it stays until `remove`.
+        """Add a call; the call stays until `remove`.
 
         Raises:
-            InterlockError: There are too many, or its owner has too many.
+            InterlockError: Too many calls are parked, in all or for this owner.
         """
         if len(self._open) >= self._limit:
             raise InterlockError(
@@ -186,7 +187,7 @@ class ParkedCalls(Generic[_C]):
         self._open.pop(call.id, None)
 
     def find(self, id: str, owner: str) -> _C | None:
-        """Return the call with this id; None if another principal owns it."""
+        """Return the call with this id; None if it does not exist or has another owner."""
         call = self._open.get(id)
         return call if call is not None and call.owner == owner else None
 
@@ -198,5 +199,5 @@ class ParkedCalls(Generic[_C]):
 
 
 def owner_of(principal: Principal | None) -> str:
-    """Return the owner of a caller's calls; "" for all unauthenticated callers."""
+    """Return the owner of a principal's calls; "" for all unauthenticated callers together."""
     return principal.id if principal else ""

@@ -1,4 +1,4 @@
-"""The `Context` of a request: its era and revision, and the client's metadata."""
+"""The `Context` of a request: its era, its revision, and the client's metadata."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from interlock.types import (
     Wire,
 )
 
-MAX_CACHED_META = 4_096  # bytes of one encoded `_meta`
+MAX_CACHED_META = 4_096  # bytes; longer encoded `_meta` is decoded each time
 
 
 class AskingParams(Wire, frozen=True):
-    """Params of a request that may be answered with questions; a later round has the answers."""
+    """Params of a request that may be answered with questions; the next request has answers."""
 
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
     input_responses: dict[str, dict[str, Any]] | UnsetType = UNSET
@@ -35,7 +35,7 @@ class AskingParams(Wire, frozen=True):
 
 
 class CallParams(AskingParams, frozen=True, kw_only=True):
-    """Params of `tools/call`, whose arguments stay encoded."""
+    """Params of `tools/call`. The arguments stay encoded: only the tool knows their types."""
 
     name: str
     arguments: Raw | UnsetType = UNSET
@@ -51,7 +51,7 @@ _decode_object = msgspec.json.Decoder(JsonObject).decode
 
 
 class Stated(Struct, frozen=True):
-    """The checked content of a request's `_meta`. `revision` is "" for a legacy request."""
+    """The content of a request's `_meta`, already checked; `revision` is "" in a legacy request."""
 
     revision: str
     meta: JsonObject
@@ -67,10 +67,10 @@ NOTHING_STATED = Stated("", {})
 def context_of(
     request: Request, link: BackChannel, session: Session, principal: Principal | None = None
 ) -> Context:
-    """Return the context of a request on a connection that speaks both eras.
+    """Return the context of a request on a connection that serves both eras.
 
     Raises:
-        InterlockError: The request lacks metadata, or comes before `initialize`.
+        InterlockError: Metadata is missing, or the client has not sent `initialize`.
     """
     params = None
     try:
@@ -85,7 +85,7 @@ def context_of(
     if raw is UNSET:
         return legacy_context(request, {}, link, session, principal, params)
     encoded = bytes(raw)
-    # The same as `stated_in`, without one more call for each request.
+    # The code of `stated_in`, inlined to save a call for each request.
     if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
         stated = _read(encoded)
     else:
@@ -117,11 +117,11 @@ def legacy_context(
     principal: Principal | None = None,
     call_params: CallParams | None = None,
 ) -> Context:
-    """Return the context of a legacy request, from its session.
+    """Return the context of a request in a legacy session.
 
     Raises:
-        RemoteProtocolError: The session has not begun with `initialize`.
-        RemoteError: -32601; the session's revision lacks the method.
+        RemoteProtocolError: The client has not sent `initialize`.
+        RemoteError: -32601: the session's revision does not define the method.
     """
     method = request.method
     if not session.revision and method not in ("initialize", "ping"):
@@ -146,10 +146,10 @@ def legacy_context(
 
 
 def check_method(method: str, revision: str) -> None:
-    """Refuse a method that only other revisions have; methods of extensions pass.
+    """Refuse a method that the revision does not define; methods of extensions are allowed.
 
     Raises:
-        RemoteError: -32601.
+        RemoteError: -32601: the revision does not define the method.
     """
     if method in revisions.CLIENT_METHODS and method not in revisions.FEATURES[revision].methods:
         raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {method!r}")
@@ -159,7 +159,7 @@ def check_method(method: str, revision: str) -> None:
 
 
 def meta_of(request: Request) -> JsonObject:
-    """Decode the `_meta` of a request; return {} if it has none.
+    """Return the decoded `_meta` of a request; {} if the request has no `_meta`.
 
     Raises:
         ParseError: `params` or `_meta` is not an object.
@@ -173,10 +173,10 @@ def meta_of(request: Request) -> JsonObject:
 
 
 def stated_in(encoded: bytes) -> Stated:
-    """Read an encoded `_meta`. Clients repeat theirs in each request, so results are cached.
+    """Decode and check `_meta`. Results are cached, because clients send the same each time.
 
     Raises:
-        InterlockError: A modern request lacks metadata.
+        InterlockError: `_meta` of a modern request is incomplete.
     """
     if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
         return _read(encoded)
@@ -197,11 +197,11 @@ read_cached = lru_cache(256)(_read)
 
 
 def read_modern(meta: JsonObject) -> Stated:
-    """Check the metadata of a modern request.
+    """Check and return the metadata of a modern request.
 
     Raises:
         InvalidArguments: A member is missing or not valid.
-        RemoteError: -32022; the server does not support the revision.
+        RemoteError: -32022: the server does not support the revision.
     """
     check_modern(meta)
     revision: str = meta[revisions.VERSION_KEY]
@@ -233,7 +233,7 @@ def check_modern(meta: JsonObject) -> None:
     """Check that `_meta` has the members that every modern request must have.
 
     Raises:
-        InvalidArguments: A member is missing or of a wrong type.
+        InvalidArguments: A member is missing or has the wrong type.
     """
     required = ((revisions.VERSION_KEY, str), (revisions.CLIENT_CAPABILITIES_KEY, dict))
     missing = [key for key, type in required if not isinstance(meta.get(key), type)]
@@ -242,7 +242,7 @@ def check_modern(meta: JsonObject) -> None:
 
 
 def progress_token(meta: JsonObject) -> ProgressToken | None:
-    """Return the client's token for progress; None for an invalid one."""
+    """Return the client's token for progress; None if it is missing or invalid."""
     token = meta.get("progressToken")
     return token if isinstance(token, str) or type(token) is int else None
 
@@ -250,5 +250,5 @@ def progress_token(meta: JsonObject) -> ProgressToken | None:
 def _client_info(stated: object) -> Implementation | None:
     try:
         return msgspec.convert(stated, Implementation)
-    except msgspec.ValidationError:  # the name is for display only, so the request continues
+    except msgspec.ValidationError:  # ignored, because the client's name is only for display
         return None

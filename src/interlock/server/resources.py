@@ -31,7 +31,7 @@ from interlock.types import (
 
 
 class ItemOptions(Struct, frozen=True, kw_only=True):
-    """Options of `Server.resource` and `Server.prompt`."""
+    """The options of `Server.resource` and `Server.prompt`."""
 
     name: str | None = None
     title: str | None = None
@@ -45,7 +45,7 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A function whose arguments are strings, passed by name."""
+    """A function whose parameters are strings, and which is called with keywords."""
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
         self.signature: Signature = describe(function, Context, strict=False)
@@ -66,7 +66,7 @@ class _Function:
 
 
 class FunctionResource:
-    """A function as a resource, or as a resource template if `uri` has variables."""
+    """A function that is a resource, or a resource template if `uri` contains variables."""
 
     def __init__(
         self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
@@ -98,7 +98,7 @@ class FunctionResource:
         return self.template.match(uri) is not None
 
     async def read(self, uri: str, context: Context) -> ReadResourceResult:
-        """Call the function with the variables of `uri`."""
+        """Call the function with the variables in `uri`; return its result as contents."""
         values = self.template.match(uri)
         if values is None:
             raise UnknownResource(uri)
@@ -111,7 +111,7 @@ class FunctionResource:
 
 
 class FunctionPrompt:
-    """A function of strings that returns messages."""
+    """A prompt: a function that takes strings and returns messages."""
 
     def __init__(
         self, function: Callable[..., Any], options: ItemOptions, workers: Workers
@@ -138,7 +138,7 @@ class FunctionPrompt:
         )
 
     async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
-        """Call the function and return its messages.
+        """Call the function, and return its messages.
 
         Raises:
             InvalidArguments: An argument is missing or unknown.
@@ -152,9 +152,10 @@ class FunctionPrompt:
 
 
 class FunctionCompletion:
-    """A function that proposes values for one argument.
+    """A function that suggests values for one argument of a prompt or template.
 
-    It takes what the user typed and, if it has a second parameter, the arguments before it.
+    It is called with what the user has typed and, if it has a second parameter, with the values of
+    the other arguments.
     """
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:

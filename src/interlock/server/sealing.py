@@ -1,4 +1,4 @@
-"""Text that a client keeps for the server: bound to a request, and expiring."""
+"""Sealed text, which a client keeps for the server: it is bound to a request, and expires."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _KEY_BYTES = 32
 _MAC_BYTES = 32
 _NONCE_BYTES = 12
-_TTL = 3600.0  # seconds
+_TTL = 3600.0  # seconds until sealed text expires
 
 
 class Seal(ABC):
-    """Seals content with one key. Clients cannot change it.
+    """A way to seal content with a key, so that clients cannot change the content.
 
     Args:
-        key: At least 32 bytes, the same for all processes of a server; random when None.
+        key: At least 32 bytes, the same in all processes of a server; None for a random key.
         ttl: Seconds until sealed text expires.
     """
 
@@ -40,15 +40,15 @@ class Seal(ABC):
         self._ttl = ttl
 
     def close(self, content: bytes, bound_to: bytes) -> str:
-        """Seal `content`; `bound_to` identifies the request and its principal."""
+        """Seal `content` as text; `bound_to` identifies the request and its principal."""
         dated = struct.pack(">d", time.time() + self._ttl) + content
         return base64.urlsafe_b64encode(self._protect(dated, bound_to)).decode()
 
     def open(self, text: str, bound_to: bytes) -> bytes:
-        """Return the content of sealed text.
+        """Return the content of sealed text that was bound to `bound_to`.
 
         Raises:
-            InvalidArguments: The text was changed, has expired, or is bound to something else.
+            InvalidArguments: The text was changed, has expired, or is bound to another request.
         """
         try:
             raw = base64.b64decode(text, altchars=b"-_", validate=True)
@@ -66,11 +66,11 @@ class Seal(ABC):
 
     @abstractmethod
     def _restore(self, sealed: bytes, bound_to: bytes) -> bytes | None:
-        """Return the content; None if it was changed or is bound to something else."""
+        """Return the content; None if it was changed or is bound to another request."""
 
 
 class SigningSeal(Seal):
-    """Signs content by HMAC-SHA256. Clients can read it, so it holds only data that they sent."""
+    """Signs content with HMAC-SHA256. Clients can read it, so it must contain only their data."""
 
     def _protect(self, content: bytes, bound_to: bytes) -> bytes:
         return self._mac(content, bound_to) + content
@@ -86,7 +86,7 @@ class SigningSeal(Seal):
 
 
 class EncryptingSeal(Seal):
-    """Encrypts content by AES-256-GCM. Clients cannot read it, so it may hold data of servers."""
+    """Encrypts content with AES-256-GCM, so it may contain data that clients must not read."""
 
     _made: AESGCM | None = None
 
@@ -115,7 +115,7 @@ class EncryptingSeal(Seal):
 
 
 def digest(*parts: bytes) -> bytes:
-    """Hash a list of parts, so that different lists have different hashes."""
+    """Hash a list of parts; different lists have different hashes, however they are split."""
     total = hashlib.sha256()
     for part in parts:
         total.update(len(part).to_bytes(8, "big"))

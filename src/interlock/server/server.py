@@ -1,4 +1,4 @@
-"""Tools, resources and prompts -> answers, in every revision.
+"""A server of tools, resources and prompts, which answers requests in every revision.
 
 The path of a call::
 
@@ -49,25 +49,25 @@ _log = logging.getLogger("interlock.server")
 
 
 class Server:
-    """A named, versioned set of tools, resources and prompts.
+    """A server that offers tools, resources and prompts to MCP clients.
 
     Args:
-        name: For display.
-        version: For display.
-        instructions: Instructions for the model about the tools.
+        name: The server's name, for display.
+        version: The server's version, for display.
+        instructions: Instructions for the model about how to use the tools.
         title, description, website_url, icons: For display.
-        lifespan: Entered before the first request and left after the last one, for example
-            to open and close a pool of connections.
-        middleware: Functions from handler to handler; the first one is outermost.
-        sealing_key: Signs the state that modern clients return between rounds of questions.
-            Required if several processes serve the same clients: at least 32 bytes.
+        lifespan: A context that is entered before the first request and exited after the last one,
+            for example to open and close a connection pool.
+        middleware: Functions that wrap a handler in another handler; the first is outermost.
+        sealing_key: Signs the state that modern clients send back between rounds of questions, with
+            at least 32 bytes. Required if several processes serve the same clients.
         list_ttl_ms: Milliseconds for which clients may cache lists.
-        task_store: The store of tasks of tools that are marked `task`; in memory when None.
-        task_ttl: Seconds that a task may take, and for which its result is kept.
+        task_store: The store for tasks of tools marked `task`; None to keep the tasks in memory.
+        task_ttl: The seconds that a task may run, and that its result is kept after it ends.
 
     Attributes:
-        dropped: Number of dropped messages, by reason: useless messages, refused requests
-            ("HTTP 413"), clients that do not read.
+        dropped: The numbers of dropped messages, keyed by the reason: unusable messages, refused
+            requests such as "HTTP 413", and messages to clients that do not read them.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class Server:
             handler = self._answer_changed
         for wrap in reversed(middleware):
             handler = wrap(handler)
-        # Answers one request with an encoded result, or raises an `InterlockError`.
+        # Answers a request with an encoded result, or raises an `InterlockError`.
         self.answer: Handler = handler
 
     def _answer_changed(self, request: Request, context: Context) -> Awaitable[bytes]:
-        """Answer a request whose params may differ from those that were decoded before."""
+        """Answer a request that middleware may have changed, without its decoded params."""
         context.call_params = None
         return self._methods.answer(request, context)
 
@@ -135,12 +135,13 @@ class Server:
     def tool(self, function: Any = None, /, **options: Unpack[ToolKeywords]) -> Any:
         """Offer a function as a tool: `@server.tool` or `@server.tool(name=...)`.
 
-        Name, description and schemas come from the function unless given. A plain function
-        runs in a worker thread, an async one in the event loop. Return the function itself.
+        Name, description and schemas are taken from the function, unless options replace them. A
+        plain function runs in a worker thread, an async function in the event loop. The decorator
+        returns the function unchanged.
 
         Raises:
-            SignatureError: A parameter cannot be described; the text names it.
-            LocalProtocolError: The server has a tool of this name.
+            SignatureError: A parameter's type cannot be described by a schema; the text names it.
+            LocalProtocolError: The server already has a tool with this name.
         """
         if function is None:
             return lambda function: (
@@ -158,8 +159,9 @@ class Server:
         """Add a tool that is not a function: an object with `definition` and `call`.
 
         Raises:
-            LocalProtocolError: The server has a tool of this name, or the definition has no name.
-            SchemaError: The input schema cannot be used.
+            LocalProtocolError: The server already has a tool with this name, or the name is
+                missing.
+            SchemaError: The input schema is not usable.
         """
         self._catalogue.add_tool(tool)
 
@@ -167,15 +169,15 @@ class Server:
         """Remove a tool, and notify subscribed clients.
 
         Raises:
-            UnknownTool: The server has no such tool.
+            UnknownTool: The server has no tool with this name.
         """
         self._catalogue.remove_tool(name)
 
     def resource(self, uri: str, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]:
         """Offer a function as a resource, or as a resource template: `"notes://{name}"`.
 
-        The function takes the URI's variables, converted to their hints. It returns text, bytes,
-        `ResourceContents`, or any value to be written as JSON.
+        The function receives the URI's variables, converted to the types of its parameters. It
+        returns text, bytes, `ResourceContents`, or another value, which is encoded as JSON.
         """
 
         def add(function: _F) -> _F:
@@ -190,7 +192,7 @@ class Server:
         self._catalogue.remove_resource(uri)
 
     def resource_updated(self, uri: str) -> None:
-        """Notify the clients that have subscribed to a resource that it has changed."""
+        """Notify the clients subscribed to a resource that the resource has changed."""
         self.subscribers.resource_updated(uri)
 
     @overload
@@ -198,7 +200,7 @@ class Server:
     @overload
     def prompt(self, /, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]: ...
     def prompt(self, function: Any = None, /, **options: Unpack[ItemKeywords]) -> Any:
-        """Offer a function of strings as a prompt; it returns text, messages or content."""
+        """Offer a function as a prompt. It takes strings, and returns text, messages or content."""
 
         def add(function: _F) -> _F:
             served = FunctionPrompt(function, ItemOptions(**options), self._workers)
@@ -212,12 +214,12 @@ class Server:
         self._catalogue.remove_prompt(name)
 
     def completion(self, ref: str, argument: str) -> Callable[[_F], _F]:
-        """Offer a function that proposes values for an argument of a prompt or URI template.
+        """Register a function that suggests values for an argument of a prompt or URI template.
 
         Args:
-            ref: The prompt's name or the template.
-            argument: Name of the argument. The function takes what the user typed and, if it has
-                a second parameter, the values of other arguments. It returns strings.
+            ref: The name of the prompt, or the URI template.
+            argument: The argument's name. The function receives what the user has typed and, if it
+                has a second parameter, the values of the other arguments. It returns strings.
         """
 
         def add(function: _F) -> _F:
@@ -230,7 +232,7 @@ class Server:
     # Lifespan
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Hold the lifespan open; the first holder enters it, the last one leaves it."""
+        """Keep the lifespan open: the first caller enters it, and the last caller exits it."""
         return self._lifespan_holder.hold()
 
     @asynccontextmanager
@@ -239,23 +241,23 @@ class Server:
             stack.enter_context(watched())
             if self._lifespan is not None:
                 await stack.enter_async_context(self._lifespan(self))
-            # Workers and tasks end before the lifespan does, as they may use its objects.
+            # Stop workers and tasks before exiting the lifespan, because they may use its objects.
             stack.callback(self._workers.close)
             stack.push_async_callback(self._methods.tasks.close)
             yield
 
     def run(self) -> None:
-        """Serve on stdin and stdout until the client closes them; `print` goes to stderr.
+        """Serve on stdin and stdout until the client closes them. `print` writes to stderr.
 
-        After SIGTERM the running calls are answered, for 30 s at most. A second SIGTERM ends the
-        server at once.
+        After SIGTERM, running calls get up to 30 s to finish. A second SIGTERM ends the server
+        immediately.
         """
         from interlock.transports.pipes import take_standard_streams
 
         self.run_on(*take_standard_streams())
 
     def run_on(self, source: int, target: int) -> None:
-        """Do the same as `run`, on two file descriptors: one to read from, one to write to."""
+        """Serve as `run` does, but read from one file descriptor and write to another."""
         from interlock.server.server_connection import ServerConnection
         from interlock.transports.pipes import PipeTransport
 
@@ -276,7 +278,7 @@ class Server:
             asyncio.run(serve())
 
     def connect(self) -> Transport:
-        """Return the client's end of a connection within this program: see `Client.memory`."""
+        """Return the client's end of an in-process connection; see `Client.memory`."""
         from interlock.server.server_connection import ServerConnection
         from interlock.transports.memory import MemoryTransport
 
@@ -293,11 +295,11 @@ class Server:
             _log.error("server %s cannot serve", self.info.name, exc_info=error)
 
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
-        """Return an ASGI application that serves both eras on one path, by default `/mcp`.
+        """Return an ASGI application that serves modern and legacy clients on one path.
 
-        Any ASGI server runs it; FastAPI and Starlette mount it under any prefix. The lifespan
-        is entered when the application starts, or else before the first request. `HttpOptions`
-        describes the options.
+        Any ASGI server can run the application; FastAPI and Starlette can mount it under any
+        prefix. The default path is `/mcp`. The lifespan is entered when the application starts, or
+        before the first request. `HttpOptions` describes the options.
         """
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
@@ -312,13 +314,13 @@ class Server:
         unprotected: bool = False,
         **options: Unpack[HttpKeywords],
     ) -> None:
-        """Serve on a port until the process gets SIGTERM or SIGINT.
+        """Serve on a port until the process receives SIGTERM or SIGINT.
 
         Args:
-            host: Address to bind.
-            port: 0 for any free port; the server writes its address to stderr.
-            unprotected: Serve without authentication, also at an address that others can reach.
-            options: See `asgi`.
+            host: The address to bind.
+            port: The port; 0 chooses a free port. The server prints its URL to stderr.
+            unprotected: Allow serving without authentication at an address that others can reach.
+            options: The options of `asgi`.
 
         Raises:
             MissingExtra: uvicorn is not installed.
@@ -336,29 +338,29 @@ class Server:
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
-        """Return the tool of this name; None if there is none that the caller may use."""
+        """Return the tool with this name; None if the caller has no such tool."""
         return self._catalogue.find(kind, name, context)
 
     def close(self) -> None:
-        """End the worker threads once their running calls have returned."""
+        """End the worker threads after their running calls."""
         self._workers.close()
 
 
 class ToolKeywords(TypedDict, total=False):
-    """Options of a tool."""
+    """Keyword arguments that describe a tool of a server."""
 
-    name: str  # default: the function's name
+    name: str  # by default, the function's name
     title: str
-    description: str  # default: the beginning of the docstring
+    description: str  # by default, the first part of the function's docstring
     annotations: ToolAnnotations
     icons: list[Icon]
-    input_schema: Mapping[str, Any]  # used unchanged
+    input_schema: Mapping[str, Any]  # used unchanged, instead of one derived from the function
     output_schema: Mapping[str, Any]
-    timeout: float  # seconds that a call may take
-    concurrency: int  # maximum calls at once
+    timeout: float  # seconds after which a call is cancelled
+    concurrency: int  # the most calls that run at the same time
     meta: JsonObject
-    # True: clients that support tasks get one at once. "later": they get one when the function
-    # calls `context.begin_task()`. "required": the same as True, and other clients are refused.
+    # True: clients that support tasks always get a task. "later": they get a task when the function
+    # calls `context.begin_task()`. "required": like True, but clients without support are refused.
     task: bool | Literal["required", "later"]
 
 

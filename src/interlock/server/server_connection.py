@@ -1,4 +1,4 @@
-"""One client on a connection of its own, stdio or memory. Each message has its own era."""
+"""A server's connection to one client, over stdio or in memory. Each message has its own era."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from interlock.server.wire_errors import wire_error
 from interlock.transports import Transport
 from interlock.types import RequestId
 
-DRAIN = 30.0  # seconds that running requests get when the server shuts down
+DRAIN = 30.0  # seconds that running requests may take when the server shuts down
 
 _log = logging.getLogger("interlock.server")
 
 
 class ServerConnection:
-    """The server's side of one connection. Also the `BackChannel` of its requests.
+    """The server's side of a connection to one client. It is the `BackChannel` of its requests.
 
-    `initialize` opens a legacy session for the connection. A message with modern metadata is
-    independent of that session.
+    `initialize` opens a legacy session on the connection. A message with modern metadata does not
+    use that session.
 
     Args:
-        server: Answers the requests.
-        transport: A transport that is not open yet.
-        principal: The principal on whose behalf the requests are; None for the local user.
-        early: Methods that are answered while the server starts; other requests wait.
+        server: Answers the client's requests.
+        transport: The transport to the client, not yet open.
+        principal: The principal who makes the requests; None for the local user.
+        early: Methods that are answered even before the server has started; other requests wait.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class ServerConnection:
         self._ended = asyncio.get_running_loop().create_future()
         self._started = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
-        self._streams: dict[RequestId, asyncio.Task[Any] | None] = {}  # of subscriptions
+        self._streams: dict[RequestId, asyncio.Task[Any] | None] = {}  # tasks of subscriptions
 
     async def serve(self) -> None:
-        """Answer requests until the client disconnects."""
+        """Answer the client's requests until it disconnects."""
         try:
             if self._early:
                 await self._connection.open()
@@ -84,14 +84,14 @@ class ServerConnection:
         except BaseException:
             self._ended.cancel()
             self._server.subscribers.remove(self._subscriber)
-            await self._connection.close()  # so that the client does not wait for answers
+            await self._connection.close()  # or the client would wait for answers that never come
             raise
 
     def drain(self) -> bool:
-        """End once the running requests are answered, or after `DRAIN` seconds.
+        """Stop reading; close once running requests are answered, or after `DRAIN` seconds.
 
         Returns:
-            False if the server has not started, or is being drained already.
+            False if the server has not started yet, or was already told to drain.
         """
         if not self._started.is_set() or self._ended.done() or self._draining is not None:
             return False
@@ -110,7 +110,7 @@ class ServerConnection:
             self._ended.set_result(None)
 
     def _disconnected(self, error: InterlockError) -> None:
-        if isinstance(error, RemoteProtocolError):  # other errors are ordinary disconnects
+        if isinstance(error, RemoteProtocolError):  # all other errors are ordinary disconnects
             _log.warning("the connection was closed: %s", error)
         if not self._ended.done():
             self._ended.set_result(None)

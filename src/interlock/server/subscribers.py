@@ -1,4 +1,4 @@
-"""The clients that are notified of changes, in either era."""
+"""The clients that are notified of changes, modern and legacy."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from interlock.protocol.envelope import encode, with_meta
 from interlock.types import JsonObject, LogLevel, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIBERS = 10_000
-MAX_URIS = 1_000  # resources that one subscriber may follow
+MAX_URIS = 1_000  # resource URIs that one subscriber may follow
 MAX_URI = 2_048  # characters of one URI
 
 ListKind = Literal["tools", "prompts", "resources"]
 Notify = Callable[[str, bytes], None]
-# Decides, at the moment of sending, whether a caller may be notified.
+# Returns whether a principal may be notified; called when the notification is sent.
 Audience = Callable[[Principal | None], bool]
 
 
 class Subscriber(Struct, eq=False):
-    """One `subscriptions/listen` stream, or one legacy session."""
+    """A client to notify: a `subscriptions/listen` stream, or a legacy session."""
 
     notify: Notify
     filter: SubscriptionFilter
     uris: set[str]
     principal: Principal | None
-    session: Session | None = None  # the session of a legacy client
+    session: Session | None = None  # the session of a legacy client; None for a modern stream
     task_ids: frozenset[str] = frozenset()
-    meta: bytes = b""  # the id of the subscription, for modern streams
+    meta: bytes = b""  # encoded `_meta` with the subscription's id, for modern streams
 
 
 class Subscribers:
-    """All subscribers of a server. Any thread may notify them.
+    """All subscribers of a server. Any thread may call the methods that notify them.
 
-    Each method has an optional `audience`: a function that decides which principals may be
-    notified. It is called when the notification is sent, so withdrawing a right ends notifications.
+    Such a method takes an optional `audience`: a function that decides which principals may be
+    notified. It is called when a notification is sent, so that withdrawn rights take effect.
 
     Args:
-        on_add: Called with each subscriber that was added.
-        on_remove: Called with each subscriber that was removed.
+        on_add: Called with each subscriber that is added.
+        on_remove: Called with each subscriber that is removed.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Subscribers:
         self._open: dict[Subscriber, asyncio.AbstractEventLoop] = {}
 
     def add(self, subscriber: Subscriber) -> None:
-        """Notify a subscriber from now on, in the running event loop.
+        """Start notifying a subscriber, in the running event loop.
 
         Raises:
-            InterlockError: There are too many.
+            InterlockError: There are too many subscribers.
         """
         if len(self._open) >= MAX_SUBSCRIBERS:
             raise InterlockError(
@@ -94,7 +94,7 @@ class Subscribers:
                 self._send(subscriber, "notifications/resources/updated", params, audience)
 
     def logged(self, level: LogLevel, params: bytes, audience: Audience | None = None) -> None:
-        """Send a log message that belongs to no request to the sessions that accept its level."""
+        """Send a log message that belongs to no request to sessions that accept its level."""
         rank = LEVELS.index(level)
         for subscriber in list(self._open):
             wanted = subscriber.session.log_level if subscriber.session is not None else None
@@ -102,7 +102,7 @@ class Subscribers:
                 self._send(subscriber, "notifications/message", params, audience)
 
     def task_changed(self, id: str, params: bytes, audience: Audience) -> None:
-        """Notify that a task has changed; `params` is the whole task, encoded."""
+        """Notify the task's subscribers that it has changed; `params` is the whole encoded task."""
         for subscriber in list(self._open):
             if id in subscriber.task_ids:
                 self._send(subscriber, "notifications/tasks", params, audience)
@@ -112,23 +112,23 @@ class Subscribers:
     ) -> None:
         loop = self._open.get(subscriber)
         if loop is None:
-            return  # the subscriber was removed before its loop ran this
+            return  # the subscriber was removed before this callback ran
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
         if here is not loop:
-            with suppress(RuntimeError):  # the subscriber's event loop was closed
+            with suppress(RuntimeError):  # the subscriber's event loop has been closed
                 loop.call_soon_threadsafe(self._send, subscriber, method, params, audience)
         elif audience is None or audience(subscriber.principal):
             subscriber.notify(method, with_meta(params, subscriber.meta))
 
 
 def check_size(uris: Collection[str]) -> None:
-    """Refuse more URIs or ids than one subscriber may follow.
+    """Refuse a list with more URIs or ids than one subscriber may follow.
 
     Raises:
-        InvalidArguments: There are too many URIs, or one is too long.
+        InvalidArguments: There are too many URIs, or a URI is too long.
     """
     if len(uris) > MAX_URIS:
         raise InvalidArguments(
@@ -143,7 +143,7 @@ def check_size(uris: Collection[str]) -> None:
 def for_stream(
     id: RequestId, wanted: SubscriptionFilter, notify: Notify, principal: Principal | None
 ) -> Subscriber:
-    """Return the subscriber of a modern stream; its notifications carry the stream's id."""
+    """Return a subscriber for a modern stream; notifications contain the stream's id."""
     meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
     return Subscriber(
         notify,
@@ -156,7 +156,7 @@ def for_stream(
 
 
 def for_session(session: Session, notify: Notify, principal: Principal | None) -> Subscriber:
-    """Return the subscriber of a legacy session: all lists, and the resources that it follows."""
+    """Return a subscriber for a legacy session, for all lists and the resources it follows."""
     everything = SubscriptionFilter(
         tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
     )
@@ -164,6 +164,6 @@ def for_session(session: Session, notify: Notify, principal: Principal | None) -
 
 
 def end_of_stream(id: RequestId) -> tuple[bytes, bytes]:
-    """Return the end of a modern stream: params of `notifications/cancelled`, and its result."""
+    """Return the two final messages' bodies: params of `notifications/cancelled`, and a result."""
     meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
     return encode({"requestId": id}), encode({"resultType": "complete", "_meta": meta})

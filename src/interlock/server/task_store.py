@@ -1,4 +1,4 @@
-"""The store of tasks: a protocol of two methods, and a store in memory."""
+"""The interface of a store of tasks, and a store that keeps them in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgspec import Raw, Struct
 from interlock.errors import InterlockError
 
 MAX_KEPT = 10_000
-MAX_KEPT_BYTES = 64 * 1_048_576  # bytes of results
-PART_EACH = 0.25  # fraction of both limits for one principal
+MAX_KEPT_BYTES = 64 * 1_048_576  # bytes of all results
+PART_EACH = 0.25  # the fraction of both limits that one principal may use
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """A task at one moment, as a store keeps it."""
+    """A snapshot of a task, as a store keeps it."""
 
     id: str
     owner: str  # `Principal.owner`; "" for an unauthenticated caller
@@ -27,16 +27,16 @@ class Task(Struct, frozen=True, kw_only=True):
     message: str | None = None
     created_at: datetime
     updated_at: datetime
-    ttl: float  # seconds from its creation until it expires
-    questions: dict[str, Raw] = {}  # open questions: encoded requests, by key
-    outcome: Raw = Raw(b"")  # encoded: a result when completed, an error when failed
+    ttl: float  # seconds from the task's creation until it expires
+    questions: dict[str, Raw] = {}  # the open questions, as encoded requests by key
+    outcome: Raw = Raw(b"")  # encoded: the result of a completed task, the error of a failed one
 
 
 class TaskStore(Protocol):
-    """A store of tasks. Calls for one task never overlap."""
+    """A store of tasks. Calls that concern the same task never overlap."""
 
     async def put(self, task: Task) -> None:
-        """Store a task, replacing the one with its id; when this returns, `get` finds it.
+        """Store a task, replacing any task with the same id. Afterwards, `get` returns the task.
 
         Raises:
             InterlockError: The store is full.
@@ -44,22 +44,22 @@ class TaskStore(Protocol):
         ...
 
     async def get(self, id: str) -> Task | None:
-        """Return a task; None if it is unknown or older than its `ttl`."""
+        """Return a task; None if it does not exist, or is older than its `ttl`."""
         ...
 
 
 class MemoryTasks:
-    """Keeps tasks in this process, up to a number of tasks and of bytes of results.
+    """A store that keeps tasks in this process, up to a number of tasks and bytes of results.
 
-    One principal gets `PART_EACH` of both, so that others have room.
+    One principal can use only `PART_EACH` of both limits, so that others have room.
     """
 
     def __init__(self, max_tasks: int = MAX_KEPT, max_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_tasks = max_tasks
         self._max_bytes = max_bytes
-        self._kept: dict[str, tuple[float, Task]] = {}  # with the monotonic time when it expires
-        self._counts: Counter[str] = Counter()  # by owner
-        self._bytes: Counter[str] = Counter()
+        self._kept: dict[str, tuple[float, Task]] = {}  # with its expiry by the monotonic clock
+        self._counts: Counter[str] = Counter()  # the number of tasks, by owner
+        self._bytes: Counter[str] = Counter()  # the bytes of results, by owner
 
     async def put(self, task: Task) -> None:
         if not self._has_room(task):

@@ -1,19 +1,19 @@
-"""Calls that continue after they were answered: the extension `io.modelcontextprotocol/tasks`.
+"""Tasks: calls that go on after the client got a handle (`io.modelcontextprotocol/tasks`).
 
-A call of a tool that is marked `task` runs in an asyncio task of the server. The client gets a
-handle at once, and uses it to read the state, answer questions and cancel::
+A call to a tool marked `task` runs in an asyncio task of the server. The client immediately gets a
+handle, and uses it to read the state, answer questions and cancel the task::
 
     tools/call -> Tasks.call -> _Run -> FunctionTool.call -> your function
     tasks/get, tasks/update, tasks/cancel -> Tasks.table -> _Run, or a task from the store
 
 Rules:
 
-1. A task is stored, and `tasks/get` finds it, before the client gets its handle.
-2. A task ends exactly once; anything that its function does after that has no effect.
-3. Only the principal that made the call can use the handle; for others it is unknown.
+1. A task is stored before the client gets its handle, so that `tasks/get` always finds the task.
+2. A task ends exactly once. Whatever its function does afterwards is ignored.
+3. Only the principal that made the call can use the handle; for others the task does not exist.
 
-Tasks are only for modern clients that declare the extension with the request. Over HTTP the
-header `Mcp-Name` of the three methods is `taskId`. SEP-2663, and the extension's specification
+Only modern clients that declare the extension in the request can get a task. Over HTTP, the header
+`Mcp-Name` of the three methods is the `taskId`. SEP-2663, and the extension's specification
 2026-07-28: tasks.
 """
 
@@ -42,10 +42,10 @@ from interlock.server.tools import FunctionTool
 from interlock.server.wire_errors import wire_error
 from interlock.types import Wire
 
-TASK_TTL = 3_600.0  # seconds that a task may take, and for which its result is kept
-POLL_INTERVAL_MS = 1_000
+TASK_TTL = 3_600.0  # seconds; the default time limit of a task, and lifetime of its result
+POLL_INTERVAL_MS = 1_000  # how often clients should call `tasks/get`
 MAX_RUNNING = 1_000
-MAX_RUNNING_EACH = 100  # tasks of one principal
+MAX_RUNNING_EACH = 100  # running tasks of one principal
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -59,7 +59,7 @@ _log = logging.getLogger("interlock.server")
 
 
 class _Run(ParkedCall):
-    """One call of a tool that is a task, or may become one."""
+    """A running call to a tool that is a task, or may become a task."""
 
     def __init__(self, owner: str, ttl: float, save: Callable[[_Run], Awaitable[None]]) -> None:
         super().__init__(owner, ttl, self._questions_changed)
@@ -119,26 +119,26 @@ class _Run(ParkedCall):
 
 
 class TaskContext(Context, eq=False, kw_only=True):
-    """The context of a call that is a task, or may become one."""
+    """The context of a call that is a task, or may become a task."""
 
     run: _Run
 
     async def begin_task(self) -> None:
         """Turn the call into a task; see `Context.begin_task`."""
         await self.run.begin()
-        self.finished = True  # the handle answers the request, so its stream ends
+        self.finished = True  # the handle answers the request, so the request's stream ends
 
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress. The status message of a task is the latest `message`."""
+        """Report progress. The last `message` becomes the task's status message."""
         if not self.run.is_task:
             super().progress(progress, total, message)
         elif message is not None:
             self.loop.call_soon_threadsafe(self.run.set_message, message)
 
     async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        """Ask the client, and wait for the answers; the function does not run again."""
+        """Ask the client, and wait for its answers; the function is not run again for them."""
         if not self.run.is_task:
             return await super().ask(questions)
         for question in questions.values():
@@ -153,10 +153,10 @@ class TaskContext(Context, eq=False, kw_only=True):
 
 
 class TaskBegun(InterlockError):
-    """A call was answered by a task of another server.
+    """A call to another server was answered with a task instead of a result.
 
     Attributes:
-        handle: The members of the task, with an id for our client.
+        handle: The task's members, with the id that this server's client uses.
     """
 
     def __init__(self, handle: bytes) -> None:
@@ -177,7 +177,7 @@ class TaskUpdateParams(TaskParams, frozen=True):
 
 
 class _Handle(Wire, frozen=True):
-    """A task on the wire."""
+    """A task, encoded as in the protocol."""
 
     task_id: str
     status: Status
@@ -192,12 +192,12 @@ class _Handle(Wire, frozen=True):
 
 
 class Tasks:
-    """The tasks of a server. `table` has the handlers of their methods.
+    """A server's tasks. `table` contains the handlers of the task methods.
 
     Args:
-        store: The store of tasks; in memory when None.
-        ttl: Seconds that a task may run, and for which its result is kept afterwards.
-        subscribers: The clients to notify of changes.
+        store: The store of the tasks; None to keep them in memory.
+        ttl: The seconds that a task may run, and that its result is kept after it ends.
+        subscribers: The clients that are notified of changes.
         encoder: Encodes results for each protocol revision.
     """
 
@@ -216,12 +216,12 @@ class Tasks:
         }
 
     async def call(self, tool: FunctionTool, arguments: Raw | None, context: Context) -> bytes:
-        """Answer a call of a tool that is marked `task`: with a task, or with its result.
+        """Answer a call to a tool marked `task`, with a task's handle or with the tool's result.
 
         Raises:
-            MissingCapability: The tool always becomes a task, and the client does not support it.
-            InputRequired: The client must answer before there is a task.
-            InterlockError: Too many tasks run.
+            MissingCapability: The tool requires a task, and the client does not support tasks.
+            InputRequired: The client must answer questions before a task begins.
+            InterlockError: Too many tasks are running.
         """
         if not supports_tasks(context):
             if tool.task == "required":
@@ -236,7 +236,7 @@ class Tasks:
             either: set[asyncio.Future[Any]] = {run.begun, work}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            work.cancel()  # the client has no handle
+            work.cancel()  # the client got no handle, so it could never read the result
             raise
         if run.is_task:
             return self._encoder.task(encode(_handle(run.task)))
@@ -246,7 +246,7 @@ class Tasks:
     async def _work(
         self, run: _Run, tool: FunctionTool, arguments: Raw | None, context: TaskContext
     ) -> bytes:
-        """Run the tool, store the result if the call is a task, and return it encoded."""
+        """Run the tool; if the call is a task, store its result. Return the encoded result."""
         try:
             if tool.task != "later":
                 await context.begin_task()
@@ -271,7 +271,7 @@ class Tasks:
         before = run.task
         try:
             await run.change("completed", outcome=Raw(result))
-        except InterlockError:  # the store lacks room for the result, but an error is small
+        except InterlockError:  # the store has no room for the result, but it has for an error
             run.task = before
             raise
 
@@ -323,10 +323,10 @@ class Tasks:
         return task
 
     async def listenable(self, ids: list[str], context: Context) -> list[str]:
-        """Return the given ids without those of unknown tasks and of tasks of other owners.
+        """Return those of the ids that belong to tasks of the caller.
 
         Raises:
-            MissingCapability: There are ids, and the client does not support tasks.
+            MissingCapability: `ids` is not empty, and the client does not support tasks.
         """
         if ids and not supports_tasks(context):
             raise MissingCapability(_CAPABILITY)
@@ -347,19 +347,19 @@ class Tasks:
 
 
 def supports_tasks(context: Context) -> bool:
-    """Return whether a client declares support for tasks with this request."""
+    """Return whether the client declares in this request that it supports tasks."""
     return context.is_modern and context.can(_CAPABILITY)
 
 
 def decode_params(type: type[_T], request: Request, context: Context) -> _T:
-    """Decode the params of a request about a task.
+    """Decode the params of a task method.
 
     Raises:
-        RemoteError: -32601; the client's revision lacks the method.
+        RemoteError: -32601: the client's revision does not define the method.
         MissingCapability: The client does not support tasks.
         InvalidArguments: The params are malformed.
     """
-    if not context.is_modern:  # 2025-11-25 has other methods with these names
+    if not context.is_modern:  # revision 2025-11-25 has different methods with these names
         raise RemoteError(METHOD_NOT_FOUND, f"unknown method {request.method!r}")
     if not supports_tasks(context):
         raise MissingCapability(_CAPABILITY)

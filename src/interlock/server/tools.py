@@ -1,4 +1,4 @@
-"""Functions as tools: described once, then called with checked arguments."""
+"""Tools that are functions: described once, and called with checked arguments."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 _EMPTY = Raw(b"{}")
-# The client must act on these, so the request fails.
+# Errors that the client must act on, so the request fails.
 _FOR_THE_CLIENT = (InputRequired, MissingCapability, MalformedAnswer, AuthError)
-# The model can act on these, so their text becomes the result.
+# Errors that the model can act on, so their text becomes the tool's result.
 _FOR_THE_MODEL = (ToolError, InvalidArguments, RequestTimeout, CapabilityError, ClientRefused)
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """Options of `Server.tool`."""
+    """The options of `Server.tool`, with their defaults."""
 
     name: str | None = None
     title: str | None = None
@@ -58,16 +58,16 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
 
 
 class FunctionTool:
-    """A function that is served as a tool.
+    """A tool that calls a Python function.
 
     Args:
-        function: A plain function (runs in a worker thread) or an async one (in the event loop).
-        options: See `ToolOptions`.
-        workers: The threads for plain functions.
+        function: A plain function, which runs in a worker thread, or an async function.
+        options: The options of the tool.
+        workers: The threads that run plain functions.
 
     Raises:
-        SignatureError: A parameter cannot be described; the text names it.
-        SchemaError: An explicit schema cannot be used.
+        SignatureError: A parameter's type cannot be described by a schema; the text names it.
+        SchemaError: A schema in the options is not usable.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class FunctionTool:
         )
 
     def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-        """Use a given schema unchanged; the function gets the arguments by name."""
+        """Use the schema from the options; the function gets the arguments as keywords."""
         encoded = encode(given)
         schema.check_tool_input(encoded)
         self._validator = schema.compile(encoded)
@@ -125,10 +125,10 @@ class FunctionTool:
         return dict(arguments)
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
-        """Check the arguments and run the function; its failure becomes a result as well.
+        """Check the arguments and run the function. Most errors become a result for the model.
 
         Raises:
-            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client must act.
+            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client must act on it.
         """
         raw = _EMPTY if arguments is None else arguments
         try:
@@ -146,7 +146,7 @@ class FunctionTool:
                 value = await self._function(**named)
             else:
                 value = await self._workers.submit(self._function, named, context)
-                if hasattr(value, "__await__"):  # a plain decorator around an async function
+                if hasattr(value, "__await__"):  # a plain decorator wraps an async function
                     value = await value
             if self._output is not None:
                 return self._structured(value, self._output)
@@ -195,9 +195,9 @@ class FunctionTool:
 
 
 def failed(tool: ServedTool, error: BaseException) -> CallToolResult | None:
-    """Return the result of a call that raised an error, for a tool that is not a function.
+    """Return the result for a call that raised an error, of a tool that is not a function.
 
-    Return None if the error is not meant for the model, so that the request fails.
+    Return None if the error is not for the model, so the request should fail.
     """
     if isinstance(error, _FOR_THE_CLIENT):
         return None
@@ -222,13 +222,13 @@ def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult
 
 
 def _failed(tool: str, error: BaseException) -> CallToolResult:
-    """Return the result of a failed call; log the error unless its text is for the model."""
+    """Return the result for a failed call. Log the error if its text is not for the model."""
     if isinstance(error, _FOR_THE_MODEL):
         return _failure(str(error))
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-        raise error  # the call itself was cancelled, not only a task within the function
-    # No tool may end the server, so SystemExit and KeyboardInterrupt are caught as well.
+        raise error  # the call was cancelled, and not just a task inside the function
+    # SystemExit and KeyboardInterrupt are converted as well: a tool must not end the server.
     reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"

@@ -1,4 +1,4 @@
-"""URI templates of literals and variables, matched in linear time."""
+"""URI templates with text and variables, which are matched in linear time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class UriTemplate:
-    """A template such as `notes://{folder}/{name}`; `{+path}` may contain slashes.
+    """A URI template such as `notes://{folder}/{name}`; only `{+path}` matches slashes.
 
-    Two variables need a literal between them, so that each URI has only one reading.
+    There must be text between two variables, so that each URI matches in only one way.
     """
 
     def __init__(self, text: str) -> None:
@@ -46,7 +46,7 @@ class UriTemplate:
         return tuple(name for name, _ in self._variables)
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the variables of a URI, percent-decoded; None if it does not match."""
+        """Return the decoded variables of a URI; None if the URI does not match."""
         if len(uri) > MAX_URI or not uri.startswith(self._literals[0]):
             return None
         values: dict[str, str] = {}
@@ -56,7 +56,7 @@ class UriTemplate:
             if is_last and not uri.endswith(literal):
                 return None
             end = len(uri) - len(literal) if is_last else uri.find(literal, place)
-            if end <= place:  # the variable is empty, or the literal is missing
+            if end <= place:  # a variable would be empty, or the text after it is missing
                 return None
             value = uri[place:end]
             if "/" in value and not takes_slashes:
@@ -66,7 +66,7 @@ class UriTemplate:
         return values if place == len(uri) else None
 
     def fill(self, values: dict[str, str]) -> str:
-        """Return the URI for these values, percent-encoded."""
+        """Return the URI with these values, which are percent-encoded."""
         parts = [self._literals[0]]
         for (name, takes_slashes), literal in zip(self._variables, self._literals[1:], strict=True):
             parts += [quote(values[name], safe="/" if takes_slashes else ""), literal]

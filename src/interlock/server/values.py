@@ -1,4 +1,4 @@
-"""Return value of a function -> the result of a tool, resource or prompt."""
+"""Conversion of a function's return value to the result of a tool, resource or prompt."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from interlock.types import (
 )
 
 _CONTENT = get_args(Content)
-# Not `encode`: see `interlock.protocol.envelope`.
+# Not `encode`, which ends the process when it runs out of memory.
 encode_value_into = msgspec.json.Encoder(enc_hook=pydantic_encode).encode_into
 
 
 def image(data: bytes, mime_type: str = "image/png") -> ImageContent:
-    """Return an image block of these bytes."""
+    """Return an image block with these bytes."""
     return ImageContent(data=base64.b64encode(data).decode(), mime_type=mime_type)
 
 
 def audio(data: bytes, mime_type: str = "audio/wav") -> AudioContent:
-    """Return an audio block of these bytes."""
+    """Return an audio block with these bytes."""
     return AudioContent(data=base64.b64encode(data).decode(), mime_type=mime_type)
 
 
 def tool_result(value: Any) -> CallToolResult:
-    """Return the result of a tool without output schema.
+    """Return the result of a tool that has no output schema.
 
     Args:
-        value: A `CallToolResult`, text, a content block or list of such, or any value that
-            msgspec or pydantic can write as JSON.
+        value: A `CallToolResult`, text, a content block, a list of text and blocks, or another
+            value that msgspec or pydantic can encode as JSON.
 
     Raises:
-        LocalProtocolError: The value cannot be written as JSON.
-        ToolError: The value has a number that JSON cannot express.
+        LocalProtocolError: The value cannot be encoded as JSON.
+        ToolError: The value contains NaN or infinity.
     """
     if isinstance(value, CallToolResult):
         if value.structured_content is not UNSET and not isinstance(value.structured_content, Raw):
@@ -73,10 +73,10 @@ def tool_result(value: Any) -> CallToolResult:
 
 
 def to_json(value: Any) -> bytes:
-    """Write any value as JSON; lone surrogates in its text become U+FFFD.
+    """Encode any value as JSON; lone surrogates in its text become U+FFFD.
 
     Raises:
-        LocalProtocolError: The value cannot be written as JSON.
+        LocalProtocolError: The value cannot be encoded as JSON.
     """
     encoded = bytearray()
     try:
@@ -91,14 +91,14 @@ def to_json(value: Any) -> bytes:
 
 
 def check_finite(value: Any) -> None:
-    """Refuse NaN and infinity, which JSON cannot express and msgspec would write as null.
+    """Refuse NaN and infinity: JSON has no such numbers, and msgspec would encode them as null.
 
     Raises:
-        ToolError: There is such a number; the text states the place of the first one.
+        ToolError: The value contains such a number; the text names the place of the first.
     """
     plain = _builtins(value)
     try:
-        json.dumps(plain, allow_nan=False)  # much faster than a search in Python
+        json.dumps(plain, allow_nan=False)  # much faster than a search in Python code
     except (TypeError, ValueError):
         path = _path_to_non_finite(plain)
         if path is not None:
@@ -133,12 +133,13 @@ def _plain(value: Any) -> Any:
 
 
 def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
-    """Return the result of reading `uri`.
+    """Return the result of reading a resource.
 
     Args:
-        value: Text, bytes, contents, a list of contents, or any value to be written as JSON.
+        value: Text, bytes, contents, a list of contents, or another value, which is encoded as
+            JSON.
         uri: The URI that was read.
-        mime_type: The type of text and bytes.
+        mime_type: The media type of text and bytes; None for the default.
     """
     if isinstance(value, ReadResourceResult):
         return value
@@ -156,7 +157,7 @@ def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResource
 
 
 def prompt_result(value: Any, description: str | None) -> GetPromptResult:
-    """Return a prompt made of text, a message, content, or a list of such."""
+    """Return the result of a prompt from text, a message, content, or a list of these."""
     if isinstance(value, GetPromptResult):
         return value
     values = value if isinstance(value, list | tuple) else [value]

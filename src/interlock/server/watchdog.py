@@ -1,4 +1,4 @@
-"""Logs code that blocks an event loop, and with it all other calls."""
+"""A watchdog that logs code which blocks an event loop, and so delays all calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from interlock.server.tools import FunctionTool
 
 INTERVAL = 0.25  # seconds between two checks
-PATIENCE = 4  # checks without a response until the blockage is logged
+PATIENCE = 4  # checks without a response after which the blockage is logged
 
 _log = logging.getLogger("interlock.server")
 _watched: dict[asyncio.AbstractEventLoop, Watchdog] = {}
@@ -22,7 +22,7 @@ _watched: dict[asyncio.AbstractEventLoop, Watchdog] = {}
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Watch the running loop. Several servers on one loop share one thread."""
+    """Watch the running event loop. Several servers on one loop share one thread."""
     loop = asyncio.get_running_loop()
     dog = _watched.get(loop)
     if dog is None:
@@ -43,10 +43,10 @@ def watched() -> Iterator[None]:
 
 
 class Watchdog:
-    """A thread that regularly checks whether a loop still runs callbacks.
+    """A thread that regularly checks whether an event loop still runs callbacks.
 
-    It counts checks instead of seconds, so that a stopped or suspended process does not look
-    like a blocked loop. Each blockage is logged once.
+    It counts checks and not seconds, so that a process that was stopped or suspended does not
+    look like a blocked loop. Each blockage is logged once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -75,7 +75,7 @@ class Watchdog:
             self._alive.clear()
             try:
                 self._loop.call_soon_threadsafe(self._alive.set)
-            except RuntimeError:  # the loop has been closed
+            except RuntimeError:  # the event loop has been closed
                 return
 
     def _report(self) -> None:
@@ -89,7 +89,7 @@ class Watchdog:
         )
         words = (f"tool {tool}" if tool else "something", PATIENCE * INTERVAL)
         stack = "".join(traceback.format_stack(frame)).rstrip()
-        # Not `_log.warning`, because the stack to log is another thread's.
+        # Not `_log.warning`, because the logged stack must be the blocked thread's.
         record = _log.makeRecord(
             _log.name, logging.WARNING, __file__, 0, text, words, None, sinfo=stack
         )
@@ -97,7 +97,7 @@ class Watchdog:
 
 
 def _tool_in(frame: FrameType | None) -> str | None:
-    """Return the name of the tool whose call is on this stack."""
+    """Return the name of the tool whose call is on the stack; None without such a call."""
     while frame is not None:
         if frame.f_code is FunctionTool.call.__code__:
             tool: FunctionTool = frame.f_locals["self"]

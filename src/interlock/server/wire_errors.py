@@ -1,4 +1,4 @@
-"""Exceptions of handlers -> JSON-RPC errors; bugs are logged under a reference."""
+"""Conversion of handlers' exceptions to JSON-RPC errors; bugs are logged with a reference."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from interlock.errors import AuditUnavailable, AuthError, CallRefused, Interlock
 from interlock.text.quoting import replace_surrogates
 from interlock.types import JsonObject
 
-_STATUS = {"rate_limited": 429, "overloaded": 503, "draining": 503}  # by reason
-_AUDIT_RETRY = 1.0  # seconds
-_AUTH_RETRY = 5.0  # seconds
+_STATUS = {"rate_limited": 429, "overloaded": 503, "draining": 503}  # HTTP status by reason
+_AUDIT_RETRY = 1.0  # seconds after which clients may retry while calls cannot be recorded
+_AUTH_RETRY = 5.0  # seconds after which clients may retry while callers cannot be identified
 _log = logging.getLogger("interlock.server")
 
 
 class RequestRefusal(Struct, frozen=True):
-    """The answer to a request that is refused as a whole, no matter which tool it names.
+    """The error response to a request that is refused as a whole, whichever tool it names.
 
     Attributes:
-        status: HTTP status. The code of the JSON-RPC error is -31000 minus the status.
-        reason: A stable word for programs; "" for none.
+        status: The HTTP status. The JSON-RPC error code is -31000 minus the status.
+        reason: A stable code for programs; "" if there is none.
         text: One line for people.
-        retry_after: Seconds until the same request may succeed; None if time does not help.
-        challenge: The `WWW-Authenticate` header; "" for none.
+        retry_after: The seconds after which the same request may succeed; None if waiting does not
+            help.
+        challenge: The value of `WWW-Authenticate`; "" to send no such header.
     """
 
     status: int
@@ -50,9 +51,9 @@ class RequestRefusal(Struct, frozen=True):
         return found
 
     def data(self) -> JsonObject:
-        """Return the data of the JSON-RPC error. A reference, if any, is logged, too."""
+        """Return the data of the JSON-RPC error. If it has a reference, the reference is logged."""
         data: JsonObject = {"reason": self.reason} if self.reason else {}
-        if self.status != 401:  # all 401 are equal, so that they do not reveal the problem
+        if self.status != 401:  # all 401 responses are equal, so that they do not reveal the cause
             data["reference"] = reference = secrets.token_hex(6)
             _log.info("refused: %s, reference %s: %s", self.reason, reference, self.text)
         if self.retry_after is not None:
@@ -61,13 +62,13 @@ class RequestRefusal(Struct, frozen=True):
 
 
 def request_refusal(error: BaseException) -> RequestRefusal | None:
-    """Return the answer to an error that concerns the request or its sender; None for others."""
+    """Return the response to an error about the request or its caller; None for other errors."""
     if isinstance(error, CallRefused):
         status = _STATUS.get(error.reason)
         if status is None:
             return None
         return RequestRefusal(status, error.reason, str(error), error.retry_after)
-    if isinstance(error, AuditUnavailable):  # its own text names the database
+    if isinstance(error, AuditUnavailable):  # its text names the database, so it is replaced
         text = "calls cannot be recorded now, so they are not made; try again later"
         return RequestRefusal(503, "audit_unavailable", text, _AUDIT_RETRY)
     if isinstance(error, AuthError):
@@ -77,10 +78,10 @@ def request_refusal(error: BaseException) -> RequestRefusal | None:
 
 
 def wire_error(method: str, error: BaseException) -> tuple[int, str, Any]:
-    """Return code, message and data of the JSON-RPC error for a failed request.
+    """Return code, message and data of a failed request's JSON-RPC error.
 
-    An exception that was not raised on purpose is logged. The client gets a reference into
-    the log instead of its text, which may hold secrets.
+    An unexpected exception is logged. The client gets a reference to the log instead of the
+    exception's text, which may contain secrets.
     """
     refusal = request_refusal(error)
     if refusal is not None:
@@ -93,7 +94,7 @@ def wire_error(method: str, error: BaseException) -> tuple[int, str, Any]:
 
 
 def log_bug(what: str, error: BaseException) -> str:
-    """Log an exception with its traceback, and return its reference in the log."""
+    """Log an exception with its traceback; return the reference under which it is logged."""
     reference = secrets.token_hex(4)
     _log.error("%s failed, reference %s", what, reference, exc_info=error)
     return reference

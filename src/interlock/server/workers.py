@@ -1,11 +1,11 @@
-"""Threads in which plain (not async) functions run, shared fairly among callers.
+"""Worker threads that run plain (not async) functions, shared fairly between callers.
 
 Rules:
 
-1. A caller is a principal, or else a connection or session. Callers with waiting calls take turns.
-2. One caller uses at most half of the threads, so that a second caller need not wait for it.
-3. A call without a free thread waits. The number of waiting calls and their time are bounded.
-4. A thread cannot be stopped. It is free only when its function has returned.
+1. A caller is a principal, a connection or a session. Callers with waiting calls take turns.
+2. One caller uses at most half of the threads, so that another caller finds a free thread.
+3. A call waits until a thread is free. The number of waiting calls and their wait are limited.
+4. A thread cannot be stopped, so it is free only once its function has returned.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from interlock.errors import ToolError
 
 THREADS = 32
 MAX_QUEUED = 8_192  # calls that wait for a thread
-MAX_QUEUED_EACH = 1_024  # waiting calls of one caller
+MAX_QUEUED_EACH = 1_024  # calls of one caller that wait for a thread
 MAX_WAIT = 60.0  # seconds that a call waits for a thread
 
 
 class _Job(NamedTuple):
-    """A call, and the future that its caller awaits."""
+    """A call to run in a thread, and the future that the caller awaits."""
 
     call: Callable[[], Any]
     caller: Hashable
@@ -41,16 +41,16 @@ class _Job(NamedTuple):
 
 
 class Workers:
-    """Threads for plain functions.
+    """A pool of threads that run plain functions.
 
-    The threads are daemons, so that a call that never ends cannot keep the program alive.
+    The threads are daemons, so that a call that never returns cannot keep the process alive.
 
     Args:
-        threads: Number of functions that run at once.
-        each: How many of them may belong to one caller; by default half of the threads.
-        max_queued: Number of calls that may wait for a thread.
-        max_queued_each: How many of them may belong to one caller.
-        max_wait: Seconds that a call waits before it is refused.
+        threads: The number of functions that run at the same time.
+        each: The number of threads that one caller may use; by default half of them.
+        max_queued: The number of calls that may wait for a thread.
+        max_queued_each: The number of waiting calls that one caller may have.
+        max_wait: The seconds after which a waiting call is refused.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class Workers:
         self._max_queued = max_queued
         self._max_queued_each = max_queued_each
         self._max_wait = max_wait
-        # The event loop and the threads share all attributes below.
+        # The event loops and the threads share the attributes below, so they hold this lock.
         self._lock = Lock()
         self._threads = 0
         self._running = 0
-        self._running_each: dict[Hashable, int] = {}  # by caller
+        self._running_each: dict[Hashable, int] = {}  # the number of running calls, by caller
         self._ready: SimpleQueue[_Job | None] = SimpleQueue()
         self._queued = 0
-        self._waiting: dict[Hashable, deque[_Job]] = {}  # the caller whose turn is next comes first
-        self._timed_by: asyncio.AbstractEventLoop | None = None  # its timer is for waiting calls
+        self._waiting: dict[Hashable, deque[_Job]] = {}  # first the caller whose turn is next
+        self._timed_by: asyncio.AbstractEventLoop | None = None  # the loop that runs `_expire`
 
     async def run(
         self, function: Callable[..., Any], arguments: dict[str, Any], context: Context
     ) -> Any:
-        """Call a function in a thread; await its value if a decorator hides an async function.
+        """Run a function in a thread; if it returns an awaitable, await it in the event loop.
 
         Raises:
-            ToolError: The same errors as `submit`.
+            ToolError: The call was refused, as by `submit`.
         """
         value = await self.submit(function, arguments, context)
         return await value if hasattr(value, "__await__") else value
@@ -91,11 +91,11 @@ class Workers:
     def submit(
         self, function: Callable[..., Any], arguments: dict[str, Any], context: Context
     ) -> asyncio.Future[Any]:
-        """Call a plain function in a thread, with the context variables of the running task.
+        """Run a plain function in a thread, with the current task's context variables.
 
         Raises:
-            ToolError: Too many calls wait already, or the system has no more threads. The
-                future fails with it when the call has waited too long.
+            ToolError: Too many calls are waiting, or the system cannot start a thread. The future
+                fails with this error if the call waits for too long.
         """
         principal = context.principal
         caller = principal.owner if principal is not None else context.link.caller
@@ -131,7 +131,7 @@ class Workers:
     def _enqueue(self, job: _Job) -> None:
         queue = self._waiting.get(job.caller, ())
         if self._queued >= self._max_queued or len(queue) >= self._max_queued_each:
-            self._drop(lambda each: each.ended.done())  # calls that were cancelled while waiting
+            self._drop(lambda each: each.ended.done())  # remove calls that were cancelled
             queue = self._waiting.get(job.caller, ())
         if len(queue) >= self._max_queued_each:
             limit = f"{len(queue)} of your calls wait already, limit {self._max_queued_each}"
@@ -159,7 +159,7 @@ class Workers:
         return dropped
 
     def _expire(self) -> None:
-        """Refuse the calls that have waited too long; runs in the event loop."""
+        """Refuse the calls that have waited too long. Runs in the event loop."""
         now = monotonic()
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -186,13 +186,13 @@ class Workers:
                 except BaseException as raised:
                     error = raised
                 next_job = self._finish(job)
-                with suppress(RuntimeError):  # the event loop was closed in the meantime
+                with suppress(RuntimeError):  # the event loop has been closed in the meantime
                     job.loop.call_soon_threadsafe(_settle, job.ended, value, error)
-                del value, error  # an idle thread must not keep them alive
+                del value, error  # so that an idle thread does not keep them in memory
                 job, next_job = next_job, None
 
     def _finish(self, done: _Job) -> _Job | None:
-        """Free the thread of a finished call, and return the call that it runs next."""
+        """Free the thread of a finished call; return the next call for this thread, if any."""
         with self._lock:
             self._running_each[done.caller] -= 1
             if not self._running_each[done.caller]:
@@ -205,13 +205,13 @@ class Workers:
                     job = queue.popleft()
                     self._queued -= 1
                     if queue:
-                        self._waiting[caller] = queue  # at the end of the line
+                        self._waiting[caller] = queue  # put the caller last
                     return job
             self._running -= 1
             return None
 
     def close(self) -> None:
-        """Let the threads exit after the calls that run or wait. `submit` may be called again."""
+        """End the threads after all running and waiting calls. `submit` may still be called."""
         with self._lock:
             for _ in range(self._threads):
                 self._ready.put(None)
@@ -222,7 +222,7 @@ class Workers:
 def _settle(ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if ended.done():
         return
-    if isinstance(error, StopIteration | GeneratorExit):  # a future cannot raise these
+    if isinstance(error, StopIteration | GeneratorExit):  # futures do not accept these
         error = RuntimeError(f"the function raised {type(error).__name__}")
     if error is None:
         ended.set_result(value)

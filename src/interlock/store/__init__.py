@@ -1,6 +1,6 @@
 """Conversations, API keys and audit records, in SQLite or PostgreSQL.
 
-Importing this package is cheap: SQLAlchemy is imported when a name of the package is first used.
+Importing this package is fast: SQLAlchemy is imported when one of the package's names is used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HOMES = {
     "KeyStore": "keys",
     "open_trail": "audit.upkeep",
 }
-NEEDED = {"aiosqlite", "greenlet", "sqlalchemy"}  # packages of the extra `chat`
+NEEDED = {"aiosqlite", "greenlet", "sqlalchemy"}  # the packages that the extra `chat` installs
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,7 @@
-"""The approvals of exact calls in the database, with sealed arguments.
+"""A store of approvals for exact calls, whose arguments are encrypted in the database.
 
-`ApprovalStore` reads them. Each change is a `Claim`, which takes effect in the transaction of its
-audit record, and only if the approval is still in the right state.
+`ApprovalStore` reads approvals. Each change of an approval is a `Claim`: it is made in the
+transaction of its audit record, and only if the approval still has the expected state.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from interlock.types import JsonObject
 State = Literal["pending", "approved", "denied", "expired", "used"]
 
 KIND: Final = "approvals"  # the kind of rows in `changes`
-SEALED_FOR = "approvals"  # the purpose of the key
-KEPT = 30 * 86_400 * 1_000_000  # microseconds that an approval is kept after its expiry
+SEALED_FOR = "approvals"  # the purpose for which the encryption key is derived
+KEPT = 30 * 86_400 * 1_000_000  # microseconds from an approval's expiry until it is deleted
 MAX_LISTED = 500
-LEEWAY = 60 * 1_000_000  # microseconds by which the clocks of two machines may differ
+LEEWAY = 60 * 1_000_000  # microseconds by which two machines' clocks may differ
 
 _COLUMNS = tuple(column.name for column in tables.approvals.columns)
 _NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
@@ -43,7 +43,7 @@ _DECIDE = (
     "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?, note = ?"
     " WHERE id = ? AND state = 'pending' AND expires > ? AND created <= ? AND hash = ?"
 )
-# An approved call can be denied until the approval is used.
+# An approved call can still be denied, until the approval is used.
 _DENY = _DECIDE.replace("state = 'pending'", "state IN ('pending', 'approved')")
 _EXPIRE = (
     "UPDATE approvals SET state = 'expired'"
@@ -60,16 +60,16 @@ _USE = (
 
 
 class Binding(Struct, frozen=True):
-    """The exact call that an approval is for. If any of it changes, the approval is void.
+    """The exact call that an approval is for. If any attribute changes, the approval is void.
 
     Attributes:
-        tenant: The tenant of the caller.
-        user: The id of the caller.
-        key: The id of the caller's API key; "" for none.
+        tenant: The caller's tenant.
+        user: The caller's id.
+        key: The id of the caller's API key; "" if the caller did not use an API key.
         server: The name of the server.
         tool: The address of the tool.
-        hash: The hash of the arguments; see `layers.audit.arguments_hash`.
-        rule: The id of the rule that demands the approval.
+        hash: The hash of the call's arguments; see `layers.audit.arguments_hash`.
+        rule: The id of the policy rule that requires the approval.
         policy: The hash of the policy.
         pin: The hash of the tool's definition.
     """
@@ -86,20 +86,20 @@ class Binding(Struct, frozen=True):
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """One call that must be approved, and the decision. Times are microseconds since 1970.
+    """A request to approve one call, and the decision. Times are microseconds since 1970.
 
     Attributes:
         id: The id of the approval.
         call: The id of the call that requested it.
         state: The stored state; see `state_at`.
-        arguments: The arguments of the call; None if they were sealed with another key.
-        approvers: The principals who may decide, as in the rule.
-        created: The time of the request.
+        arguments: The call's arguments; None if they were encrypted with another key.
+        approvers: The principals who may decide, written as in the rule.
+        created: The time at which the approval was requested.
         expires: The time of expiry.
-        decided_by: The principal that approved or denied; None for none.
-        decided_at: The time of the decision.
-        note: The note of that principal.
-        used_by_call: The id of the call that used it.
+        decided_by: The principal that approved or denied the call; None before the decision.
+        decided_at: The time of the decision; None before it.
+        note: The decider's note.
+        used_by_call: The id of the call that used the approval; None if it is unused.
     """
 
     id: str
@@ -124,9 +124,10 @@ class Approval(Struct, frozen=True, kw_only=True):
     used_by_call: str | None = None
 
     def state_at(self, now: int) -> State:
-        """Return the state at a time: an approval that is neither used nor denied expires.
+        """Return the state at a time: after its expiry, an open or approved request is "expired".
 
-        A request in the future has expired, too: it would last longer after a clock was set back.
+        A request whose creation lies in the future is expired, too: otherwise it would stay valid
+        longer after a clock was set back.
         """
         is_open = self.state in ("pending", "approved")
         is_over = self.expires <= now or self.created > now + LEEWAY
@@ -165,11 +166,11 @@ def new_approval_id() -> str:
 
 
 class ApprovalStore:
-    """The approvals in one database. Every method that reads may raise a `StoreError`.
+    """A store of approvals in one database. Every method that reads may raise a `StoreError`.
 
     Args:
-        database: The database of the approvals.
-        key: The key that seals the arguments.
+        database: The database with the table of approvals.
+        key: The key that encrypts the arguments.
     """
 
     def __init__(self, database: Database, key: GatewayKey) -> None:
@@ -199,14 +200,14 @@ class ApprovalStore:
         limit: int = MAX_LISTED,
         after: str = "",
     ) -> _Approvals:
-        """Return the newest approvals first.
+        """Return approvals, newest first.
 
         Args:
-            states: The states of the approvals; None for all.
-            now: The time.
-            user: The user of the calls; "" for all.
-            limit: The largest number of approvals.
-            after: The last id of the previous page; "" for the first page.
+            states: The states to include; None for all states.
+            now: The current time.
+            user: The user who made the calls; "" for all users.
+            limit: The largest number of approvals to return.
+            after: The id of the last approval on the previous page; "" for the first page.
         """
         query = select(tables.approvals).order_by(_of.created.desc(), _of.id.desc()).limit(limit)
         if states is not None:
@@ -221,13 +222,13 @@ class ApprovalStore:
         return await self._read(query)
 
     async def newest(self, binding: Binding, now: int) -> Approval | None:
-        """Return the newest approval of a call; None if there is none."""
+        """Return the newest approval for a call; None if no approval was requested."""
         query = _for(binding).where(_of.created <= now + LEEWAY)
         query = query.order_by(_of.created.desc(), _of.id.desc()).limit(1)
         return next(iter(await self._read(query)), None)
 
     async def used_by(self, binding: Binding, call: str) -> Approval | None:
-        """Return the approval of this binding that a call has used; None if there is none."""
+        """Return the approval for this binding that a call has used; None if it used none."""
         query = _for(binding).where(_of.state == "used", _of.used_by_call == storable(call))
         return next(iter(await self._read(query)), None)
 
@@ -268,7 +269,7 @@ class ApprovalStore:
         return await self._database.read(work)
 
     async def changed(self) -> set[str]:
-        """Return ids of approvals changed since the last call; the first call returns some."""
+        """Return the ids of approvals changed since the last call; the first returns some ids."""
         return await self._database.read(self._changes.read)
 
     async def purge(self, now: int) -> None:
@@ -286,7 +287,7 @@ class ApprovalStore:
     # Changes
 
     def insertion(self, approval: Approval) -> Claim:
-        """Return the change that adds an approval."""
+        """Return the claim that inserts an approval."""
         fields = asdict(approval)
         arguments = msgspec.json.encode(approval.arguments)
         fields["arguments"] = self._key.seal(SEALED_FOR, arguments, _bound_to(approval.id))
@@ -296,25 +297,25 @@ class ApprovalStore:
         return Claim(_INSERT, row, change_statements(KIND, approval.id))
 
     def decision(self, approval: Approval, state: State, by: str, note: str, now: int) -> Claim:
-        """Return the change that approves or denies an approval, if it is as it was read."""
+        """Return the claim that approves or denies a request if it still has the state as read."""
         sql = _DENY if state == "denied" else _DECIDE
         at = (now, now + LEEWAY)
         row = (state, storable(by), now, storable(note) or None, approval.id, *at, approval.hash)
         return Claim(sql, row, change_statements(KIND, approval.id))
 
     def expiry(self, id: str, now: int) -> Claim:
-        """Return the change that marks an approval as expired."""
+        """Return the claim that marks an approval as expired."""
         return Claim(_EXPIRE, (id, now, now + LEEWAY), change_statements(KIND, id))
 
     def use(self, id: str, call: str, now: int, *, after: str = "") -> Claim:
-        """Return the change that uses an approval; it fails if the caller's key is not valid.
+        """Return the claim that uses an approval; it fails if the caller's key is not valid.
 
         Args:
-            id: The approval.
+            id: The id of the approval.
             call: The id of the call that uses it.
-            now: The time.
-            after: The id of the call that used it before, if this call continues that one after
-                questions of the server.
+            now: The current time.
+            after: The id of the call that used the approval before, if this call repeats that call
+                with answers to the server's questions.
         """
         state = "used" if after else "approved"
         row = (call, id, state, after, now, now + LEEWAY, now, now)

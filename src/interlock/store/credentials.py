@@ -1,11 +1,11 @@
-"""Credentials of users for servers: the table, in which every value is sealed.
+"""The credentials of users for servers, in a table that contains only encrypted values.
 
-1. A value is encrypted with a key that is derived from the gateway's key. The stored value begins
-   with the id of the gateway's key.
-2. Tenant, user, server and name are authenticated with the value, so a row that was copied to
-   another user, server or name cannot be opened.
-3. A change of a credential is recorded in `changes`. The refresh of a login is not, because the
-   login stays the same.
+1. A value is encrypted with a key derived from the gateway's key. The stored value begins with
+   the id of the gateway's key.
+2. Tenant, user, server and name are authenticated with the value. So a row that was copied to
+   another user, server or name cannot be decrypted.
+3. Each change of a credential is recorded in `changes`, except the refresh of a login, which
+   stays the same login.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from interlock.types import JsonObject
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-LOGIN = "login"  # the name of a user's login to a server; no value can have it
+LOGIN = "login"  # the name of a user's login to a server, reserved: no value can have it
 CHANGES: Final = "credentials"
-EXPIRING = 24 * 3600 * 1_000_000  # microseconds before its end when a login counts as expiring
-LEASE = 60 * 1_000_000  # microseconds after which the lease of a killed process ends
-MAX_VALUE = 16 * 1024  # bytes
+EXPIRING = 24 * 3600 * 1_000_000  # microseconds; a login with less time left is "expiring"
+LEASE = 60 * 1_000_000  # microseconds until a lease expires, such as that of a killed process
+MAX_VALUE = 16 * 1024  # bytes of one value
 
 Kind = Literal["value", "oauth"]
 State = Literal["ok", "expiring", "needs_login", "revoked"]
@@ -56,13 +56,13 @@ _REPLACE = OnConflict(
 
 
 class Place(Struct, frozen=True, array_like=True):
-    """The key of a stored credential: tenant, user, server and name.
+    """The primary key of a stored credential: tenant, user, server and name.
 
     Attributes:
-        user: The id of a principal, such as "user:anna".
-        server: The name of the server in addresses.
-        name: The name in `${user:NAME}`, or `LOGIN`.
-        tenant: The tenant of the user.
+        user: The id of the principal, such as "user:anna".
+        server: The server's name, as in tool addresses.
+        name: The NAME in `${user:NAME}`, or `LOGIN`.
+        tenant: The user's tenant.
     """
 
     user: str
@@ -72,13 +72,13 @@ class Place(Struct, frozen=True, array_like=True):
 
 
 class Credential(Struct, frozen=True):
-    """A credential without its value. Times are microseconds since 1970, UTC.
+    """A credential's metadata, without its value. Times are microseconds since 1970, UTC.
 
     Attributes:
         place: The key of the credential.
-        kind: Whether it is a value that the user or the operator has set, or a login by OAuth.
-        recorded: The state when it was last written.
-        expires: The time at which a login ends that cannot be refreshed; None for never.
+        kind: Whether it is a value that the user or the operator has set, or an OAuth login.
+        recorded: The credential's state when it was last written.
+        expires: The time at which a login without refresh token expires; None for never.
         updated: The time of the last write.
     """
 
@@ -111,7 +111,7 @@ _Credentials: TypeAlias = list[Credential]
 
 
 class CredentialStore:
-    """The credentials in one database. Every method may raise a `StoreError`."""
+    """A store of credentials in one database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database, key: GatewayKey) -> None:
         self._database = database
@@ -121,7 +121,7 @@ class CredentialStore:
     @classmethod
     @asynccontextmanager
     async def open(cls, location: str | Path | None = None) -> AsyncIterator[CredentialStore]:
-        """Open a database as `ConversationStore.open` does, and the gateway's key beside it."""
+        """Open a database like `ConversationStore.open`, and the gateway's key beside it."""
         key = GatewayKey.load(folder_beside(location))
         database = await open_database(location)
         try:
@@ -132,7 +132,7 @@ class CredentialStore:
     # Lists
 
     async def list(self, *, user: str = "", tenant: str = TENANT) -> _Credentials:
-        """Return the credentials of a user, or of all users, ordered by user, server and name."""
+        """Return the credentials of one user or of all users, ordered by user, server and name."""
         columns = tables.credentials.c
         where = [columns.tenant == tenant, *([columns.user == user] if user else [])]
         query = select(tables.credentials).where(*where)
@@ -144,7 +144,7 @@ class CredentialStore:
         return _credential(rows[0]) if rows else None
 
     async def users_of(self, server: str, *, limit: int = 10) -> Sequence[tuple[str, str]]:
-        """Return the tenant and user of usable credentials for a server, latest first."""
+        """Return tenant and user of a server's usable credentials, most recently updated first."""
         columns = tables.credentials.c
         query = select(tables.credentials).where(columns.server == server, columns.state == "ok")
         now, found = now_micros(), dict[tuple[str, str], None]()
@@ -156,7 +156,7 @@ class CredentialStore:
     # Values
 
     async def values(self, user: str, server: str, *, tenant: str = TENANT) -> dict[str, str]:
-        """Return a user's values for a server, by name.
+        """Return a user's values for a server, keyed by name.
 
         Raises:
             StoreCorrupt: A value cannot be decrypted.
@@ -175,12 +175,12 @@ class CredentialStore:
         }
 
     async def set(self, place: Place, value: str, *, record: Record | None = None) -> None:
-        """Store a value, and replace the earlier one.
+        """Store a value, replacing any earlier value.
 
         Args:
-            place: The key of the credential.
-            value: The value, a secret.
-            record: Writes the change with its audit record; it receives the place.
+            place: The primary key of the credential.
+            value: The secret value.
+            record: Writes the change together with its audit record; it is called with `place`.
 
         Raises:
             StoreError: The name is reserved, or the value is empty or too long.
@@ -200,7 +200,7 @@ class CredentialStore:
         await make_change(self._database, claim, record, place)
 
     async def revoke(self, place: Place, *, record: Record | None = None) -> bool:
-        """Delete a value or a login; return whether there was one. Its row stays, as revoked."""
+        """Delete a value or a login; return whether it existed. Its row stays, as "revoked"."""
         revoked = (
             update(tables.credentials)
             .where(_at(place), tables.credentials.c.state != "revoked")
@@ -212,7 +212,7 @@ class CredentialStore:
     # Logins
 
     async def read(self, place: Place) -> bytes | None:
-        """Return the stored content of a login, or None.
+        """Return the stored content of a login; None if it does not exist.
 
         Raises:
             StoreCorrupt: The content cannot be decrypted.
@@ -228,14 +228,14 @@ class CredentialStore:
         """Store a login.
 
         Args:
-            place: The key of the login.
+            place: The primary key of the login.
             content: The encoded login.
             state: The state of the login.
-            expires: The time at which it ends, in seconds since 1970; None if it can be refreshed.
-            holder: The holder of its lease.
+            expires: The time of expiry in seconds since 1970; None if the login can be refreshed.
+            holder: The process that holds the lease of the login.
 
         Raises:
-            StoreError: The lease has ended, because the login was deleted or took too long.
+            StoreError: The lease was lost: the login was deleted, or the lease expired.
         """
         values = {
             "kind": "oauth",
@@ -270,17 +270,17 @@ class CredentialStore:
         await self._database.write(work)
 
     async def note(self, place: Place) -> None:
-        """Add a change for a new login, so that running gateways use it."""
+        """Record that a new login was stored, so that running gateways use it."""
         await self._database.write(
             lambda connection: note_change(connection, CHANGES, _key_of_change(place))
         )
 
     async def lease(self, place: Place, holder: str) -> bool:
-        """Lease a login, so that only one process refreshes it; return False if it is leased.
+        """Lease a login, so that only one process refreshes it; return False if another holds it.
 
         Args:
-            place: The key of the login, which need not exist.
-            holder: The name of the process.
+            place: The primary key of the login, which need not exist.
+            holder: The name of the process that takes the lease.
         """
         now, columns = now_micros(), tables.credentials.c
         leased = {"leased_by": holder, "leased_until": now + LEASE}
@@ -294,7 +294,7 @@ class CredentialStore:
             if changed.rowcount:
                 return True
             row = _row(place, "oauth", b"", "needs_login", now) | leased
-            # Another process may add the row at the same time.
+            # Another process may insert the same row at the same time.
             added = insert(tables.credentials).values(row).ext(KEEP_EXISTING)
             return bool((await connection.execute(added)).rowcount)
 
@@ -312,9 +312,9 @@ class CredentialStore:
     # Changes
 
     async def changed(self) -> Collection[Place]:
-        """Return the users and servers whose credentials changed since the last call.
+        """Return the users and servers whose credentials have changed since the last call.
 
-        The names of these places are empty.
+        The returned places have no credential name.
         """
 
         async def work(connection: AsyncConnection) -> set[str]:
@@ -376,7 +376,7 @@ def _key_of_change(place: Place) -> str:
 
 
 class _Seal:
-    """Encrypts values with AES-256-GCM."""
+    """Encryption of values with AES-256-GCM."""
 
     def __init__(self, key: GatewayKey) -> None:
         self._id = key.id.encode()

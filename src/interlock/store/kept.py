@@ -11,10 +11,10 @@ Owner: TypeAlias = tuple[str, str]  # tenant and user
 
 
 class Kept(Struct, frozen=True):
-    """The id and the expiry of a kept result.
+    """A kept result's id and time of expiry.
 
     Attributes:
-        id: "r_" and random characters, which cannot be guessed.
+        id: "r_" and random characters, so that the id cannot be guessed.
         expires: The time of expiry, in microseconds since 1970.
     """
 
@@ -23,5 +23,5 @@ class Kept(Struct, frozen=True):
 
     @classmethod
     def new(cls, seconds: float, now: int) -> Kept:
-        """Return a new id for a result that is kept for `seconds` from `now` on."""
+        """Return a new id for a result that is kept for `seconds`, starting at `now`."""
         return cls(f"r_{secrets.token_hex(10)}", now + int(seconds * 1_000_000))

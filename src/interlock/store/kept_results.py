@@ -1,9 +1,9 @@
-"""Kept results of users: a sealed file and a row for each.
+"""Results kept for users: each is an encrypted file and a row in the database.
 
-1. A file is complete or absent. It is encrypted for its row, so no other row can open it.
-2. The file is written before its row and deleted after it, so a row always has its file. A process
+1. A file is complete or absent. It is encrypted for its row, so it cannot be read as another's.
+2. A file is written before its row and deleted after it, so a row always has its file. A process
    that is killed in between leaves a file without a row, which the next start deletes.
-3. Of the results of one user, the oldest make room for new ones.
+3. When a user's results exceed the limit, that user's oldest results are deleted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from interlock.store.database.tables import kept_results
 from interlock.store.kept import Kept, Owner
 from interlock.text.timestamps import now_micros
 
-FOLDER = "results"  # name of the folder beside the database
-SWEEP_EVERY = 60.0  # seconds
-# Seconds for which a file may lack its row, because another process may be about to write the row.
+FOLDER = "results"  # the folder's name, beside the database
+SWEEP_EVERY = 60.0  # seconds between two cleanups
+# Seconds for which a file may lack a row, because another process may be about to write the row.
 ORPHAN_AGE = 600.0
 _NONCE_BYTES = 12
 
@@ -53,18 +53,19 @@ _COLUMNS = [kept_results.c[name] for name in _Row.__struct_fields__]
 
 
 class KeptResultStore:
-    """The results of all users. Files are in a folder, rows in a database.
+    """A store of the results of all users: files in a folder, and rows in a database.
 
     Args:
-        database: The database of the rows.
-        folder: The folder of the files; created if it is missing.
+        database: The database with the rows.
+        folder: The folder with the files; created if it is missing.
         key: The key that encrypts the files, 32 bytes.
-        settings: Returns the settings of kept results.
-        owns_rows: Whether all rows belong to this folder; then a row without file can be deleted.
-        clock: Returns the time in microseconds since 1970.
+        settings: Returns the current settings of kept results.
+        owns_rows: Whether all rows belong to this folder, so that rows without file can be deleted.
+        clock: Returns the current time in microseconds since 1970.
 
     Attributes:
-        bytes: The size of all results at the last sweep, with this process's changes since.
+        bytes: The size of all results: the sum at the last cleanup, plus this process's changes
+            since then.
     """
 
     def __init__(
@@ -94,13 +95,13 @@ class KeptResultStore:
         settings: Callable[[], Results],
         database: Database | None = None,
     ) -> AsyncGenerator[KeptResultStore, None]:
-        """Open the results beside a database; clean up until the end.
+        """Open the results that belong to a database; clean up regularly until the block ends.
 
         Args:
             location: The location of the database, as for `open_database`.
-            secret: The key from which the key of the files is derived.
-            settings: Returns the settings of kept results.
-            database: The database, if it is already open.
+            secret: The key from which the files' encryption key is derived.
+            settings: Returns the current settings of kept results.
+            database: The database if it is open already; None to open it.
 
         Raises:
             StoreError: The database cannot be used.
@@ -157,7 +158,7 @@ class KeptResultStore:
         nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + self._cipher().encrypt(nonce, content, _bound_to(path.name, owner))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(durable.NotSynced):  # a file that a power cut lost is detected later
+        with suppress(durable.NotSynced):  # reading detects a file that a power cut lost
             durable.replace(path, sealed)
 
     def _read(self, name: str, owner: Owner) -> bytes | None:
@@ -188,7 +189,7 @@ class KeptResultStore:
 
         def delete_all() -> None:
             for row in rows:
-                with suppress(OSError):  # the next start tries again
+                with suppress(OSError):  # the next start deletes the file
                     (self._folder / row.file).unlink(missing_ok=True)
 
         if rows:
@@ -199,7 +200,7 @@ class KeptResultStore:
     async def _add_row(
         self, kept: Kept, owner: Owner, call: str, size: int, most: int
     ) -> list[_Row]:
-        """Add a row; delete and return the owner's oldest rows that exceed the limit."""
+        """Add a row; delete and return the owner's oldest rows above the limit of `most` bytes."""
         columns = kept_results.c
         now, tenant, user = self._clock(), storable(owner[0]), storable(owner[1])
         of_owner = (columns.tenant == tenant, columns.user == user)
@@ -258,7 +259,7 @@ class KeptResultStore:
             StoreError: The database fails.
             OSError: The folder cannot be read.
         """
-        ages = await asyncio.to_thread(self._ages)  # before the rows, because files come first
+        ages = await asyncio.to_thread(self._ages)  # first, as a file precedes its row
         rows = await self._database.read(lambda each: _rows(each, select(*_COLUMNS)))
         known = {row.file for row in rows}
         for name, age in ages.items():
@@ -274,7 +275,7 @@ class KeptResultStore:
         now, ages = time(), {}
         with suppress(FileNotFoundError), os.scandir(self._folder) as found:
             for entry in found:
-                with suppress(FileNotFoundError):  # deleted in the meantime
+                with suppress(FileNotFoundError):  # the file was deleted in the meantime
                     ages[entry.name] = now - entry.stat().st_mtime
         return ages
 
@@ -285,7 +286,7 @@ async def _rows(connection: AsyncConnection, query: Select[Any]) -> list[_Row]:
 
 async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
     ids = [row.id for row in rows]
-    for begin in range(0, len(ids), 500):  # every SQLite allows this many variables
+    for begin in range(0, len(ids), 500):  # every SQLite version allows 500 parameters
         some = ids[begin : begin + 500]
         await connection.execute(delete(kept_results).where(kept_results.c.id.in_(some)))
 

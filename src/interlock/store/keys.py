@@ -1,4 +1,4 @@
-"""The table of API keys, in which a key itself is never stored."""
+"""A store of API keys, which contains hashes instead of the keys themselves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Keys: TypeAlias = list[StoredKey]
 
 
 class KeyStore:
-    """The API keys in one database. Every method may raise a `StoreError`."""
+    """A store of API keys in one database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,20 +60,20 @@ class KeyStore:
         created_by: str = "",
         record: Record | None = None,
     ) -> tuple[StoredKey, str]:
-        """Create a key.
+        """Create an API key.
 
         Args:
-            user: The user that it belongs to, without "user:".
-            name: The name for display.
-            scopes: The scopes that limit its rights.
-            view: The view that it is bound to; "" for all.
-            limits: The key's own rates and quotas.
-            lifetime: Seconds until it expires; None for never.
-            created_by: The principal that creates it.
-            record: Writes the change with its audit record, as for all changes below.
+            user: The user to whom the key belongs, without "user:".
+            name: The key's name for display.
+            scopes: The scopes that limit the key's rights.
+            view: The view that the key is limited to; "" for no limit.
+            limits: The key's own rate limits and quotas.
+            lifetime: The seconds until the key expires; None if it never expires.
+            created_by: The id of the principal that creates the key.
+            record: Writes the change with its audit record, as in all methods below.
 
         Returns:
-            The stored key, and the key itself, which cannot be read again.
+            The stored key, and the secret key itself, which cannot be read again.
         """
         stored, key = _new(
             user, name, tuple(scopes), view, dict(limits or {}), lifetime, created_by, now_micros()
@@ -93,7 +93,7 @@ class KeyStore:
         return [_key(row) for row in await self._database.read(work)]
 
     async def get(self, id: str) -> StoredKey:
-        """Return one key.
+        """Return the key with this id.
 
         Raises:
             UnknownKey: No key has this id.
@@ -112,12 +112,12 @@ class KeyStore:
         created_by: str = "",
         record: Record | None = None,
     ) -> tuple[StoredKey, str]:
-        """Replace an active key; the old one stays valid for `overlap` seconds.
+        """Replace an active key; the old key stays valid for `overlap` seconds.
 
-        `record` also receives the new key.
+        `record` is also called with the new key.
 
         Returns:
-            The stored new key, and the key itself.
+            The stored new key, and the secret key itself.
 
         Raises:
             UnknownKey: No key has this id.
@@ -141,15 +141,15 @@ class KeyStore:
     async def change(
         self, id: str, change: Callable[[StoredKey], StoredKey], *, record: Record | None = None
     ) -> tuple[StoredKey, StoredKey]:
-        """Change the rights of an active key.
+        """Change an active key's rights.
 
         Args:
-            id: The key.
-            change: Returns the changed key; its exceptions are passed on.
+            id: The id of the key.
+            change: Returns the changed key; an exception that it raises is passed on.
             record: Writes the change with its audit record.
 
         Returns:
-            The key before and after.
+            The key before and after the change.
 
         Raises:
             UnknownKey: No key has this id.
@@ -163,7 +163,7 @@ class KeyStore:
                 return before, after
 
     async def revoke(self, id: str, *, record: Record | None = None) -> StoredKey:
-        """Revoke a key at once; a second call has no effect.
+        """Revoke a key immediately; revoking it again has no effect.
 
         Raises:
             UnknownKey: No key has this id.
@@ -184,7 +184,7 @@ class KeyStore:
         *more: StoredKey,
         then: Sequence[Statement] = (),
     ) -> bool:
-        """Change a key; return False if another process has changed it since it was read."""
+        """Change a key; return False if another process has changed it since `before` was read."""
         was, row = _row(before), _row(after)
         columns = tables.keys.c
         where = [columns[name] == was[name] for name in ("id", *_CHANGEABLE)]
@@ -201,7 +201,7 @@ class KeyStore:
         return await self.list()
 
     async def changed(self) -> _Keys:
-        """Return the keys that changed since the last call of `load` or `changed`."""
+        """Return the keys that changed since the last call to `load` or `changed`."""
 
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             ids = await self._changes.read(connection)

@@ -1,7 +1,7 @@
-"""The login of the local user to a server, for programs beside a gateway.
+"""The local user's login to a server, for programs that run beside a gateway.
 
-A user may have logged in twice: on the pages of the gateway, which keeps the login in its database,
-and by `interlock servers login`. The later login is used.
+A user may have logged in twice: on the gateway's pages, which store the login in its database, and
+with `interlock servers login`. The later login is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _log = logging.getLogger("interlock.oauth")
 
 
 class LocalLogin(TokenStore):
-    """The tokens of the later login. The database is opened for each use.
+    """The tokens of the later of two logins. The database is opened for each use.
 
     Args:
-        kept: The place of the gateway's login.
-        own: The logins of `interlock servers login`; None for those of this user.
+        kept: The place of the login in the gateway's database.
+        own: The logins made by `interlock servers login`; None for those of the user of this
+            process.
     """
 
     def __init__(self, kept: KeptLogin, own: TokenStore | None = None) -> None:
@@ -68,17 +69,17 @@ class LocalLogin(TokenStore):
         await self._locked_store._write(key, content)
 
     async def _read(self, key: str) -> bytes | None:
-        raise NotImplementedError  # never called, because `_load` is overridden
+        raise NotImplementedError  # unreachable, because `_load` is overridden
 
     def _location(self, key: str) -> str:  # noqa: ARG002
         return f"the login of {LOCAL_USER} to server {self._kept.server!r}"
 
 
 class LocalLogins:
-    """The login of the local user to an API, as its `UserStores`.
+    """The `UserStores` of an API that uses only the local user's login.
 
     Args:
-        kept: The place of the gateway's login.
+        kept: The place of the login in the gateway's database.
     """
 
     def __init__(self, kept: KeptLogin) -> None:
@@ -90,7 +91,7 @@ class LocalLogins:
         return {}
 
     def tokens(self, owner: str, server: str) -> TokenStore:  # noqa: ARG002
-        """Return the store of the local login, which is the same for all arguments."""
+        """Return the store of the local user's login, whatever the arguments."""
         return LocalLogin(self._kept)
 
     def connect_url(self, owner: str, server: str) -> str:  # noqa: ARG002

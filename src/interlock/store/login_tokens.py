@@ -1,4 +1,4 @@
-"""A user's OAuth login to one server, in the table of credentials."""
+"""A store of a user's OAuth login to one server, in the table of credentials."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from interlock.store.credentials import CredentialStore, Place, State
 
 
 class LoginTokens(TokenStore):
-    """The tokens of one login, and the client that was registered for it.
+    """A store of one login's tokens, and of the client that was registered for the login.
 
-    Its lock is a lease in the database, so it excludes all processes that use the database.
+    Its lock is a lease in the database, which excludes all processes that use the database.
     """
 
     def __init__(self, credentials: CredentialStore, place: Place) -> None:
         super().__init__()
         self._credentials = credentials
         self._place = place
-        self._holder = ""  # the holder of the lease, while the login is locked
+        self._holder = ""  # the holder of the lease, while this object has locked the login
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncIterator[None]:
@@ -47,11 +47,11 @@ class LoginTokens(TokenStore):
                 yield
             finally:
                 self._holder = ""
-                with suppress(StoreError):  # the lease ends by itself
+                with suppress(StoreError):  # harmless, because the lease expires
                     await self._credentials.release(self._place, holder)
 
     async def expire(self, server_url: str, refused: str) -> None:
-        """Mark the login as expired, if it still has the token that its server has refused.
+        """Mark the login as expired, if its token is still the one that the server refused.
 
         Raises:
             StoreError: The login cannot be read or written.
@@ -63,7 +63,7 @@ class LoginTokens(TokenStore):
                 await self.save_tokens(server_url, ended)
 
     async def copied(self) -> TokenStore:
-        """Return a copy in memory, for revoking the tokens after the login is deleted here.
+        """Return a copy in memory, whose tokens can be revoked after the login is deleted here.
 
         Raises:
             StoreError: The login cannot be read.
@@ -84,7 +84,7 @@ class LoginTokens(TokenStore):
 
 
 class _Copy(TokenStore):
-    """A login in memory."""
+    """A copy of a login, in memory."""
 
     def __init__(self, content: bytes | None) -> None:
         super().__init__()

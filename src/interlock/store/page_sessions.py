@@ -1,4 +1,4 @@
-"""The tables of page sessions and one-time codes, which hold hashes of secrets only."""
+"""A store of page sessions and one-time codes, which contains only hashes of their secrets."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from interlock.store.database.rows import storable
 from interlock.store.database.tables import login_codes, page_sessions
 from interlock.types import JsonObject
 
-MAX_PER_USER = 100  # sessions; beyond it the least recently used one is deleted
+MAX_PER_USER = 100  # sessions; a further login deletes the least recently used session
 
 _COLUMNS = page_sessions.c
 _LISTS = ("scopes", "groups")
 
 
 class PageSessionStore:
-    """The `SessionSource` of one database. Every method may raise a `StoreError`."""
+    """The `SessionSource` that uses a database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, session: StoredSession) -> None:
-        """Store a session; delete expired sessions, and those over the limit of its user."""
+        """Store a session; delete expired sessions, and the user's sessions above the limit."""
         now = session.created
         ended = or_(_COLUMNS.expires <= now, _COLUMNS.last_used <= now - IDLE)
 
@@ -89,7 +89,7 @@ class PageSessionStore:
         async def work(connection: AsyncConnection) -> StoredCode | None:
             row = (await connection.execute(select(login_codes).where(same))).one_or_none()
             removed = await connection.execute(delete(login_codes).where(same))
-            if row is None or not removed.rowcount:  # another process deleted it (PostgreSQL)
+            if row is None or not removed.rowcount:  # another process was first (PostgreSQL)
                 return None
             fields = dict(row._mapping)
             fields["scopes"] = tuple(msgspec.json.decode(fields["scopes"]))

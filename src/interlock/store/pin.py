@@ -1,13 +1,13 @@
-"""Pins: definitions that an operator has accepted, and their comparison with a server's offer.
+"""Pins: definitions that an operator has accepted, and how they compare with a server's lists.
 
 Rules:
 
-1. A hash covers all that a model can see of a tool or prompt. For an API's operation it also covers
-   the sent data and its target. The order of members does not matter.
-2. A server has a hash of its own, which covers its launch and its instructions. While this hash
-   differs, nothing of the server is offered.
-3. A definition that differs from its pin or has no pin waits for an operator. The rest of the
-   server works meanwhile. A renamed tool has no pin.
+1. A definition's hash covers everything about a tool or prompt that a model sees. For an operation
+   of an API, it also covers the data that is sent and its target. The order of members is ignored.
+2. A server has its own hash, which covers its launch and its instructions. While that hash differs
+   from its pin, nothing that the server offers is available.
+3. A definition that differs from its pin or has no pin waits for an operator. The server's other
+   definitions work meanwhile. A renamed tool counts as a new one, without a pin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from interlock.types import JsonObject
 
-# "list" marks that a list of prompts was received before; it has no definition.
+# "list" marks that a list of prompts was received before; such a pin has no definition.
 Kind = Literal["tool", "prompt", "server", "list"]
 State = Literal["accepted", "changed", "new", "gone"]
 Risk = Literal["read", "write"]
@@ -31,32 +31,33 @@ Key: TypeAlias = tuple[Kind, str]
 
 SERVER: Key = ("server", "")
 PROMPTS: Key = ("list", "prompts")
-Kinds: TypeAlias = frozenset[Kind]  # the kinds in one list
+Kinds: TypeAlias = frozenset[Kind]  # the kinds of definitions in one list
 TOOL_KINDS: Kinds = frozenset(("tool", "server"))
 PROMPT_KINDS: Kinds = frozenset(("prompt", "list"))
-_MARKS = (SERVER, PROMPTS)  # a list that was accepted before has one of them among its pins
+_MARKS = (SERVER, PROMPTS)  # the pins of every list that was accepted before include one of these
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """An accepted definition of a server, and the one that the server offers instead.
+    """A server's accepted definition, and the definition that the server offers instead.
 
     Attributes:
-        server: The name of the server in addresses.
-        kind: The kind of thing that it defines.
-        name: The server's name for it; "" for the server itself.
-        state: "accepted"; "changed": the definition differs; "new": none was accepted; "gone": the
-            server no longer offers it.
-        hash: The hash of the accepted definition; None if none was accepted.
-        definition: The accepted definition, encoded.
-        seen_hash: The hash of the server's definition, where that differs.
-        seen_definition: The server's definition, where that differs, encoded.
+        server: The server's name, as in tool addresses.
+        kind: The kind of the definition.
+        name: The server's name for the tool or prompt; "" for the server itself.
+        state: "accepted"; "changed": the server offers a different definition; "new": no definition
+            was accepted; "gone": the server no longer offers it.
+        hash: The hash of the accepted definition; None if no definition was accepted.
+        definition: The accepted definition as JSON.
+        seen_hash: The hash of the server's definition, if it differs from the accepted one.
+        seen_definition: The server's definition as JSON, if it differs from the accepted one.
         risk: The risk of a tool, as the operator stated it.
-        decided_by: The principal that accepted or rejected it; None for the first list.
+        decided_by: The id of the principal that accepted or rejected the definition; None if it was
+            accepted with the server's first list.
         decided_at: The time of the decision, in microseconds since 1970.
-        since: The time since which it has been in this state.
+        since: The time at which the pin got its present state, in microseconds since 1970.
     """
 
     server: str
@@ -74,12 +75,12 @@ class Pin(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """The key of the pin among those of its server."""
+        """The pin's key, unique within its server."""
         return self.kind, self.name
 
     @property
     def address(self) -> str:
-        """The address "server:name", or the name of the server alone."""
+        """The address "server:name"; only the server's name for the server itself."""
         return self.server if self.kind in ("server", "list") else f"{self.server}:{self.name}"
 
     @property
@@ -88,7 +89,7 @@ class Pin(Struct, frozen=True, kw_only=True):
 
 
 class Offered(Struct, frozen=True, dict=True):
-    """A definition that a server offers now."""
+    """A definition that a server offers at present."""
 
     kind: Kind
     name: str
@@ -100,12 +101,12 @@ class Offered(Struct, frozen=True, dict=True):
 
     @property
     def text(self) -> str:
-        """The encoded definition, with members in the server's order."""
+        """The definition as JSON, with its members in the server's order."""
         return _encode(self.document).decode()
 
 
 def hash_of(document: JsonObject) -> str:
-    """Return the SHA-256 of a definition, in hexadecimal digits."""
+    """Return a definition's SHA-256 as hexadecimal digits."""
     return sha256(_encode_sorted(document)).hexdigest()
 
 
@@ -118,15 +119,15 @@ def compare(
     accepts_first: bool,
     now: int,
 ) -> dict[Key, Pin]:
-    """Return the pins of these kinds after a list has arrived.
+    """Compare a server's list with its pins; return the pins of these kinds as they are now.
 
     Args:
         server: The name of the server.
-        known: The pins of the server so far.
-        offered: The list.
-        kinds: The kinds of things in such a list.
-        accepts_first: Whether to accept the whole list if none has arrived before.
-        now: Microseconds since 1970.
+        known: The server's pins before this list arrived.
+        offered: The definitions in the list.
+        kinds: The kinds of definitions that such a list contains.
+        accepts_first: Whether to accept the whole list if it is the server's first.
+        now: The current time, in microseconds since 1970.
     """
     known = {key: pin for key, pin in known.items() if key[0] in kinds}
     is_first = accepts_first and not any(mark in known for mark in _MARKS)
@@ -140,7 +141,7 @@ def compare(
                 pin = replace(pin, state="accepted", hash=each.hash, definition=each.text)
         found[key] = _compared(pin, each, now)
     for key, pin in known.items():
-        if key not in found and pin.hash is not None:  # a pin that was never accepted is dropped
+        if key not in found and pin.hash is not None:  # drop pins that were never accepted
             found[key] = _gone(pin, now)
     return found
 

@@ -1,4 +1,4 @@
-"""The pins of all servers in one database: accepted definitions, and those last seen."""
+"""A store of the definitions that operators have accepted, and those that servers last sent."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _columns = [_pins[name] for name in _FIELDS]
 
 
 _Pins: TypeAlias = list[Pin]
-Change: TypeAlias = tuple[Pin | None, Pin | None]  # a pin before and after a decision
+Change: TypeAlias = tuple[Pin | None, Pin | None]  # a pin before and after a change
 
 
 class PinStore:
-    """The pins in one database. Every method may raise a `StoreError`."""
+    """A store of pins in one database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,11 +48,11 @@ class PinStore:
 
     @property
     def unrecorded(self) -> Record:
-        """A function that makes a change without an audit record."""
+        """A `Record` that makes a change without writing an audit record."""
         return unrecorded(self._database)
 
     async def list(self, server: str | None = None) -> _Pins:
-        """Return the pins of a server, or of all."""
+        """Return the pins of one server, or of all servers."""
         return await self._database.read(lambda connection: _load(connection, server))
 
     async def check(
@@ -63,19 +63,19 @@ class PinStore:
         *,
         locked: Mapping[Key, Pin] | None = None,
     ) -> tuple[dict[Key, Pin], _Pins]:
-        """Compare a list of a server with its pins, and store the seen definitions.
+        """Compare a server's list with its pins, and store the definitions in the list as seen.
 
         Args:
             server: The name of the server.
-            offered: The list.
-            kinds: The kinds of things in such a list.
-            locked: The server's accepted definitions; None for those in the database, or in the
-                first list.
+            offered: The definitions in the list.
+            kinds: The kinds of definitions that such a list contains.
+            locked: The server's accepted definitions from the lock file; None without a lock file,
+                when the database decides, or else the server's first list.
 
         Returns:
-            The pins of these kinds, and the subset that is new or changed.
+            The pins of these kinds, and those of them that are new or changed.
         """
-        # An item gets no pin if no text column can hold its name.
+        # An item gets no pin if a text column cannot store its name.
         offered = [each for each in offered if storable(each.name) == each.name]
 
         def compared(known: _Pins) -> tuple[dict[Key, Pin], dict[Key, Pin]]:
@@ -109,20 +109,20 @@ class PinStore:
         risk: Risk | None = None,
         record: Record | None = None,
     ) -> tuple[Pin, Pin]:
-        """Accept the definition that a server offers.
+        """Accept the definition that a server offers now.
 
         Args:
             pin: The pin.
-            hash: The hash of the definition that was shown.
-            by: The principal that accepts it.
+            hash: The hash of the definition that the operator saw.
+            by: The id of the principal that accepts the definition.
             risk: The new risk of the tool; None to keep it.
-            record: Writes the decision with its audit record; it receives a list of one `Change`.
+            record: Writes the change with its audit record; called with a list of one `Change`.
 
         Returns:
-            The pin before and after.
+            The pin before and after the change.
 
         Raises:
-            DefinitionChanged: The server offers another definition now.
+            DefinitionChanged: The server now offers a different definition.
         """
         now = now_micros()
 
@@ -145,21 +145,21 @@ class PinStore:
     async def reject(
         self, pin: Pin, hash: str | None, *, by: str, record: Record | None = None
     ) -> tuple[Pin, Pin | None]:
-        """Reject a definition: a waiting one keeps waiting, and an accepted one begins to wait.
+        """Reject a definition: a waiting definition keeps waiting, an accepted one waits again.
 
-        The pin of a definition that is gone is deleted.
+        If the server no longer offers the definition, its pin is deleted.
 
         Args:
             pin: The pin.
-            hash: The hash of the definition that was shown; None for the present one.
-            by: The principal that rejects it.
-            record: Writes the decision, as for `accept`.
+            hash: The hash of the definition that the operator saw; None for the present definition.
+            by: The id of the principal that rejects the definition.
+            record: Writes the change with its audit record, as in `accept`.
 
         Returns:
-            The pin before and after.
+            The pin before and after the change; None after it if the pin was deleted.
 
         Raises:
-            DefinitionChanged: The server offers another definition now.
+            DefinitionChanged: The server now offers a different definition.
         """
         now = now_micros()
 
@@ -206,7 +206,7 @@ class PinStore:
 
         Args:
             pins: The pins of one or more servers.
-            record: Writes them with their audit records, all in one transaction; it receives a
+            record: Writes the pins with their audit records in one transaction; it is called with a
                 list of `Change`.
         """
         servers = sorted({each.server for each in pins})
@@ -218,7 +218,7 @@ class PinStore:
         changes = [
             (before.get(key), written.get(key))
             for key in {**before, **written}
-            if key[1] != PROMPTS  # a mark without definition
+            if key[1] != PROMPTS  # this pin marks that a list arrived, and has no definition
         ]
         steps: list[Insert | Delete] = [delete(tables.pins).where(*_of(each)) for each in servers]
         steps += [insert(tables.pins).values(tenant=_TENANT, **_row(each)) for each in pins]
@@ -240,13 +240,13 @@ async def _one(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | No
 
 
 def _check(pin: Pin, hash: str) -> None:
-    """Raise unless this is the hash of the definition that the server offers or last offered."""
+    """Raise unless this is the hash of the definition that the server offers now or last."""
     if hash != (pin.seen_hash or pin.hash):
         raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
 
 
 def _locked(before: Mapping[Key, Pin], locked: Mapping[Key, Pin]) -> dict[Key, Pin]:
-    """Return the lock file's pins, with the seen definitions of the database."""
+    """Return the lock file's pins, with the definitions that the database has as seen."""
     found = dict(locked)
     for key, seen in before.items():
         accepted = locked.get(key)

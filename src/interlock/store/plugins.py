@@ -1,4 +1,4 @@
-"""The table of the plugins that users have installed."""
+"""A store that records which users have installed which plugins."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TENANT = "default"
 
 
 class Installation(Struct, frozen=True, order=True):
-    """The installation of a plugin by a user.
+    """A plugin that a user has installed.
 
     Attributes:
-        plugin: The name of the plugin.
-        user: The principal that has it.
-        by: The principal that installed it.
+        plugin: The plugin's name.
+        user: The id of the principal that has the plugin.
+        by: The id of the principal that installed the plugin.
         at: The time of installation, in microseconds since 1970.
     """
 
@@ -44,13 +44,13 @@ _Installations: TypeAlias = list[Installation]
 
 
 class PluginStore:
-    """The installations in one database. Every method may raise a `StoreError`."""
+    """A store of installations in one database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list(self) -> _Installations:
-        """Return all installations, by plugin and user."""
+        """Return all installations, ordered by plugin and user."""
         columns = plugin_installations.c
         query = select(columns.plugin, columns.user, columns.by, columns.at).where(
             columns.tenant == _TENANT
@@ -70,13 +70,13 @@ class PluginStore:
     async def install(
         self, plugin: str, user: str, *, by: str, record: Record | None = None
     ) -> Installation | None:
-        """Install a plugin for a user; return None if the user has it.
+        """Install a plugin for a user; return None if the user already has the plugin.
 
         Args:
-            plugin: The name of the plugin.
-            user: The principal that receives it.
-            by: The principal that installs it.
-            record: Writes the installation with its audit record.
+            plugin: The plugin's name.
+            user: The id of the principal that receives the plugin.
+            by: The id of the principal that installs the plugin.
+            record: Writes the change with its audit record.
         """
         made = Installation(plugin, user, by, now_micros())
         row = {**_key(plugin, user), "by": storable(by), "at": made.at}

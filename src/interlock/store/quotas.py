@@ -1,4 +1,4 @@
-"""Stored numbers of calls by day and key, so that a restart does not renew a quota."""
+"""A store of the number of calls per day and key, so that a restart does not reset quotas."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ KEPT_DAYS = 7
 
 
 class QuotaStore:
-    """The number of calls by key and day. Every method may raise a `StoreError`."""
+    """A store of the number of calls per day and key. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def load(self, day: int) -> dict[str, int]:
-        """Return the number of calls on a day, by key.
+        """Return the number of calls on one day, by key.
 
         Args:
-            day: The day, as the number of days since 1970, UTC.
+            day: The number of the day since 1970, UTC.
         """
         columns = counters.c
         query = select(columns.name, columns.value).where(
@@ -37,7 +37,7 @@ class QuotaStore:
         return await self._database.read(work)
 
     async def add(self, day: int, calls: Mapping[str, int]) -> None:
-        """Add calls to the counts of a day, and delete the counts of old days."""
+        """Add calls to a day's counts, and delete the counts of old days."""
         columns = counters.c
 
         async def work(connection: AsyncConnection) -> None:

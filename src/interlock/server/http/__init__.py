@@ -1,1 +1,1 @@
-"""A server over HTTP: both eras on one endpoint, as a plain ASGI application."""
+"""A server over HTTP: an ASGI application that serves modern and legacy clients on one path."""

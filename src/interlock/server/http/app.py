@@ -1,4 +1,4 @@
-"""A server as an ASGI application: both eras on one path."""
+"""A server as an ASGI application that serves modern and legacy clients on one path."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ from interlock.server.http.views import ServedPath, Views, nothing_here
 from interlock.server.request_context import CallParams
 from interlock.server.wire_errors import request_refusal
 
-AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
-DRAIN_RETRY = 30.0  # seconds until a client may find another server at this URL
+AUTH_DEADLINE = 15.0  # seconds within which an authenticator must answer
+DRAIN_RETRY = 30.0  # seconds after which a refused client may find another server at this URL
 
 _LEGACY_VERSIONS = frozenset((None, *(each.encode() for each in LEGACY)))
 _log = logging.getLogger("interlock.server.http")
 
 
 class HttpApp:
-    """An ASGI application. Arguments: see `Server.asgi`.
+    """An ASGI application that serves MCP over HTTP. For its arguments see `Server.asgi`.
 
     Attributes:
         path: The path of the endpoint.
         sessions: The sessions of legacy clients.
-        authenticator: Identifies the callers at `path`.
-        views: The views below `path`.
+        authenticator: Identifies the callers at `path`; None if any client may call.
+        views: The views at paths below `path`.
         is_draining: Whether new requests are refused.
     """
 
@@ -104,11 +104,11 @@ class HttpApp:
 
     @property
     def dropped(self) -> Counter[str]:
-        """Number of messages and requests that were dropped, by reason: see `Server`."""
+        """The numbers of dropped messages and requests, keyed by the reason; see `Server`."""
         return self._server.dropped
 
     def admit_by(self, authenticator: Authenticator | None, views: Views | None) -> None:
-        """Identify callers in another way from now on."""
+        """Use another authenticator and other views for new requests."""
         self.authenticator, self.views = authenticator, views
 
     @property
@@ -132,19 +132,19 @@ class HttpApp:
         except (HttpRefusal, AuthError, CallRefused, ParseError, MemoryError) as error:
             await self._refuse(request, self._refusal_of(error, request))
         finally:
-            if request in self._requests.new:  # true for most requests
+            if request in self._requests.new:  # most requests end before they are late
                 self._requests.new.remove(request)
             else:
                 self._requests.remove(request)
 
     async def _refuse(self, request: HttpRequest, refusal: HttpRefusal) -> None:
-        # Not in the function that caught the refusal: its traceback refers to that function, so
-        # both would keep the request until the garbage collector finds the cycle.
+        # Not in the `except` block: the exception's traceback refers to that function's frame, so
+        # this cycle would keep the request in memory until the garbage collector runs.
         self._server.dropped[f"HTTP {refusal.status}"] += 1
         if not request.leaves_body(self._max_body_bytes):
             await refuse(request.send, refusal, request.extra)
             return
-        # A client that is still sending does not read a refusal if the connection closes now.
+        # A client that is still sending does not read the refusal if the connection closes at once.
         await refuse(request.send, refusal, [*request.extra, CLOSE], ends=False)
         await request.discard_body()
         await request.send({"type": "http.response.body", "body": b""})
@@ -181,7 +181,7 @@ class HttpApp:
             authenticator = self.views.authenticator(route.view)
         if authenticator is not None:
             request.authenticator = authenticator
-            known = getattr(authenticator, "known", None)  # see `RemembersCallers`
+            known = getattr(authenticator, "known", None)  # defined by `RemembersCallers` only
             request.principal = None if known is None else known(scope["headers"])
             if request.principal is None:
                 await self._authenticate(request, authenticator)
@@ -231,7 +231,7 @@ class HttpApp:
             await self._sse.post(request, body)
 
     async def _serve_public(self, request: HttpRequest, path: bytes) -> None:
-        """Serve paths without authentication, such as OAuth metadata, and other applications."""
+        """Serve paths without authentication, such as OAuth metadata and other applications."""
         make_page, document, raw = None, None, _raw_path(request.scope)
         if request.scope["method"] == "GET":
             make_page = self._pages.get(path.decode("latin-1"))
@@ -265,7 +265,7 @@ class HttpApp:
         if headers.get(b"content-type") != b"application/json" or b"content-encoding" in headers:
             request.check_media()
         if not request.takes_json and not request.takes_stream:
-            raise HttpRefusal(406, "answers are application/json or text/event-stream")
+            raise HttpRefusal(406, "responses are application/json or text/event-stream")
         body = await request.read_body(self._max_body_bytes)
         if body[:1] != b"{" and self._is_batch(request, body):
             await self._legacy.serve_batch(request, body)
@@ -287,7 +287,7 @@ class HttpApp:
 
     @staticmethod
     def _names_modern(request: HttpRequest) -> bool:
-        """Return whether the version header has a modern revision; used if the body has none."""
+        """Return whether the version header names a modern revision, if the body names none."""
         version = request.header(b"mcp-protocol-version")
         return version is not None and version not in LEGACY
 
@@ -299,12 +299,12 @@ class HttpApp:
     def _refusal_of(self, error: BaseException, request: HttpRequest) -> HttpRefusal:
         if isinstance(error, HttpRefusal):
             return error
-        if isinstance(error, MemoryError):  # if a reply has begun, the host ends the connection
+        if isinstance(error, MemoryError):  # the host ends a response that has begun
             return no_memory()
         if isinstance(error, ParseError):
             return HttpRefusal(400, str(error), error.code)
         if isinstance(error, AuthError):
-            if error.status == 404:  # the caller may not use this view
+            if error.status == 404:  # the view does not exist for this caller
                 return nothing_here()
             if error.status == 401 and not error.challenge and request.authenticator is not None:
                 error.challenge = request.authenticator.challenge
@@ -313,7 +313,7 @@ class HttpApp:
     # Lifespan
 
     async def open(self) -> None:
-        """Enter the server's lifespan; without a lifespan of the host, on the first request."""
+        """Enter the server's lifespan, on the first request if the host has no lifespan events."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._enter())
         await asyncio.shield(self._opening)
@@ -331,7 +331,7 @@ class HttpApp:
         return len(self._requests)
 
     def drain(self) -> None:
-        """Refuse new requests, and end idle sessions and streams; running calls may finish."""
+        """Refuse new requests; end idle sessions and streams; let running calls finish."""
         self.is_draining = True
         self.end_streams()
 
@@ -341,12 +341,12 @@ class HttpApp:
         self.sessions.end_credentials(keys)
 
     def end_streams(self) -> None:
-        """End idle sessions and subscription streams; running calls may finish."""
+        """End idle sessions and subscription streams; let running calls finish."""
         self._modern.close()
         self.sessions.drain()
 
     async def close(self) -> None:
-        """End sessions and streams, and leave the server's lifespan."""
+        """End all sessions and streams, and exit the server's lifespan."""
         self._modern.close()
         self.sessions.close()
         self._is_open = False
@@ -373,13 +373,13 @@ class HttpApp:
 
 
 def _raw_path(scope: Scope) -> bytes:
-    """Return the path as the client sent it, so that other spellings of it are not served."""
+    """Return the path exactly as the client sent it, so that other spellings get a 404."""
     raw: bytes | None = scope.get("raw_path")
     return quote(scope["path"]).encode() if raw is None else raw
 
 
 def _path_below_mount(scope: Scope) -> bytes:
-    """Return the raw path below the prefix that the application is mounted at."""
+    """Return the raw path without the prefix at which the application is mounted."""
     path = _raw_path(scope)
     root: str = scope.get("root_path", "")
     for prefix in (root.encode(), quote(root).encode()):

@@ -1,11 +1,11 @@
-"""HTTP/1.1 connections with limits, and with a short path for a whole request in one piece.
+"""HTTP/1.1 connections with limits, and with a fast path for requests that arrive in one piece.
 
-httptools parses requests, and uvicorn accepts connections: `uvicorn.Config(http=...)` takes any
-protocol class. uvicorn's own class for httptools is private and has none of these limits.
+httptools parses requests, and uvicorn accepts connections: `uvicorn.Config(http=...)` accepts any
+protocol class. uvicorn's own class for httptools is private and lacks these limits.
 
-1. A head that a connection repeats is not parsed again, even with another `Content-Length`:
-   clients send the same head for each call, and parsing takes longer than most other steps.
-2. `UvicornServer` checks which connections are idle, so requests need no timers.
+1. If a connection repeats a request's head, the head is not parsed again, even if `Content-Length`
+   differs: clients send the same head for each call, and parsing is slower than most other steps.
+2. `UvicornServer` checks regularly which connections are idle, so requests need no timers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from interlock.server.http.request import SAID, RequestHeaders
 from interlock.server.http.responses import AT_ONCE, Header, Scope
 
 MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
-MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
-MAX_BODY_AHEAD = 64 * 1024  # bytes of a body that wait for the application
-MAX_KEPT_HEAD = 2 * 1024  # bytes of a head that is kept
-KEPT_HEADS = 4  # heads that are kept for a connection
+MAX_CHUNK = 256 * 1024  # bytes that the event loop reads in one step
+MAX_BODY_AHEAD = 64 * 1024  # bytes of a body that are read before the application needs them
+MAX_KEPT_HEAD = 2 * 1024  # bytes; longer heads are not kept for reuse
+KEPT_HEADS = 4  # parsed heads that are kept per connection
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
 _MALFORMED = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 
 class _Head(Struct, frozen=True):
-    """A head that a connection has sent, after parsing.
+    """A parsed request head that the connection has sent before.
 
     Attributes:
-        scope: The scope of the request, to be copied; it has its `RequestHeaders`.
-        place: The index of `Content-Length` among the headers.
+        scope: The ASGI scope to copy for each request; it contains the `RequestHeaders`.
+        place: The index of `Content-Length` in the headers.
     """
 
     scope: Scope
@@ -50,21 +50,21 @@ class _Head(Struct, frozen=True):
 
 
 def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[BoundedConnection]:
-    """Return a class of connections with limits, which counts what it drops."""
+    """Return a class of connections with limits. It counts dropped connections in `dropped`."""
     shared = {"addresses": Counter(), "max_per_address": max_per_address, "dropped": dropped}
     return type("BoundConnection", (BoundedConnection,), shared)
 
 
 class BoundedConnection(asyncio.Protocol):
-    """A connection of one client. uvicorn makes it and calls `shutdown`.
+    """A connection from one client. uvicorn creates it and calls `shutdown`.
 
     Attributes:
-        idle_since: When the last response was complete, by the monotonic clock; 0 if a request
-            has begun since, or none has come.
-        scope: The scope of the request that is being parsed, or was parsed last.
+        idle_since: When the last response was completed, by the monotonic clock; 0 while a request
+            is in progress, or before the first request.
+        scope: The ASGI scope of the request that is being parsed, or that was parsed last.
     """
 
-    addresses: Counter[str]  # connections by address
+    addresses: Counter[str]  # the number of connections by client address
     max_per_address: int
     dropped: Counter[str]
     transport: CountedTransport
@@ -73,12 +73,13 @@ class BoundedConnection(asyncio.Protocol):
     address = ""
     idle_since = 0.0
     is_refused = False
-    is_between = True  # the parser has seen a whole message, and nothing of the next one
-    is_in_fields = False  # the parser reads headers, not trailers
+    is_between = True  # whether the parser is exactly between two requests
+    is_in_fields = False  # whether the parser is reading headers, and not trailers
     expects_continue = False
-    chunk = 0  # bytes of the last chunk received
-    # Upper bound of the bytes since the request began or the last part of its body came: its head,
-    # or the framing of chunks and the trailers. The first chunk may hold other requests, too.
+    chunk = 0  # the size of the last chunk received, in bytes
+    # Upper bound of the bytes that are not body: the head, or what came since the last part of the
+    # body, such as chunk framing and trailers. It is not exact, as a chunk of data may contain
+    # other requests.
     overhead = 0
     answering: ServedExchange | None = None
     newest: ServedExchange | None = None  # the exchange whose body is being parsed
@@ -91,7 +92,7 @@ class BoundedConnection(asyncio.Protocol):
         self._state = server_state
         self._app_state = app_state
         self._parser: Any = httptools.HttpRequestParser(self)
-        # A request with `Connection: close` gets its response even if more data follows it.
+        # Answer a request with `Connection: close` even if more data follows it.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._waiting: deque[ServedExchange] = deque()
         self._is_paused = False
@@ -102,7 +103,7 @@ class BoundedConnection(asyncio.Protocol):
     # Connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless the address has too many connections."""
+        """Start the connection, or close it if the address has too many connections."""
         self.transport = CountedTransport(transport, self._state)
         self._state.connections.add(self)
         peer, own = (transport.get_extra_info(each) for each in ("peername", "sockname"))
@@ -115,14 +116,14 @@ class BoundedConnection(asyncio.Protocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as its parent
-        """Notify the application, and release the connection."""
+        """Tell the application that the client has disconnected, and release the connection."""
         self._uncount()
         self._state.connections.discard(self)
         for exchange in (self.answering, self.newest):
             if exchange is not None:
                 exchange.disconnect()
         self.transport.resume_writing()
-        # Break reference cycles, so that freeing the connection needs no garbage collection.
+        # Break reference cycles, so that the connection is freed without the garbage collector.
         self._parser = self.answering = self.newest = None
         self._waiting.clear()
         self.extensions.clear()
@@ -134,7 +135,7 @@ class BoundedConnection(asyncio.Protocol):
             del self.addresses[self.address]
 
     def pause_writing(self) -> None:
-        """Make the application wait until the client has read more."""
+        """Make the application wait until the client has read more data."""
         self.transport.pause_writing()
 
     def resume_writing(self) -> None:
@@ -151,7 +152,7 @@ class BoundedConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def shutdown(self) -> None:
-        """Close, after the response that is under way."""
+        """Close the connection after the response in progress, if there is one."""
         if self.is_answered:
             self.transport.close()
         elif self.newest is not None:
@@ -159,18 +160,18 @@ class BoundedConnection(asyncio.Protocol):
 
     @property
     def is_answered(self) -> bool:
-        """Whether no request waits for its response."""
+        """Whether every request has its response."""
         return self.newest is None or self.newest.is_complete
 
     @property
     def is_in_head(self) -> bool:
-        """Whether the client has connected or begun a request, and not sent its whole head."""
+        """Whether the client has connected or begun a request, but not sent the whole head."""
         return not self.idle_since and self.is_answered
 
-    # Parser. It accepts headers of any size; small ones take ten times their bytes.
+    # Parser. It accepts headers of any size; small headers take ten times their size in memory.
 
     def data_received(self, data: bytes) -> None:
-        """Begin the requests in the data, or continue the present one."""
+        """Parse received data: begin new requests, or continue the current request."""
         self.idle_since = 0.0
         was_between = self.is_between
         head, length = _split(data) if was_between else (b"", b"")
@@ -196,12 +197,12 @@ class BoundedConnection(asyncio.Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether a further request can begin."""
+        """Whether another request can begin."""
         newest = self.newest
         return newest is None or (newest.is_complete and newest.keeps_alive)
 
     def on_message_begin(self) -> None:
-        """Note where the head begins."""
+        """Record where the head begins."""
         self.is_between = False
         self.is_in_fields = True
         self.expects_continue = False
@@ -213,7 +214,7 @@ class BoundedConnection(asyncio.Protocol):
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header. Trailers are ignored."""
+        """Add a header; ignore trailers."""
         if self.is_in_fields:
             name = name.lower()
             if name == b"expect" and value.lower() == b"100-continue":
@@ -221,10 +222,10 @@ class BoundedConnection(asyncio.Protocol):
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Begin the request, unless its head is too large."""
+        """Begin the request, or stop the parser if the head is too large."""
         if self.overhead > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
             self.is_refused = True
-            raise ValueError("the head is too large")  # stops the parser
+            raise ValueError("the head is too large")  # the exception stops the parser
         self.is_in_fields = False
         if not self.url.startswith(b"/"):
             _use_host_of_target(self)
@@ -275,7 +276,7 @@ class BoundedConnection(asyncio.Protocol):
     # Requests
 
     def _begin(self, exchange: ServedExchange) -> None:
-        """Answer a request, once earlier ones are answered."""
+        """Pass a request to the application once all earlier requests have been answered."""
         is_next = self.is_answered
         self.newest = exchange
         if is_next:
@@ -291,12 +292,12 @@ class BoundedConnection(asyncio.Protocol):
         self._state.tasks.add(task)
 
     def answer_at_once(self, scope: Scope, body: bytes) -> bool:
-        """Send a response in one step instead of two messages; see `AT_ONCE`."""
+        """Send a response in one step instead of two ASGI messages; see `AT_ONCE`."""
         exchange = self.answering
         return exchange is not None and exchange.scope is scope and exchange.answer_at_once(body)
 
     def on_response_complete(self) -> None:
-        """Begin the next request if it has arrived."""
+        """Begin the next request, if it has arrived."""
         self._state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -319,12 +320,12 @@ class BoundedConnection(asyncio.Protocol):
         self.transport.write(_TOO_LONG)
         self.transport.close()
 
-    # Heads that are repeated
+    # Heads that a connection repeats
 
     def _keep_head(self, head: bytes, length: bytes) -> None:
-        """Keep the head of a request that came in one piece, split by `_split`.
+        """Keep the head of a request that arrived in one piece, as `_split` has returned it.
 
-        A head with repeated fields, `Transfer-Encoding` or `Expect` is not kept.
+        Heads with repeated fields, `Transfer-Encoding` or `Expect` are not kept.
         """
         scope, newest = self.scope, self.newest
         said = RequestHeaders(self.headers)
@@ -332,14 +333,14 @@ class BoundedConnection(asyncio.Protocol):
             return
         if newest is None or newest.scope is not scope or not newest.keeps_alive:
             return
-        scope[SAID] = said  # the present request uses it, too
+        scope[SAID] = said  # so that the current request uses the parsed headers, too
         if len(self.heads) >= KEPT_HEADS:
             del self.heads[next(iter(self.heads))]
         place = self.headers.index((b"content-length", length))
         self.heads[head] = _Head({**scope}, place)
 
     def _repeat(self, head: _Head, length: bytes, body: bytes) -> None:
-        """Begin a request whose head this connection has sent before."""
+        """Begin a request whose head this connection has sent before and kept."""
         headers = head.scope["headers"].copy()
         headers[head.place] = (b"content-length", length)
         self.scope = {
@@ -363,7 +364,7 @@ class BoundedConnection(asyncio.Protocol):
         return b"upgrade" in tokens and said.get(b"upgrade", b"").lower() == b"websocket"
 
     def _become_socket(self) -> None:
-        """Pass the connection to uvicorn's class for WebSockets; its address still counts it."""
+        """Pass the connection to uvicorn's WebSocket class; it still counts for the address."""
         self._state.connections.discard(self)
         lines = [b"%b: %b\r\n" % header for header in self.headers]
         begin = b"%b %b HTTP/1.1\r\n" % (self.scope["method"].encode(), self.url)
@@ -373,7 +374,7 @@ class BoundedConnection(asyncio.Protocol):
         lost = protocol.connection_lost
 
         def connection_lost(exc: Exception | None) -> None:
-            self._uncount()  # this object has no connection any more
+            self._uncount()  # because `connection_lost` is no longer called on this object
             lost(exc)
 
         protocol.connection_lost = connection_lost
@@ -383,16 +384,16 @@ class BoundedConnection(asyncio.Protocol):
 
 
 def _split(data: bytes) -> tuple[bytes, bytes]:
-    """Return the head of data that is exactly one whole request, and its `Content-Length`.
+    """Split data that is exactly one request into its head and the value of `Content-Length`.
 
     Returns:
-        The head without the digits of `Content-Length`, and these digits; both empty if the data
-        is anything else, or the head is long.
+        The head without the digits of `Content-Length`, and the digits. Both are empty if the data
+            is not exactly one request, or if the head is too long to keep.
     """
     end = data.find(b"\r\n\r\n", 0, MAX_KEPT_HEAD)
     if end < 0 or not data.startswith(b"POST /"):
         return b"", b""
-    # The line break keeps the end of another header's name from matching.
+    # Search from the line break, so that a header whose name ends in this way does not match.
     start = data.find(b"\r\nContent-Length: ", 0, end)
     if start < 0:
         start = data.find(b"\r\ncontent-length: ", 0, end)
@@ -412,7 +413,7 @@ def _size_of_head(connection: BoundedConnection) -> int:
 
 
 def _use_host_of_target(connection: BoundedConnection) -> None:
-    """Replace `Host` by the host of a target such as `http://example.com/mcp` (RFC 9112, 3.2.2)."""
+    """Set `Host` to the host of an absolute target: `http://example.com/mcp` (RFC 9112, 3.2.2)."""
     target = urlsplit(connection.url.decode("latin-1")).netloc
     if target:
         others = [each for each in connection.headers if each[0] != b"host"]

@@ -1,4 +1,4 @@
-"""A request on a connection and its response, as an ASGI application sees them."""
+"""A request on an HTTP connection and its response, as an ASGI application sees them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlock.server.http.responses import Header, Message, Receive, Scope, Sen
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _STATUS_LINES = {each: b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
-_NO_BODY = frozenset({204, 304})  # statuses without a body and its length
+_NO_BODY = frozenset({204, 304})  # statuses without body and `Content-Length`
 _BAD_NAME = re.compile(b'[\x00-\x20\x7f()<>@,;:\\[\\]={}\\\\"]')
 _BAD_VALUE = re.compile(b"[\x00-\x08\x0a-\x1f\x7f]")
 _FAILED: list[Message] = [
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class CountedTransport:
-    """A transport that counts written bytes, and makes writers wait for a slow client.
+    """A transport that counts the bytes written, and makes writers wait if the client is slow.
 
     Attributes:
-        written: Number of bytes written so far.
-        writable: Cleared while too much data waits for the client.
+        written: The number of bytes written so far.
+        writable: Cleared while too many bytes are waiting for the client to read them.
     """
 
     def __init__(self, transport: Any, server_state: Any) -> None:
@@ -55,9 +55,9 @@ class CountedTransport:
 
     @property
     def default_lines(self) -> bytes:
-        """The headers of every response, as they are sent."""
+        """The encoded headers that every response gets."""
         headers = self._server_state.default_headers
-        if self._defaults[0] is not headers:  # uvicorn replaces them each second, for `Date`
+        if self._defaults[0] is not headers:  # replaced each second, for `Date`
             self._defaults = headers, b"".join(b"%b: %b\r\n" % header for header in headers)
         return self._defaults[1]
 
@@ -79,7 +79,7 @@ class CountedTransport:
 
 
 class _Connection(Protocol):
-    """The connection of an exchange."""
+    """The part of a connection that its exchanges use."""
 
     transport: CountedTransport
 
@@ -89,11 +89,11 @@ class _Connection(Protocol):
 
 
 class ServedExchange:
-    """A request and its response.
+    """A request and its response, on one connection.
 
     Attributes:
-        is_complete: Whether the response has been sent.
-        keeps_alive: Whether another request may follow on the connection.
+        is_complete: Whether the whole response has been sent.
+        keeps_alive: Whether the connection stays open for another request.
     """
 
     __slots__ = (
@@ -107,18 +107,18 @@ class ServedExchange:
         self._connection = connection
         self.scope = scope
         self.keeps_alive = keeps_alive
-        self._expects = expects  # the client waits for 100 Continue before it sends the body
+        self._expects = expects  # the client sends the body only after `100 Continue`
         self._arrived = asyncio.Event()
         self._body = bytearray()
         self._has_more = True
         self._has_started = self.is_complete = self._is_gone = self._is_chunked = False
-        self._left = 0  # bytes of the response's Content-Length
-        self._head = b""  # head of the response, not sent yet
+        self._left = 0  # bytes of the response body that are missing from its Content-Length
+        self._head = b""  # the response's head, until it is sent
 
     # Request
 
     def add(self, body: bytes) -> int:
-        """Add to the body; return the number of bytes that wait for the application."""
+        """Add to the body; return how many bytes the application has not received yet."""
         self._body += body
         self._arrived.set()
         return len(self._body)
@@ -132,7 +132,7 @@ class ServedExchange:
         self._arrived.set()
 
     async def receive(self) -> Message:
-        """Return the next part of the body, or a disconnection."""
+        """Return the next part of the body as an ASGI message, or a disconnect message."""
         if not self._is_gone and not self.is_complete:
             if self._expects and not self._has_started:
                 self._expects = False
@@ -148,7 +148,7 @@ class ServedExchange:
     # Response
 
     async def run(self, app: Any) -> None:
-        """Run an application, which sends the response."""
+        """Run an application on this request; it sends the response."""
         receive: Receive = self.receive
         send: Send = self.send
         try:
@@ -183,7 +183,7 @@ class ServedExchange:
         else:
             self._has_started = True
             self._head = self._head_of(message["status"], message.get("headers", ()))
-            # Sent with the body that follows, or at the end of this turn of the event loop.
+            # Sent together with the first part of the body, or else at the end of this loop turn.
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _head_of(self, status: int, headers: Any) -> bytes:
@@ -227,12 +227,12 @@ class ServedExchange:
             self._connection.transport.write(head)
 
     def answer_at_once(self, body: bytes) -> bool:
-        """Send JSON with status 200; return False if the response must be sent by messages."""
+        """Send JSON with status 200 at once; return False if ASGI messages must be used instead."""
         transport = self._connection.transport
         if self._has_started or self._is_gone or not self.keeps_alive or transport.is_full:
             return False
         head = _JSON_HEAD % (transport.default_lines, len(body))
-        transport.write(head + body)  # before any change of state: memory may run out
+        transport.write(head + body)  # before changing any state, because it may raise MemoryError
         self._has_started = True
         self._complete()
         return True

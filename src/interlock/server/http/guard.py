@@ -1,8 +1,8 @@
-"""Checks of `Host` and `Origin`, before any other part of a request is read or kept.
+"""Checks of `Host` and `Origin`, which come before anything else in a request is used.
 
-A page in a browser can send requests to servers on the same machine. So on loopback both
-`Host` and `Origin` must be names of loopback, unless others are listed. Elsewhere `Host` is
-checked when hosts are listed, and an `Origin` is refused unless it is listed.
+A web page can make the browser send requests to servers on the same machine. So on loopback,
+`Host` and `Origin` must both name loopback, unless other names are allowed. On other addresses,
+`Host` is checked only if hosts are configured, and an `Origin` is refused unless it is allowed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _HOST_REFUSED = (
     "this Host is not allowed; list it: in gateway.hosts of the configuration,"
     " or in code with asgi(hosts=[...])"
 )
-_MAX_CACHED = 1000  # combinations of Host, Origin and address
-_MAX_LENGTH = 300  # bytes of a cached Host and Origin together: twice the usual length
+_MAX_CACHED = 1000  # accepted combinations of Host, Origin and address that are cached
+_MAX_LENGTH = 300  # bytes of Host and Origin together, twice the usual; longer are not cached
 
 
 class Guard:
-    """The checks of every request.
+    """The check of `Host` and `Origin` of every request.
 
     Args:
-        hosts: Allowed values of `Host`, with or without a port; "*" allows any. None: names of
-            loopback for connections to loopback, otherwise any.
-        origins: Allowed values of `Origin`, such as "https://example.com"; "*" allows any.
-        cors: Origins whose pages may read the replies; these origins are allowed as well.
+        hosts: Allowed values of `Host`, with or without a port; "*" allows any value. None allows
+            only names of loopback on loopback connections, and any value on other connections.
+        origins: Allowed values of `Origin`, such as "https://example.com"; "*" allows any value.
+        cors: Origins whose web pages may read responses; they need not be in `origins`.
 
     Attributes:
-        allowed: Checked combinations of Host, Origin and address. A request without repeated
-            headers and without Origin passes if its combination is among them.
+        allowed: Combinations of Host, Origin and address that have passed the check. A request with
+            such a combination, no repeated headers and no Origin passes at once.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Guard:
         self.allowed: set[tuple[bytes | None, bytes | None, object]] = set()
 
     def check(self, request: HttpRequest) -> None:
-        """Check one request.
+        """Check the `Host` and `Origin` of one request.
 
         Raises:
-            HttpRefusal: 403.
+            HttpRefusal: 403: `Host` or `Origin` is not allowed.
         """
         if request.repeated:
             request.check_single()
@@ -97,7 +97,7 @@ class Guard:
     # CORS
 
     def preflight(self, request: HttpRequest) -> list[Header] | None:
-        """Return the headers for an allowed CORS preflight request; None for any other request."""
+        """Return the headers for an allowed CORS preflight request; None for other requests."""
         if not request.extra or b"access-control-request-method" not in request.headers:
             return None
         wanted = request.headers.get(b"access-control-request-headers", b"")

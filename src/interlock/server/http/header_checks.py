@@ -1,4 +1,4 @@
-"""Checks that the headers of a request agree with its body, which they repeat.
+"""Checks that the headers of a request match its body, whose values they repeat.
 
 Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-header".
 """
@@ -31,18 +31,18 @@ from interlock.types import JsonObject, Tool
 if TYPE_CHECKING:
     from interlock.server.http.request import HttpRequest
 
-MAX_REMEMBERED = 10_000  # tools
+MAX_REMEMBERED = 10_000  # tools whose headers are cached
 
 _INTEGER = re.compile(r"(-?[0-9]{1,16})(?:\.0+)?")
 _ROUTING = frozenset((b"mcp-protocol-version", b"mcp-method", b"mcp-name"))
 
-_Paths: TypeAlias = dict[bytes, tuple[str, ...]]  # paths of arguments, by header
+_Paths: TypeAlias = dict[bytes, tuple[str, ...]]  # the path of an argument, by header name
 
 # Method and name
 
 
 class Params(Struct, gc=False):
-    """The parameters that headers repeat, and the metadata."""
+    """The metadata, and those params that headers repeat."""
 
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
     name: Any = UNSET
@@ -58,14 +58,14 @@ _NO_PARAMS = Params()
 
 
 def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
-    """Decode the parameters that headers repeat, and in a valid call all of them.
+    """Decode the params that headers repeat; for a valid `tools/call`, decode all params.
 
     Returns:
-        The parameters, and the content of their `_meta`; None if it lacks a member that a modern
-        request requires.
+        The params, and the content of their `_meta`, which is None if a member is missing that
+            modern requests must have.
 
     Raises:
-        DecodeError, RecursionError: The parameters are not a JSON object.
+        DecodeError, RecursionError: The params are not a JSON object.
     """
     if message.params is UNSET:
         return _NO_PARAMS, NOTHING_STATED
@@ -73,7 +73,7 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
     if message.method == "tools/call":
         try:
             params = decode_call(message.params)
-        except (msgspec.DecodeError, RecursionError):  # headers are checked before types
+        except (msgspec.DecodeError, RecursionError):  # errors in headers are reported before types
             params = _decode_params(message.params)
     else:
         params = _decode_params(message.params)
@@ -89,12 +89,12 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
 
 
 def check(http: HttpRequest, method: str, params: AnyParams, version: str) -> None:
-    """Compare the headers of every modern request.
+    """Check the headers that every modern request must have.
 
     Raises:
-        HttpRefusal: 400, -32020; a header is missing, differs or is repeated.
+        HttpRefusal: 400, -32020: a header is missing, is repeated, or differs from the body.
     """
-    get = http.headers.get  # most values are equal without stripping spaces
+    get = http.headers.get  # without stripping spaces, because most values have none
     if (
         get(b"mcp-protocol-version") != version.encode()
         and http.header(b"mcp-protocol-version") != version
@@ -133,10 +133,10 @@ def _mismatch(header: str, member: str) -> HttpRefusal:
 
 
 class ToolHeaderChecks:
-    """The headers that repeat arguments of tools, computed once for each definition.
+    """Checks of the headers that repeat tool arguments; the header names are cached per tool.
 
     Attributes:
-        unannotated: Definitions of tools without such headers, by name.
+        unannotated: Definitions of tools that have no such headers, by name.
     """
 
     def __init__(self) -> None:
@@ -150,10 +150,11 @@ class ToolHeaderChecks:
         definition: Tool | JsonObject,
         arguments: Raw | UnsetType,
     ) -> None:
-        """Compare the headers of a tool's annotated arguments.
+        """Check the headers of a tool's annotated arguments.
 
         Raises:
-            HttpRefusal: 400, -32020.
+            HttpRefusal: 400, -32020: a header is missing, is repeated, or differs from the
+                argument.
         """
         known = self._known.get(name)
         if known is None or known[0] is not definition:
@@ -165,7 +166,7 @@ class ToolHeaderChecks:
     def _remember(self, name: str, definition: Tool | JsonObject, paths: _Paths) -> None:
         for table in (self.unannotated, self._known):
             table.pop(name, None)
-            if len(table) >= MAX_REMEMBERED:  # some of these tools no longer exist
+            if len(table) >= MAX_REMEMBERED:  # many of the cached tools may no longer exist
                 table.clear()
         if paths:
             self._known[name] = definition, paths
@@ -177,14 +178,14 @@ def _by_header(schema: JsonObject) -> _Paths:
     try:
         found = annotated(schema)
     except SchemaError:
-        return {}  # clients do not use such a tool, or send no headers for it
+        return {}  # the annotations are invalid, so clients ignore the tool or send no headers
     return {b"mcp-param-" + name.lower().encode(): path for name, path in found.items()}
 
 
 def _check_arguments(http: HttpRequest, expected: _Paths, arguments: Raw | UnsetType) -> None:
     try:
         given: Any = msgspec.json.decode(arguments) if isinstance(arguments, Raw) else {}
-    except msgspec.DecodeError as error:  # a number that no float can hold
+    except msgspec.DecodeError as error:  # the arguments contain a number that no float can hold
         raise HttpRefusal(400, f"params.arguments: {error}", INVALID_PARAMS) from None
     for header, path in expected.items():
         value = given

@@ -1,4 +1,4 @@
-"""The options of `Server.asgi`: once for type checkers, once with their defaults."""
+"""The options of `Server.asgi`: as keywords for type checkers, and with their defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HttpKeywords(TypedDict, total=False):
-    """The keyword arguments of `Server.asgi`. See `HttpOptions`."""
+    """The keyword arguments of `Server.asgi`. `HttpOptions` describes them."""
 
     path: str
     verify_token: Verify
@@ -42,33 +42,33 @@ class HttpKeywords(TypedDict, total=False):
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
-    """The HTTP options of a server.
+    """The options of a server over HTTP.
 
     Attributes:
-        path: Path of the endpoint, below the prefix that the application is mounted at.
-        verify_token: Returns the owner of a bearer token. Without it and without `auth`, any
+        path: The endpoint's path, below the prefix at which the application is mounted.
+        verify_token: Returns the principal of a bearer token. Without this and without `auth`, any
             client may call.
-        resource: The endpoint's public URL, as clients use it. Required with `verify_token`.
+        resource: The endpoint's public URL, which clients use. Required with `verify_token`.
         auth: Identifies callers: a `BearerAuth`, `ApiKeyAuth`, `EitherAuth` or your own
-            `Authenticator`, instead of the two options above.
-        hosts: Allowed values of `Host`, with or without a port; "*" allows any. None: the names of
-            loopback for connections to loopback, otherwise any.
-        origins: Allowed values of `Origin`, such as "https://example.com"; "*" allows any.
-            Pages from loopback are allowed on loopback.
-        cors: Origins whose pages may read the replies; "*" allows any.
-        sse: Whether to serve clients of 2024-11-05, at `/sse` and `/messages` beside `path`.
-        listen: Whether to offer `subscriptions/listen`, which holds a connection for each client.
-        max_body_bytes: Largest request body; a larger one gets 413.
-        max_sessions: Maximum sessions of legacy clients; the next one gets 503.
-        max_sessions_per_principal: Maximum sessions of one principal.
-        max_streams: Maximum streams held open for subscribers; the next one gets 503.
-        max_streams_per_principal: Maximum streams held open for one principal.
-        session_idle: Seconds without a request after which a session ends.
-        json_silence: Seconds without a message after which a reply becomes a stream.
-        keep_alive: Seconds of silence between two comments in a stream.
-        views: Parts of the catalogue, at paths below `path`; callers must authenticate.
-        pages: Public documents at further paths.
-        beside: Serves all other paths. It must check Host and Origin itself.
+            `Authenticator`. Use it instead of `verify_token` and `resource`.
+        hosts: Allowed values of `Host`, with or without a port; "*" allows any value. None allows
+            only names of loopback on loopback connections, and any value on other connections.
+        origins: Allowed values of `Origin`, such as "https://example.com"; "*" allows any value. On
+            loopback, pages from loopback are always allowed.
+        cors: Origins whose web pages may read responses; "*" allows any origin.
+        sse: Whether to serve clients of 2024-11-05, at `/sse` and `/messages` next to `path`.
+        listen: Whether to offer `subscriptions/listen`, which keeps a connection open per client.
+        max_body_bytes: The largest request body; larger bodies get 413.
+        max_sessions: The most sessions of legacy clients; further sessions get 503.
+        max_sessions_per_principal: The most sessions of one principal.
+        max_streams: The most streams that subscribers keep open; further streams get 503.
+        max_streams_per_principal: The most streams that one principal keeps open.
+        session_idle: The seconds without a request after which a session ends.
+        json_silence: The seconds without a message after which a response becomes a stream.
+        keep_alive: The seconds of silence after which a comment is added to a stream.
+        views: Named parts of the catalogue, at paths below `path`; callers must authenticate.
+        pages: Public documents, each at its own path.
+        beside: An ASGI application for all other paths. It must check Host and Origin itself.
     """
 
     path: str = "/mcp"
@@ -94,10 +94,10 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def authenticator(self) -> Authenticator | None:
-        """The authenticator that identifies callers; None if any client may call.
+        """Return the authenticator that identifies callers; None if any client may call.
 
         Raises:
-            ConfigError: `verify_token` without `resource`.
+            ConfigError: `verify_token` is set without `resource`.
         """
         if self.auth is not None or self.verify_token is None:
             return self.auth

@@ -1,12 +1,12 @@
-"""Routes with JSON requests and answers, as a table: method, path, scope and handler.
+"""JSON routes over HTTP, declared as a table of method, path, scope and handler.
 
-1. A request passes, in this order: the check of its origin, the path, the other checks of
-   `PageGuard`, the caller's credential, the method, the scope, the bounds and the types of query
-   and body. Then it is handled.
-2. A path without a route gets a 404 that is the same for all callers.
-3. An error is `application/problem+json` with a stable `reason`. It has a `reference` into the
-   log, unless all errors of its status are alike.
-4. The text of an error that was not raised for the caller is not sent.
+1. These are checked in order: the origin, the path, the other rules of `PageGuard`, the caller's
+   credential, the method, the scope, the size limits, and the types of query and body. Then the
+   handler runs.
+2. A path without a route gets the same 404 for all callers.
+3. An error is sent as `application/problem+json` with a stable `reason`. It has a `reference` to
+   the log, except for statuses whose errors must all look alike.
+4. The text of an unexpected exception is not sent to the caller.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from interlock.server.http.responses import (
 from interlock.server.wire_errors import log_bug
 from interlock.types import JsonObject
 
-MAX_BODY = 1024 * 1024  # bytes
-MAX_QUERY = 8_192  # bytes
-SEND_DEADLINE = 60.0  # seconds until a client must have read a piece of an answer
+MAX_BODY = 1024 * 1024  # bytes of a request body
+MAX_QUERY = 8_192  # bytes of a query string
+SEND_DEADLINE = 60.0  # seconds within which a client must read each piece of a response
 AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
 PROBLEM = b"application/problem+json"
 NO_STORE: Header = (b"cache-control", b"no-store")
@@ -85,7 +85,7 @@ _TITLES = {
     503: "Service Unavailable",
 }
 _PARAMETER = re.compile(r"\{(\w+)(\*?)\}")
-_ALIKE = (401, 404)  # statuses whose answers must reveal nothing, so they have no reference
+_ALIKE = (401, 404)  # statuses whose responses must reveal nothing, so they have no reference
 
 NOBODY = Principal("")
 
@@ -94,14 +94,15 @@ _log = logging.getLogger("interlock.server")
 
 
 class Problem(InterlockError):
-    """A request that is answered with an error of the API.
+    """An error response of the API.
 
     Args:
         status: HTTP status.
-        reason: A stable word for programs.
-        text: One line for people, without any secret.
-        retry_after: Seconds until the same request may succeed; None if time does not help.
-        headers: Further headers of the reply.
+        reason: A stable code for programs.
+        text: One line for people, without secrets.
+        retry_after: Seconds after which the same request may succeed; None if waiting does not
+            help.
+        headers: Additional response headers.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Problem(InterlockError):
 
 
 def not_found(what: str = "nothing is served at this path") -> Problem:
-    """Return the 404 for an object that does not exist, or that belongs to another user."""
+    """Return the 404 for an object that does not exist, or that another user owns."""
     return Problem(404, "not_found", what)
 
 
@@ -130,11 +131,11 @@ class ApiRequest(Struct, frozen=True):
     """A request that has passed all checks.
 
     Attributes:
-        http: The request.
-        path: The values of the parameters in the path.
-        query: An instance of `Route.query`.
-        body: An instance of `Route.body`.
-        principal: The caller; without id and scopes at a route that needs no credential.
+        http: The HTTP request.
+        path: The values of the path's parameters.
+        query: The query parameters, decoded as `Route.query`.
+        body: The request body, decoded as `Route.body`.
+        principal: The caller; without id and scopes if the route requires no credential.
     """
 
     http: HttpRequest
@@ -145,7 +146,7 @@ class ApiRequest(Struct, frozen=True):
 
 
 class JsonReply(Struct, frozen=True):
-    """An answer with a status or headers of its own."""
+    """A JSON response with a status other than 200, or with additional headers."""
 
     body: object = None
     status: int = 200
@@ -153,11 +154,11 @@ class JsonReply(Struct, frozen=True):
 
 
 class LineStream(Struct, frozen=True):
-    """An answer in pieces.
+    """A response that is sent in pieces.
 
     Attributes:
-        chunks: The pieces.
-        kind: Their media type.
+        chunks: The pieces of the body.
+        kind: The media type of the body.
     """
 
     chunks: AsyncGenerator[bytes, None]
@@ -168,18 +169,18 @@ Handle: TypeAlias = Callable[[Any, ApiRequest], Awaitable[object]]
 
 
 class Route(Struct, frozen=True):
-    """A row of the table.
+    """One route of the API.
 
     Attributes:
         method: The HTTP method.
         path: A path with parameters such as `{id}`; `{name*}` also matches slashes.
         scope: The scope that the caller needs; "mcp:" for any scope with this prefix; "any" for
-            any valid credential; "" for none.
-        handle: Called with the context of the table and the request. It returns JSON, a
-            `JsonReply`, a `LineStream`, or None for a status of 204.
-        about: A description for the documentation.
-        query: The type of the query's parameters.
-        body: The type of the body.
+            any valid credential; "" if no credential is needed.
+        handle: Called with the route table's context and the request. It returns JSON, a
+            `JsonReply`, a `LineStream`, or None for status 204.
+        about: A description for the API's documentation.
+        query: The type of the query parameters.
+        body: The type of the request body.
     """
 
     method: str
@@ -192,18 +193,18 @@ class Route(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """All routes of one path."""
+    """All routes with the same path."""
 
     pattern: re.Pattern[str]
-    routes: dict[str, tuple[Any, Route]]  # context and route by method
+    routes: dict[str, tuple[Any, Route]]  # context and route, by HTTP method
 
 
 class JsonApi:
-    """An ASGI application.
+    """An ASGI application that serves JSON routes.
 
     Args:
-        tables: Pairs of a context, which is passed to handlers, and the routes.
-        guard: Checks every request first.
+        tables: Route tables, each a pair of the context that its handlers receive and its routes.
+        guard: Checks every request before anything else.
         authenticator: Identifies callers.
     """
 
@@ -223,7 +224,7 @@ class JsonApi:
         self._places = list(places.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request over HTTP; refuse a WebSocket."""
+        """Serve one HTTP request; refuse a WebSocket."""
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 4404})
@@ -277,10 +278,10 @@ class JsonApi:
 
 
 def check_scope(principal: Principal, scope: str) -> None:
-    """Check that a caller has a scope; see `Route.scope`.
+    """Check that a caller has the scope that a route requires; see `Route.scope`.
 
     Raises:
-        InsufficientScope: 403.
+        InsufficientScope: The caller lacks the scope.
     """
     is_prefix = scope.endswith(":")
     if scope == "any" or scope in principal.scopes:
@@ -296,7 +297,7 @@ def _compiled(path: str) -> re.Pattern[str]:
     def group(match: re.Match[str]) -> str:
         return rf"(?P<{match[1]}>{'.+' if match[2] else '[^/]+'})"
 
-    # Paths have only words between parameters, so only dots need escaping.
+    # A path's fixed parts contain only words, slashes and dots, so only dots need escaping.
     return re.compile(_PARAMETER.sub(group, path.replace(".", r"\.")))
 
 
@@ -336,12 +337,12 @@ def _read_body(body: bytes, kind: type[S]) -> S:
     try:
         envelope.check_bounds(body)
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, ParseError, RecursionError) as error:  # texts without values
+    except (msgspec.DecodeError, ParseError, RecursionError) as error:  # their texts show no values
         raise Problem(400, "bad_request", _placed("body", error)) from None
 
 
 def _placed(part: str, error: Exception) -> str:
-    """Return an error of msgspec with its place first: "query.limit: Expected `int` <= 500"."""
+    """Return msgspec's error with its place first: "query.limit: Expected `int` <= 500"."""
     text, _, place = str(error).partition(" - at `$")
     return f"{part}{place.removesuffix('`')}: {text}"
 
@@ -364,7 +365,7 @@ async def _send_answer(request: HttpRequest, answer: object) -> None:
 
 
 async def _send_stream(request: HttpRequest, answer: LineStream) -> None:
-    """Send pieces until the end, or until the client disconnects or does not read."""
+    """Send the pieces; stop early if the client disconnects or stops reading."""
     send, start = request.send, {"type": "http.response.start", "status": 200}
     gone = asyncio.create_task(disconnected(request.receive))
     try:
@@ -415,7 +416,7 @@ def _problem_of(error: Exception, authenticator: Authenticator, request: HttpReq
             if status == 404:
                 return not_found()
             return Problem(status, reason or "refused", text, retry_after=later, headers=headers)
-        case AuditUnavailable():  # the texts of these two name the database
+        case AuditUnavailable():  # the texts of these two errors name the database
             text = "changes cannot be recorded now, so they are not made; try again later"
             return Problem(503, "audit_unavailable", text, retry_after=1.0)
         case StoreError():

@@ -1,4 +1,4 @@
-"""Streamable HTTP of 2025-03-26 to 2025-11-25: POST, GET and DELETE within a session."""
+"""Streamable HTTP for legacy clients, 2025-03-26 to 2025-11-25: POST, GET and DELETE."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EMPTY = Raw(b"{}")
 
 
 class Legacy:
-    """Answers legacy clients.
+    """Answers legacy clients over streamable HTTP.
 
     Args:
         sessions: All sessions of the endpoint.
@@ -49,10 +49,10 @@ class Legacy:
         meta: JsonObject,
         call_params: CallParams | None,
     ) -> None:
-        """Handle one message.
+        """Handle one message from the client.
 
         Raises:
-            HttpRefusal: 400, 404 or 503; the message had no effect.
+            HttpRefusal: 400, 404 or 503: the message was not handled.
         """
         if message.method == "initialize":
             await self._initialize(http, message)
@@ -85,17 +85,17 @@ class Legacy:
     async def _answer(
         self, http: HttpRequest, session: LegacySession, request: Request, call: RepliedCall
     ) -> None:
-        """Answer in the task of the request: with JSON if the answer is the only message."""
+        """Answer a request in its own task, with JSON unless there are other messages to send."""
         session.begin(request.id, call)
         http.on_late = call.linger
         if http.is_late:
             call.linger()
         try:
-            answer = None  # the answer of a cancelled call
+            answer = None  # stays None if the call is cancelled
             try:
                 answer = await session.answer(request, call)
             except asyncio.CancelledError:
-                if not call.is_cancelled or http.task.cancelling() > 1:  # cancelled by the host
+                if not call.is_cancelled or http.task.cancelling() > 1:  # by the host
                     raise
             finally:
                 if call.is_cancelled:
@@ -111,7 +111,7 @@ class Legacy:
                     status, headers = call.refusal.status, [*call.refusal.headers, *headers]
                 elif http.at_once and not headers and http.at_once(http.scope, answer):
                     return
-                # The same as `reply`, without one more coroutine for each request.
+                # The code of `reply`, inlined to save a coroutine for each request.
                 headers = [JSON_TYPE, (b"content-length", b"%d" % len(answer)), *headers]
                 start = {"type": "http.response.start", "status": status, "headers": headers}
                 await http.send(start)
@@ -119,7 +119,7 @@ class Legacy:
             else:
                 await call.end_stream(request.id, answer)
         except MemoryError as error:
-            if call.stream is not None:  # the client would reconnect for the answer
+            if call.stream is not None:  # or the client would reconnect and wait
                 failed = envelope.error(request.id, *wire_error(request.method, error))
                 session.put_answer(call.stream, request.id, failed)
             raise
@@ -128,10 +128,10 @@ class Legacy:
                 call.stream.end()
 
     async def serve_batch(self, http: HttpRequest, body: bytes) -> None:
-        """Handle several messages at once, which only revision 2025-03-26 allows.
+        """Handle a batch of messages, which only revision 2025-03-26 allows.
 
         Raises:
-            HttpRefusal, ParseError: No message had an effect.
+            HttpRefusal, ParseError: No message was handled.
         """
         session = self._session_of(http)
         if session.session.revision not in revisions.BATCHES:
@@ -159,7 +159,7 @@ class Legacy:
     async def _reply_to_batch(
         self, http: HttpRequest, session: LegacySession, stream: ReplayStream
     ) -> None:
-        """Reply with JSON if answers are the only messages, otherwise with a stream."""
+        """Reply with JSON if all messages to send are answers, otherwise with a stream."""
         streams = http.takes_stream
         while not stream.ended and not (streams and stream.needs_reader):
             if not await stream.changed(self.json_silence if streams else None):
@@ -185,7 +185,7 @@ class Legacy:
     # GET and DELETE
 
     async def open(self, http: HttpRequest) -> None:
-        """Send messages that belong to no request, or the rest of an interrupted stream.
+        """Stream the messages that belong to no request, or the rest of an interrupted stream.
 
         Raises:
             HttpRefusal: 400, 404, 406, 409 or 503.
@@ -197,7 +197,7 @@ class Legacy:
         if last is not None:
             stream, after = session.find(last)
         elif session.standalone.has_reader:
-            raise HttpRefusal(409, "the session has a stream already")
+            raise HttpRefusal(409, "the session already has a stream")
         else:
             stream, after = session.standalone, session.standalone.seen
         with self._budget.stream(http.principal):
@@ -208,7 +208,7 @@ class Legacy:
         await reply_empty(http.send, 204, http.extra)
 
     async def send(self, http: HttpRequest, stream: ReplayStream, after: int) -> None:
-        """Send a stream after event number `after`, until it ends or its client disconnects."""
+        """Send a stream's events after number `after`, until it ends or the client disconnects."""
         writer = self._budget.writer(http.send, http.extra)
         stream.attach(writer, after)
         try:
@@ -218,13 +218,13 @@ class Legacy:
 
 
 class RepliedCall(LegacyCall, eq=False, kw_only=True):
-    """A call whose own response is its stream, opened for the first message before the answer.
+    """A call with its own response, which becomes a stream if a message precedes the answer.
 
     Attributes:
         legacy: Sends the stream.
         http: The request.
-        is_cancelled: Whether the client has cancelled it.
-        silence: The timer that opens the stream.
+        is_cancelled: Whether the client has cancelled the call.
+        silence: The timer that opens the stream when the handler is slow.
     """
 
     legacy: Legacy
@@ -234,7 +234,7 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
     _sending: asyncio.Task[None] | None = None
 
     def open_stream(self) -> ReplayStream:
-        """Return the stream of the call; the reply is a stream from now on."""
+        """Return the call's stream, and make the response a stream if it is not one yet."""
         if self.stream is None:
             self.stream = self.session.new_stream()
             sending = self.legacy.send(self.http, self.stream, 0)
@@ -242,7 +242,7 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
         return self.stream
 
     def linger(self) -> None:
-        """Open the stream after a silence, because the handler is slow."""
+        """Start the timer that opens the stream after a silence, because the handler is slow."""
         if self.can_stream:
             loop = self.http.task.get_loop()
             self.silence = loop.call_later(self.legacy.json_silence, self.open_stream)
@@ -252,7 +252,7 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
         self.http.task.cancel(event)
 
     async def end_stream(self, id: RequestId, answer: bytes | None) -> None:
-        """Send the answer, if there is one, as the last event of the stream."""
+        """Send the answer, unless it is None, as the stream's last event; end the stream."""
         stream = self.open_stream()
         if answer is not None:
             self.session.put_answer(stream, id, answer)
@@ -262,10 +262,10 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
 
 
 def request_of(message: Envelope) -> Request:
-    """Return a message as a request.
+    """Return a message as a request; raise if it has no id.
 
     Raises:
-        HttpRefusal: 400; the message has no id.
+        HttpRefusal: 400: the message has no id.
     """
     id, params = message.id, message.params
     if id is UNSET or id is None:

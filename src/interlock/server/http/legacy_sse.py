@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05: one stream carries all server messages and is the session."""
+"""The transport HTTP+SSE of 2024-11-05: one stream is the session, and carries all messages."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ MESSAGES_PATHS = (MESSAGES_PATH, "/messages")
 
 
 class EventSource:
-    """Answers clients of 2024-11-05."""
+    """Answers clients that use HTTP+SSE of 2024-11-05."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._budget = sessions.budget
 
     async def open(self, http: HttpRequest, messages: str) -> None:
-        """Begin a session: send the path for messages, then every message until the stream ends.
+        """Begin a session: send the path for messages, then all messages until the stream ends.
 
         Args:
             http: The request for the stream.
-            messages: The path for messages, below the mount.
+            messages: The path for messages, below the application's mount point.
 
         Raises:
             HttpRefusal: 406 or 503.
         """
         if not http.takes_stream:
             raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
-        self._sessions.check_room(http.principal)  # before a stream is counted
+        self._sessions.check_room(http.principal)  # check before the stream counts as open
         root: str = http.scope.get("root_path", "")
         with self._budget.stream(http.principal):
             session = self._sessions.make(http.principal, single=True)
@@ -53,7 +53,7 @@ class EventSource:
                 self._sessions.remove(session)
 
     async def post(self, http: HttpRequest, body: bytes) -> None:
-        """Handle a message; its answer is sent on the stream.
+        """Handle a message; the answer to it is sent on the session's stream.
 
         Raises:
             HttpRefusal: 400 or 404.

@@ -1,7 +1,7 @@
-"""Modern requests: each is independent, checked in a fixed order, then answered.
+"""Requests of modern clients: each is independent, checked in a fixed order, and answered.
 
-A request is answered in the task that brought it, as JSON. The first notification turns the reply
-into a stream; so does a long silence, because proxies close silent connections.
+A request is answered with JSON, in the task that received it. The first notification turns the
+response into a stream. So does a long silence, because proxies close silent connections.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from interlock.server.subscribers import end_of_stream
 from interlock.server.wire_errors import request_refusal, wire_error
 from interlock.types import JsonObject, RequestId
 
-MAX_LISTEN_BYTES = 256 * 1024  # of the params of `subscriptions/listen`
+MAX_LISTEN_BYTES = 256 * 1024  # bytes of the params of `subscriptions/listen`
 
 _STATUS = {
     revisions.PARSE_ERROR: 400,
@@ -60,12 +60,12 @@ _decode_object = msgspec.json.Decoder(JsonObject).decode
 
 
 class Modern:
-    """Answers modern requests.
+    """Answers the requests of modern clients.
 
     Args:
         server: Answers the requests.
-        options: The limits of streams.
-        budget: The budget that all streams of the endpoint share.
+        options: The HTTP options, which limit the streams.
+        budget: The limits that all streams of the endpoint share.
     """
 
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
@@ -136,13 +136,13 @@ class Modern:
         stated: request_context.Stated | None,
         call: ModernCall,
     ) -> Context:
-        """Return the context; raise the error that the conformance tests expect first."""
+        """Return the context; of several errors, raise the one that conformance tests expect."""
         http = call.http
         if stated is None or not stated.revision:
             raise _fault(http, request, params)
         method, get = request.method, http.headers.get
         name = getattr(params, "name", UNSET) if method == "tools/call" else None
-        if (  # the same as `check`, without one more call for most requests
+        if (  # the condition of `check`, inlined to save a call for most requests
             http.repeated
             or not isinstance(name, str)
             or name.startswith("=?")
@@ -184,11 +184,11 @@ class Modern:
         self._running.add(call)
         try:
             result = await self._server.answer(request, context)
-            if call.is_over:  # the handler caught its cancellation
+            if call.is_over:  # the cancellation came from `ModernCall`, and the handler caught it
                 http.task.uncancel()
         except asyncio.CancelledError:
             if not call.is_over:
-                call.cut()  # the host cancelled the task, so the stream must be ended here
+                call.cut()  # the task was cancelled from outside, so the stream must be ended here
                 raise
             http.task.uncancel()
             await call.end_stream()
@@ -210,7 +210,7 @@ class Modern:
         if not call.http.takes_stream:
             raise HttpRefusal(406, "subscriptions/listen needs Accept: text/event-stream")
         size = memoryview(request.params).nbytes
-        if size > MAX_LISTEN_BYTES:  # the params are kept as long as the stream
+        if size > MAX_LISTEN_BYTES:  # the params are kept in memory as long as the stream is open
             raise HttpRefusal(413, f"params too large ({size} bytes, limit {MAX_LISTEN_BYTES})")
         with self.budget.stream(call.http.principal):
             self._listening.add(call)
@@ -226,13 +226,13 @@ class Modern:
                 call.revoke()
 
     def close(self) -> None:
-        """End the streams of subscribers, with the final messages of the specification."""
+        """End the streams of subscribers with the final messages from the specification."""
         for call in list(self._listening):
             call.end_subscription()
 
 
 class ModernCall(Struct, eq=False):
-    """One request and the way back to its client. Also the `BackChannel` of its handler."""
+    """A modern request and the way back to its client: the `BackChannel` of its handler."""
 
     _modern: Modern
     http: HttpRequest
@@ -249,28 +249,28 @@ class ModernCall(Struct, eq=False):
 
     @property
     def caller(self) -> Hashable:
-        """The principal or the client's address; a request without either counts by itself."""
+        """The key for fair scheduling: the principal, or the client's address, or this request."""
         if self.http.principal is not None:
             return self.http.principal.owner
         return self.http.address or self
 
     def notify(self, method: str, params: bytes) -> None:
-        """Send a notification; from now on the reply is a stream."""
+        """Send a notification, which turns the response into a stream."""
         writer = self._stream()
         if writer is not None:
             writer.put(event(envelope.notification(method, params)))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:  # noqa: ARG002
-        """Refuse: the server asks a modern client in the answer to its request."""
+        """Raise an error: only the answer to a request can ask a modern client."""
         raise CapabilityError(f"{method}: a modern client answers no requests")
 
     def close_stream(self, retry_ms: int) -> None:
-        """Do nothing: a modern client does not reconnect for the rest."""
+        """Do nothing: a modern client does not reconnect to continue a stream."""
 
     # Slow handlers
 
     def linger(self) -> None:
-        """Watch for a disconnect, because the handler is slow."""
+        """Start watching for a disconnect, because the handler is slow."""
         loop = self.http.task.get_loop()
         self._watch = loop.create_task(disconnected(self.http.receive))
         self._watch.add_done_callback(self._gone)
@@ -290,7 +290,7 @@ class ModernCall(Struct, eq=False):
         self._end()
 
     def _end(self) -> None:
-        # After the handler has ended, the task belongs to the host and must not be cancelled.
+        # Once the handler has ended, the task does other work of the host, so do not cancel it.
         if self.is_running and not self.is_over:
             self.is_over = True
             self.http.task.cancel()
@@ -308,16 +308,16 @@ class ModernCall(Struct, eq=False):
         if not sending.cancelled() and sending.exception() is not None:
             _log.error("writing a stream failed", exc_info=sending.exception())
         if self._writer is not None and self._writer.was_cut:
-            self._end()  # the client does not read the answer
+            self._end()  # the client has disconnected or does not read the answer
 
     async def finish(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
-        """Send the answer as JSON, or as an event if the reply is a stream already."""
+        """Send the answer as JSON, or as the last event if the response is already a stream."""
         http = self.http
         if self._writer is None and http.takes_json:
             is_usual = status == 200 and not headers and not http.extra
             if is_usual and http.at_once and http.at_once(http.scope, body):
                 return
-            # The same as `reply`, without one more coroutine for each request.
+            # The code of `reply`, inlined to save a coroutine for each request.
             length = (b"content-length", b"%d" % len(body))
             start = {
                 "type": "http.response.start",
@@ -333,16 +333,16 @@ class ModernCall(Struct, eq=False):
                 writer.put(event(body))
                 await self.end_stream()
             except MemoryError:
-                self.cut()  # the client sees a stream without an answer
+                self.cut()  # end the stream without an answer, which the client detects
 
     async def end_stream(self) -> None:
-        """End the stream, if there is one, and wait until it is sent."""
+        """End the stream, if there is one, and wait until everything has been sent."""
         if self._writer is not None and self._sending is not None:
             self._writer.end()
             await self._sending
 
     def cut(self) -> None:
-        """End the stream, if there is one, without sending a response."""
+        """Cut off the stream, if there is one, without sending an answer."""
         if self._writer is not None:
             self._writer.cut()
 
@@ -351,13 +351,13 @@ class ModernCall(Struct, eq=False):
         return self._writer is not None
 
     def revoke(self) -> None:
-        """Cancel the handler, because the credential of the request became invalid."""
+        """Cancel the handler, because the request's credential is no longer valid."""
         self.is_revoked = True
         self.cut()
         self._end()
 
     def end_subscription(self) -> None:
-        """End a subscription with the final messages of the specification."""
+        """End a subscription with the final messages that the specification requires."""
         writer = self._stream()
         if writer is not None:
             cancelled, result = end_of_stream(self.id)
@@ -377,7 +377,7 @@ def _meta_of(params: header_checks.AnyParams) -> JsonObject:
 
 
 def _fault(http: HttpRequest, request: Request, params: header_checks.AnyParams) -> InterlockError:
-    """Return the first fault of a request, in the order that the conformance tests require."""
+    """Return the error of a request with several faults, as the conformance tests expect it."""
     meta = _meta_of(params)
     try:
         request_context.check_modern(meta)
@@ -404,7 +404,7 @@ def _check_notification(http: HttpRequest, params: header_checks.AnyParams) -> N
 
 
 def _without_changes(discovered: bytes) -> bytes:
-    """Remove the capabilities that need `subscriptions/listen`."""
+    """Remove the capabilities that require `subscriptions/listen`."""
     result: JsonObject = msgspec.json.decode(discovered)
     for each in result["capabilities"].values():
         for promise in ("listChanged", "subscribe"):

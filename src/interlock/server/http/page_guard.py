@@ -1,11 +1,11 @@
-"""The checks of requests to the web pages and their JSON routes, which come before all else.
+"""The first checks of requests to the web pages and to their JSON routes.
 
-1. Host and Origin are checked as for the endpoint, and a page of another origin is refused.
-2. `Sec-Fetch-Site`, where the browser sends it, must be "same-origin"; for GET "none" is allowed.
-3. A body must be `application/json`, which a page of another origin cannot send without a
-   preflight request.
-4. A request with a page's session that changes something must have an Origin, which every
-   browser sends.
+1. Host and Origin are checked as at the endpoint, and other origins are refused.
+2. `Sec-Fetch-Site`, if the browser sends it, must be "same-origin", or "none" for GET.
+3. A body must be `application/json`. A page of another origin cannot send that without a preflight
+   request.
+4. A request that has a page session and changes something must have an Origin, which every browser
+   sends.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 class PageGuard:
-    """Checks every request to the pages.
+    """The checks of every request to the pages.
 
     Args:
         hosts: Allowed values of `Host`; see `Guard`.
-        public_url: The URL of the pages for browsers; "" for the URL where they are served.
+        public_url: The URL of the pages in browsers; "" if it is the URL at which they are served.
     """
 
     def __init__(self, hosts: Sequence[str] | None = None, public_url: str = "") -> None:
@@ -39,40 +39,40 @@ class PageGuard:
         self._guard = Guard(hosts, [self._origin] if self._origin else [], ())
 
     def check(self, request: HttpRequest) -> None:
-        """Check one request.
+        """Check a request completely.
 
         Raises:
-            HttpRefusal: 403, 415, or 400 for a repeated header.
+            HttpRefusal: 403, 415, or 400 if a header is repeated.
         """
         self.check_origin(request)
         self.check_content(request)
 
     def check_content(self, request: HttpRequest) -> None:
-        """Check the rest of one request, once its path is known.
+        """Check the body and the session, once the request's path is known.
 
         Raises:
-            HttpRefusal: 415, or 403 for a session's request without Origin.
+            HttpRefusal: 415, or 403 if a request with a session has no Origin.
         """
         method: str = request.scope.get("method", "GET")
         if method in _WITH_BODY:
             request.check_media()
         if method not in SAFE and PAGE_KEY in request.headers and b"origin" not in request.headers:
-            raise HttpRefusal(403, "a request of a page must state its Origin")
+            raise HttpRefusal(403, "a request with a page session must have an Origin header")
 
     def check_origin(self, request: HttpRequest) -> None:
-        """Check the origin of one request; sufficient for the upgrade to a WebSocket.
+        """Check where a request comes from; this is enough before an upgrade to a WebSocket.
 
         Raises:
-            HttpRefusal: 403, or 400 for a repeated header.
+            HttpRefusal: 403, or 400 if a header is repeated.
         """
         self._guard.check(request)
         origin = request.header(b"origin")
         if origin is not None and not self._is_ours(origin.lower(), request.header(b"host")):
-            raise HttpRefusal(403, "this Origin is not the one of these pages")
+            raise HttpRefusal(403, "this Origin differs from the origin of these pages")
         site = request.header(b"sec-fetch-site")
         is_get = request.scope.get("method", "GET") in SAFE
         if site not in (None, "same-origin") and not (site == "none" and is_get):
-            raise HttpRefusal(403, "requests of other sites are refused")
+            raise HttpRefusal(403, "requests from other sites are refused")
 
     def _is_ours(self, origin: str, host: str | None) -> bool:
         if self._origin and origin == self._origin:

@@ -1,4 +1,4 @@
-"""An incoming HTTP request: its headers, its sender, and its body within limits."""
+"""An incoming HTTP request: its headers, its principal, and its body up to a limit."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ from interlock.server.http.responses import (
     no_memory,
 )
 
-BODY_DEADLINE = 30.0  # seconds for the whole body
-MAX_DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read, because a client ...
-DISCARD_DEADLINE = 10.0  # ... that is still sending does not read the refusal; seconds
-MAX_CACHED = 1_000  # bytes of an Accept header whose meaning is cached
+BODY_DEADLINE = 30.0  # seconds within which the whole body must arrive
+# The most bytes, and seconds, for which a refused body is still read. A client that is sending its
+# body does not read the refusal if the connection closes at once.
+MAX_DISCARDED = 64 * 1024 * 1024
+DISCARD_DEADLINE = 10.0
+MAX_CACHED = 1_000  # bytes; longer Accept headers are parsed each time
 
-# Headers that must not be repeated: two programs may each use a different one of them.
+# Headers that must not be repeated, because two programs could each use a different value.
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
 
-# Key in a scope for the `RequestHeaders`, if the host has parsed the headers already.
+# The key of the `RequestHeaders` in an ASGI scope, if the host has already parsed the headers.
 SAID = "interlock.headers"
 
 T = TypeVar("T")
 
 
 class RequestHeaders:
-    """The parsed headers of a request. Requests with the same headers may share it.
+    """The parsed headers of a request. Requests with equal headers can share this object.
 
     Attributes:
-        by_name: Values by lower-case name; the last one of a repeated name.
-        repeated: Names of headers that were sent more than once.
-        takes_json, takes_stream: The media types that the client accepts.
+        by_name: Values by lower-case name; for a repeated header, its last value.
+        repeated: The names of headers that occur more than once.
+        takes_json, takes_stream: Whether the client accepts JSON, and event streams.
     """
 
     __slots__ = ("by_name", "repeated", "takes_json", "takes_stream")
@@ -60,7 +62,7 @@ class RequestHeaders:
             self.repeated = frozenset(name for name in times if times[name] > 1)
 
     def with_length(self, length: bytes) -> RequestHeaders:
-        """Return a copy with another `Content-Length`."""
+        """Return a copy with a different `Content-Length`."""
         other = RequestHeaders.__new__(RequestHeaders)
         other.by_name = {**self.by_name, b"content-length": length}
         other.repeated = self.repeated
@@ -70,19 +72,19 @@ class RequestHeaders:
 
 
 class HttpRequest:
-    """A request, and the way back to its client.
+    """An HTTP request, and the functions that send its response.
 
     Attributes:
         address: The client's address; "" if it is unknown.
-        headers: Values by lower-case name; the last one of a repeated name.
-        repeated: Names of headers that were sent more than once.
-        principal: The sender, once authenticated.
-        authenticator: Identifies the sender.
-        extra: Headers for every response.
-        at_once: Sends a whole response, if the host supports it; see `AT_ONCE`.
-        takes_json, takes_stream: The media types that the client accepts.
-        is_late: Whether the request takes longer than most.
-        on_late: Called when the request becomes late. Check `is_late` when setting it.
+        headers: Values by lower-case name; for a repeated header, its last value.
+        repeated: The names of headers that occur more than once.
+        principal: The caller, once authenticated; None before that, or without authentication.
+        authenticator: Identifies the caller; None if any client may call.
+        extra: Headers to add to every response.
+        at_once: Sends a whole response in one step, if the host supports it; see `AT_ONCE`.
+        takes_json, takes_stream: Whether the client accepts JSON, and event streams.
+        is_late: Whether the request has been running for longer than most requests do.
+        on_late: Called when `is_late` becomes true. Check `is_late` first when you set it.
     """
 
     __slots__ = (
@@ -109,27 +111,27 @@ class HttpRequest:
         self.at_once: AtOnce | None = extensions.get(AT_ONCE) if extensions else None
         self.is_late = False
         self.on_late: Callable[[], None] | None = None
-        # An ASGI application runs in a task.
+        # Not None, because an ASGI application always runs in a task.
         self.task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         self._timer: CancelTimer | None = None
         self._is_read = False
 
     def check_single(self) -> None:
-        """Refuse a request that repeats a header which must be single."""
+        """Refuse a request that repeats a header in `_SINGLE`."""
         twice = self.repeated & _SINGLE
         if twice:
             raise HttpRefusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
 
     def header(self, name: bytes) -> str | None:
-        """Return a header's value without surrounding spaces."""
+        """Return a header's value without surrounding whitespace; None if it is missing."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip(" \t")
 
     def check_media(self) -> None:
-        """Refuse a body that is not plain JSON: web pages can send other types to any server.
+        """Refuse a body that is not declared as JSON: web pages can send other types anywhere.
 
         Raises:
-            HttpRefusal: 415.
+            HttpRefusal: 415: the media type or the encoding is not accepted.
         """
         kind = self.headers.get(b"content-type", b"")
         if kind != b"application/json":
@@ -147,10 +149,10 @@ class HttpRequest:
             self.on_late()
 
     async def within(self, work: Awaitable[T], seconds: float) -> T:
-        """Await work with a deadline; only a late request gets a timer for it.
+        """Await `work` with a deadline; a timer is started only once the request is late.
 
         Raises:
-            TimeoutError: The deadline has passed.
+            TimeoutError: The deadline has passed before `work` was done.
         """
         self.on_late = partial(self._start_timer, seconds)
         if self.is_late:
@@ -173,10 +175,10 @@ class HttpRequest:
     # Body
 
     async def read_body(self, max_bytes: int) -> bytes:
-        """Read the body; stop as soon as it exceeds the limit.
+        """Read the body, and stop as soon as it exceeds `max_bytes`.
 
         Raises:
-            HttpRefusal: 413, 408, or 503 if it does not fit into memory.
+            HttpRefusal: 413: too large; 408: too slow; 503: it does not fit into memory.
             ClientGone: The client closed the connection.
         """
         length = self.headers.get(b"content-length", b"0")
@@ -184,7 +186,7 @@ class HttpRequest:
             raise HttpRefusal(400, "malformed Content-Length")
         if int(length) > max_bytes:
             raise _too_large(max_bytes)
-        # The same as `within`, without one more coroutine for each request.
+        # The code of `within`, inlined to save a coroutine for each request.
         self.on_late = partial(self._start_timer, BODY_DEADLINE)
         if self.is_late:
             self.on_late()
@@ -197,7 +199,7 @@ class HttpRequest:
             if self._timer is None or not self._timer.has_fired:
                 raise
             self.task.uncancel()
-            raise HttpRefusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
+            raise HttpRefusal(408, f"the body did not arrive within {BODY_DEADLINE:g} s") from None
         except MemoryError:
             raise no_memory() from None
         finally:
@@ -212,7 +214,7 @@ class HttpRequest:
         return body
 
     async def _read_on(self, message: Message, max_bytes: int) -> tuple[bytes, Message]:
-        """Return a body of which one part was read, and the message with its last part."""
+        """Read the rest of a body; return the parts before the last one, and the last message."""
         parts = [message.get("body", b"")]
         size = len(parts[0])
         while message.get("more_body") and size <= max_bytes:
@@ -222,14 +224,14 @@ class HttpRequest:
         return b"".join(parts), message
 
     def leaves_body(self, max_bytes: int) -> bool:
-        """Return whether too much of the body may follow to keep the connection open."""
+        """Return whether the unread body may be too long to read it and keep the connection."""
         length = self.headers.get(b"content-length", b"0")
         is_bounded = length.isdigit() and len(length) < 19 and int(length) <= max_bytes
         is_bounded = is_bounded and (self._timer is None or not self._timer.has_fired)
         return not self._is_read and (not is_bounded or b"transfer-encoding" in self.headers)
 
     async def discard_body(self) -> None:
-        """Read and discard the rest of the body, up to a limit."""
+        """Read and discard the rest of the body, within `MAX_DISCARDED` and `DISCARD_DEADLINE`."""
         left = 0 if self._timer is not None and self._timer.has_fired else MAX_DISCARDED
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_DEADLINE):
@@ -263,7 +265,7 @@ _accepted = lru_cache(256)(_read_accept)
 
 
 class CancelTimer:
-    """Cancels a task after a number of seconds."""
+    """A timer that cancels a task after a number of seconds."""
 
     __slots__ = ("_task", "_timer", "has_fired")
 
@@ -273,7 +275,7 @@ class CancelTimer:
         self._timer = task.get_loop().call_later(seconds, self._fire)
 
     def stop(self) -> None:
-        """Stop the timer; the task is not cancelled."""
+        """Stop the timer, so that the task is not cancelled."""
         self._timer.cancel()
 
     def _fire(self) -> None:
@@ -282,15 +284,15 @@ class CancelTimer:
 
 
 class RequestsUnderWay:
-    """Marks requests that take long. One timer serves all, so quick requests cost little.
+    """Marks slow requests as late. One timer serves all requests, so quick requests cost little.
 
     Args:
-        tick: Seconds; a request is late after one to two ticks.
+        tick: The timer's interval in seconds; a request becomes late after one to two intervals.
 
     Attributes:
-        new: The requests of the present tick.
-        is_ticking: Whether the timer runs. If it does not, code that adds to `new` must call
-            `begin_ticking`.
+        new: The requests that began since the last tick.
+        is_ticking: Whether the timer is running. If not, code that adds a request to `new` must
+            call `begin_ticking`.
     """
 
     def __init__(self, tick: float = 0.02) -> None:

@@ -1,4 +1,4 @@
-"""Plain HTTP replies, and refusals of requests that reach no handler."""
+"""Plain HTTP responses, and errors for requests that do not reach a handler."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ LATER: list[Header] = [(b"retry-after", b"60")]
 CLOSE: Header = (b"connection", b"close")
 JSON = b"application/json"
 JSON_TYPE: Header = (b"content-type", JSON)
-# An extension of ASGI: `extensions[AT_ONCE](scope, body)` answers the request of a scope with
-# status 200 and JSON, and returns True, unless the host needs messages for it. Two messages for
-# each response take a host more time than most of the steps before them.
+# An extension of ASGI: `extensions[AT_ONCE](scope, body)` sends JSON with status 200 in one step
+# and returns True, or returns False if the application must send ASGI messages. Sending two
+# messages takes a host longer than most of the steps before it.
 AT_ONCE = "interlock.at_once"
 AtOnce = Callable[[Scope, bytes], bool]
 
 
 class HttpRefusal(InterlockError):
-    """A request that is answered with a status and a JSON-RPC error.
+    """An error that is sent as an HTTP status and a JSON-RPC error.
 
     Args:
         status: HTTP status.
-        message: One line for the client, without any secret of the request.
+        message: One line for the client, without secrets from the request.
         code: JSON-RPC error code.
-        data: Details of the error.
-        headers: Further headers of the reply.
-        id: The request's id, if it can be read.
+        data: Details for the JSON-RPC error.
+        headers: Additional response headers.
+        id: The request's id; None if it could not be read.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class HttpRefusal(InterlockError):
 
 
 def http_refusal(refusal: RequestRefusal | None) -> HttpRefusal:
-    """Return the HTTP reply to a request that is refused as a whole."""
+    """Return the HTTP error for a request that is refused as a whole."""
     if refusal is None:
         return HttpRefusal(500, "internal error", INTERNAL_ERROR)
     data = refusal.data()
@@ -72,17 +72,17 @@ def http_refusal(refusal: RequestRefusal | None) -> HttpRefusal:
 
 
 def no_memory() -> HttpRefusal:
-    """Return the refusal of a message that does not fit into memory now."""
+    """Return the error for a message that does not fit into memory at the moment."""
     text = "the request does not fit into memory; try again later"
     return HttpRefusal(503, text, INTERNAL_ERROR, headers=LATER)
 
 
 class ClientGone(InterlockError):
-    """The client closed the connection, so nothing can be sent."""
+    """The client has closed the connection, so no response can be sent."""
 
 
 class Page(Struct, frozen=True):
-    """A document at a path of its own."""
+    """A public document that is served at its own path."""
 
     body: bytes
     status: int = 200
@@ -98,7 +98,7 @@ async def reply(
     ends: bool = True,
     kind: bytes = JSON,
 ) -> None:
-    """Send a body of a media type; the response stays open unless it `ends`."""
+    """Send a response with a body; if `ends` is False, more of the body follows."""
     media, length = (b"content-type", kind), (b"content-length", b"%d" % len(body))
     await send(
         {"type": "http.response.start", "status": status, "headers": [media, length, *headers]}
@@ -107,7 +107,7 @@ async def reply(
 
 
 async def reply_empty(send: Send, status: int, headers: Iterable[Header] = ()) -> None:
-    """Send a status without a body."""
+    """Send a response without a body."""
     length = (b"content-length", b"0")
     every = list(headers) if status == 204 else [length, *headers]
     await send({"type": "http.response.start", "status": status, "headers": every})
@@ -123,6 +123,6 @@ async def disconnected(receive: Receive) -> None:
 async def refuse(
     send: Send, refusal: HttpRefusal, headers: Iterable[Header] = (), *, ends: bool = True
 ) -> None:
-    """Send a refusal as a JSON-RPC error."""
+    """Send an error response with a JSON-RPC error as its body."""
     body = envelope.error(refusal.id, refusal.code, refusal.message, refusal.data)
     await reply(send, refusal.status, body, [*refusal.headers, *headers], ends=ends)

@@ -1,4 +1,4 @@
-"""A uvicorn server on one port, with limits on its connections."""
+"""A uvicorn server on one port, with limits on connections."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ except ImportError as error:
 
 HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
 IDLE_CONNECTION = 30.0  # seconds between two requests
-READ_DEADLINE = 30.0  # seconds in which a client must read something of what waits for it
-_HEADERS_TICKS = 10  # ticks of 0.1 s between two checks of connections without headers
-_UNREAD_TICKS = 50  # the same for connections that are not read, which takes longer
-_DRAIN_CHECK = 0.05  # seconds
-DRAIN = 30.0  # seconds that running requests get when the server ends
+READ_DEADLINE = 30.0  # seconds within which a client must read some of the data that waits
+_HEADERS_TICKS = 10  # ticks of 0.1 s between two checks for connections without headers
+_UNREAD_TICKS = 50  # ticks between two checks for unread data, which take longer
+_DRAIN_CHECK = 0.05  # seconds between two checks whether all requests have ended
+DRAIN = 30.0  # seconds that running requests may take when the server shuts down
 MAX_PER_ADDRESS = 1_000  # connections from one address
-MAX_SOCKET_FRAME = 256 * 1024  # bytes; the application has lower limits of its own
+MAX_SOCKET_FRAME = 256 * 1024  # bytes of a WebSocket frame; the application has lower limits
 
 
 def check_exposure(host: str, *, protected: bool) -> None:
     """Refuse an address that other machines can reach, unless callers must authenticate.
 
     Raises:
-        ConfigError: The server would be open to everybody, or the host contains a port.
+        ConfigError: Anybody could use the server, or `host` contains a port.
     """
     name, _, port = host.rpartition(":")
-    if port.isdecimal() and (":" not in name or name.endswith("]")):  # not an IPv6 address
+    if port.isdecimal() and (":" not in name or name.endswith("]")):  # if `host` is not plain IPv6
         name = name.strip("[]") or "127.0.0.1"
         raise ConfigError(f"host {host!r} contains a port; use host={name!r}, port={port}")
     if protected or is_loopback(host):
@@ -54,44 +54,45 @@ def check_exposure(host: str, *, protected: bool) -> None:
 
 
 class ServedApp(Protocol):
-    """An application that can be served, such as `HttpApp`."""
+    """An application that `UvicornServer` can serve, such as `HttpApp`."""
 
     @property
     def dropped(self) -> Counter[str]:
-        """The number of dropped messages and requests, by reason."""
+        """The numbers of dropped messages and requests, keyed by the reason."""
         ...
 
     @property
     def path(self) -> str:
-        """The path to announce."""
+        """The path of the endpoint, for the URL that is printed."""
         ...
 
     @property
     def under_way(self) -> int: ...
 
     def drain(self) -> None:
-        """Refuse new requests, and end idle sessions and streams; running calls may finish."""
+        """Refuse new requests; end idle sessions and streams; let running calls finish."""
         ...
 
     def end_streams(self) -> None:
-        """End idle sessions and subscription streams; running calls may finish."""
+        """End idle sessions and subscription streams; let running calls finish."""
         ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class UvicornServer(uvicorn.Server):
-    """Serves an application until a signal ends it, or `end` is called.
+    """A server that runs an application until a signal arrives, or `end` is called.
 
     Args:
-        app: The application.
-        host: Address to bind.
-        port: Port to bind; 0 chooses a free one.
-        announces: Print the URL on stderr once it is served.
-        handles_signals: SIGTERM and SIGINT end it; otherwise the caller calls `end`.
-        refuses_while_draining: While the last calls run, answer new ones with 503 instead of
-            accepting no connections.
-        takes_sockets: The application serves WebSockets, too.
+        app: The application to serve.
+        host: The address to bind.
+        port: The port to bind; 0 chooses a free port.
+        announces: Whether to print the URL to stderr once the server accepts connections.
+        handles_signals: Whether SIGTERM and SIGINT end the server. If not, the caller must call
+            `end`.
+        refuses_while_draining: Whether to answer new requests with 503 while the last calls run,
+            instead of refusing connections.
+        takes_sockets: Whether the application also serves WebSockets.
     """
 
     def __init__(
@@ -109,8 +110,8 @@ class UvicornServer(uvicorn.Server):
         self._announces = announces
         self._handles_signals = handles_signals
         self._refuses_while_draining = refuses_while_draining
-        self._in_headers: dict[BoundedConnection, float] = {}  # start of the wait
-        self._unread: dict[Any, tuple[int, float]] = {}  # bytes read, and since when
+        self._in_headers: dict[BoundedConnection, float] = {}  # when the wait for headers began
+        self._unread: dict[Any, tuple[int, float]] = {}  # bytes read by the client, and since when
         super().__init__(
             uvicorn.Config(
                 app,
@@ -131,19 +132,19 @@ class UvicornServer(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """The URL of the endpoint, once it is served."""
+        """The endpoint's URL, which is known once the server accepts connections."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         name = f"[{host}]" if ":" in host else host
         return f"http://{name}:{port}{self._app.path}"
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Bind the address, and print the URL."""
+        """Bind the address, and print the URL if it should be announced."""
         await super().startup(sockets)
         if self.started and self._announces:
             print(f"serving at {self.url}", file=sys.stderr, flush=True)
 
     async def on_tick(self, counter: int) -> bool:
-        """Close connections that are idle or slow. Called each 0.1 s."""
+        """Close connections that are idle or slow. uvicorn calls this every 0.1 s."""
         with suppress(MemoryError):  # the next tick tries again
             if counter % _HEADERS_TICKS == 0:
                 self._end_late_connections(monotonic())
@@ -152,7 +153,7 @@ class UvicornServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _end_late_connections(self, now: float) -> None:
-        # Unlike timers for each connection, this costs requests nothing.
+        # Checking all connections in one place costs requests nothing, unlike a timer for each.
         every: set[Any] = {*self.server_state.connections}  # WebSockets are of another class
         connections = [each for each in every if isinstance(each, BoundedConnection)]
         self._in_headers = {
@@ -167,7 +168,8 @@ class UvicornServer(uvicorn.Server):
                 connection.transport.close()
 
     def _end_unread_connections(self, now: float) -> None:
-        # Whole responses wait in memory, and even a closed connection keeps them until it is lost.
+        # A response that a client does not read stays in memory, even after its connection is
+        # closed.
         unread: dict[Any, tuple[int, float]] = {}
         for connection in list(self.server_state.connections):
             transport = connection.transport
@@ -183,23 +185,23 @@ class UvicornServer(uvicorn.Server):
         self._unread = unread
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal; end at once on the second."""
+        """Drain on the first signal; end immediately on the second signal."""
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals, unless the caller does."""
+        """Handle signals during the block, unless the caller handles them."""
         with super().capture_signals() if self._handles_signals else nullcontext():
             yield
 
     def end(self) -> None:
-        """Drain; at the second call, end at once."""
+        """Drain on the first call; end immediately on the second call."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
-        """End the streams, which never end by themselves, and then everything else."""
+        """Wait for running requests; end the streams, which have no end of their own; shut down."""
         if self._refuses_while_draining:
             self._app.drain()
             until = monotonic() + DRAIN
@@ -211,7 +213,7 @@ class UvicornServer(uvicorn.Server):
 
 
 def socket_protocol() -> Literal["websockets-sansio"]:
-    """Return uvicorn's name for its class of WebSocket connections, which needs another package."""
+    """Return uvicorn's name for its WebSocket class, after importing the package that it needs."""
     if find_spec("websockets") is None:
         raise MissingExtra("serving WebSockets", "web")
     return "websockets-sansio"

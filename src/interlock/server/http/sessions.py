@@ -1,11 +1,11 @@
-"""Sessions of legacy clients over HTTP: negotiated state, running requests and streams.
+"""Sessions of legacy clients over HTTP: their negotiated state, running requests and streams.
 
 Rules:
 
-1. A session exists only after its `initialize` was answered with a result.
-2. It belongs to the credential that began it; other credentials get the same answer as for an
-   unknown session.
-3. A session that is idle for too long is ended, with its requests and streams.
+1. A session exists only once its `initialize` request has succeeded.
+2. It belongs to the credential that began it. A request with another credential gets the same
+   answer as for a session that does not exist.
+3. A session that is idle for too long ends, and so do its requests and streams.
 """
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ from interlock.server.subscribers import for_session
 from interlock.server.wire_errors import RequestRefusal, request_refusal, wire_error
 from interlock.types import CancelledParams, ErrorObject, JsonObject, RequestId
 
-MAX_RUNNING = 200  # requests of one session at once
-MAX_ASKED = 200  # requests to one client at once
-MAX_STREAMS = 64  # streams of one session, kept for a client that may reconnect
+MAX_RUNNING = 200  # requests of one session that run at the same time
+MAX_ASKED = 200  # unanswered requests to one client
+MAX_STREAMS = 64  # streams of one session that are kept because the client may reconnect
 
-_PRIMING = "2025-11-25"  # first revision whose clients accept an event without data
+_PRIMING = "2025-11-25"  # the first revision whose clients accept an event without data
 _log = logging.getLogger("interlock.server.http")
 
 
 class LegacySession:
-    """One client that has begun with `initialize`.
+    """A session of one legacy client, which begins with `initialize`.
 
     Args:
         server: Answers the client's requests.
-        principal: The owner of the session.
-        budget: The budget that all streams of the endpoint share.
-        single: Whether all messages go to one stream that ends with the session: HTTP+SSE of 2024.
+        principal: The principal that owns the session.
+        budget: The limits that all streams of the endpoint share.
+        single: Whether one stream carries all messages and ends with the session, as in the
+            HTTP+SSE transport of 2024-11-05.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class LegacySession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request runs, or the client reads a stream."""
+        """Whether a request is running, or the client is reading a stream."""
         return (
             bool(self._running)
             or self.standalone.has_reader
@@ -99,11 +100,11 @@ class LegacySession:
 
     @property
     def primes(self) -> bool:
-        """Whether the client accepts an event without data, whose id lets it reconnect."""
+        """Whether the client accepts an event without data; the event's id lets it reconnect."""
         return revisions.at_least(self.session.revision, _PRIMING)
 
     def use(self, principal: Principal | None) -> None:
-        """Replace the session's principal by that of the current request."""
+        """Replace the session's principal with the current request's, whose rights may differ."""
         self.principal = self._subscriber.principal = principal
 
     def drain(self) -> bool:
@@ -116,10 +117,10 @@ class LegacySession:
     # Requests
 
     def begin(self, id: RequestId, call: LegacyCall) -> None:
-        """Add a running request.
+        """Add a request to the running ones.
 
         Raises:
-            HttpRefusal: 400 or 503; the request cannot run now.
+            HttpRefusal: 400 or 503: the request cannot run now.
         """
         if id in self._running:
             raise HttpRefusal(400, "the id belongs to a request that still runs")
@@ -134,7 +135,7 @@ class LegacySession:
             self.standalone.end()
 
     async def answer(self, request: Request, call: LegacyCall) -> bytes:
-        """Answer a request, and remove it from the running ones; an error is an answer, too."""
+        """Answer a request, and remove it from the running ones; errors become responses."""
         context: Context | None = None
         try:
             meta = request_context.meta_of(request) if call.meta is None else call.meta
@@ -156,14 +157,14 @@ class LegacySession:
                 del self._running[request.id]
 
     def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
-        """Answer requests in tasks of their own; their stream ends with the last answer.
+        """Answer requests in separate tasks; return their stream, which ends after the last answer.
 
         Args:
             requests: At least one request.
-            can_stream: Whether the client reads other messages than the answers.
+            can_stream: Whether the client also reads messages that are not answers.
 
             Raises:
-                HttpRefusal: 400 or 503; one of the requests cannot run now, so none runs.
+                HttpRefusal: 400 or 503: one of the requests cannot run now, so none is started.
         """
         stream = self.standalone if self.is_single else self.new_stream(is_batch=True)
         calls = {each.id: LegacyCall(self, stream, can_stream) for each in requests}
@@ -195,7 +196,7 @@ class LegacySession:
     async def _answer(self, request: Request, call: LegacyCall, stream: ReplayStream) -> None:
         try:
             self.put_answer(stream, request.id, await self.answer(request, call))
-        except MemoryError as error:  # in `answer`, which has no result then
+        except MemoryError as error:  # raised by `answer`, which then has not removed the request
             self._running.pop(request.id, None)
             answer = envelope.error(request.id, *wire_error(request.method, error))
             self.put_answer(stream, request.id, answer)
@@ -203,7 +204,7 @@ class LegacySession:
             self.settle()
 
     def put_answer(self, stream: ReplayStream, id: RequestId, answer: bytes) -> None:
-        """Add an answer to a stream, or an error if it does not fit into memory."""
+        """Add an answer to a stream; if memory is full, add an error instead."""
         try:
             stream.put(answer, is_answer=True)
         except MemoryError:
@@ -211,12 +212,12 @@ class LegacySession:
             stream.put(answer, is_answer=True)
 
     def forget(self, stream: ReplayStream) -> None:
-        """Drop a stream to which the client need not reconnect."""
+        """Drop a stream that its client need not reconnect to."""
         stream.clear()
         self._streams.pop(stream.number, None)
 
     def new_stream(self, *, is_batch: bool = False) -> ReplayStream:
-        """Return a new stream of the session, for the reply to a request or to a batch."""
+        """Return a new stream of the session, for the replies to a request or a batch."""
         self._last_stream += 1
         stream = ReplayStream(
             self._last_stream, self._budget, primed=self.primes, is_batch=is_batch
@@ -230,13 +231,13 @@ class LegacySession:
                     break
         return stream
 
-    # Other messages of the client
+    # Other messages from the client
 
     def receive_notification(self, message: Envelope) -> None:
         if message.method == "notifications/initialized":
             try:
                 self._server.subscribers.add(self._subscriber)
-            except InterlockError as error:  # a legacy session does not request its subscription
+            except InterlockError as error:  # no request of the client fails
                 _log.warning("a session gets no notifications of changes: %s", error)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
@@ -244,12 +245,12 @@ class LegacySession:
             except (msgspec.DecodeError, RecursionError):
                 return
             if cancelled.request_id is not None and cancelled.request_id in self._running:
-                # `Context.cancel_reason` finds the reason in this event.
+                # `Context.cancel_reason` reads the reason from this event.
                 event = Cancellation(cancelled.request_id, cancelled.reason or "")
                 self._running.pop(cancelled.request_id).cancel(event)
 
     def receive_response(self, message: Envelope) -> None:
-        """Handle the response to a request to the client; drop a response to an unknown request."""
+        """Pass on the client's response to a request; drop a response to an unknown request."""
         future = self._asked.pop(message.id, None) if type(message.id) is int else None
         if future is None or future.done():
             self._server.dropped["unexpected response"] += 1
@@ -270,11 +271,11 @@ class LegacySession:
         self.standalone.put(envelope.notification(method, params))
 
     async def ask(self, call: LegacyCall, method: str, params: bytes, timeout: float) -> Raw:
-        """Send a request to the client, on the stream of the request that it belongs to.
+        """Send a request to the client, on the stream of the client's request that caused it.
 
         Raises:
             RemoteError: The client refused the request.
-            RequestTimeout: No answer within `timeout` seconds.
+            RequestTimeout: The client did not answer within `timeout` seconds.
             ConnectionClosed: The session ended.
         """
         if len(self._asked) >= MAX_ASKED:
@@ -300,10 +301,10 @@ class LegacySession:
     # Streams
 
     def find(self, event_id: str) -> tuple[ReplayStream, int]:
-        """Return the stream and the number of an event that the client has received.
+        """Return the stream of an event that the client has received, and the event's number.
 
         Raises:
-            HttpRefusal: 400; the event id is not valid, or its stream has been dropped.
+            HttpRefusal: 400: the event id is not valid, or its stream was dropped.
         """
         number, _, seen = event_id.partition("-")
         if number.isdecimal() and seen.isdecimal() and len(event_id) < 40:
@@ -313,7 +314,7 @@ class LegacySession:
         raise HttpRefusal(400, "Last-Event-ID is not valid, or its stream was dropped")
 
     def close(self) -> None:
-        """End the session with its requests and streams."""
+        """End the session, its requests and its streams."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -331,16 +332,16 @@ class LegacySession:
 
 
 class LegacyCall(Struct, eq=False):
-    """One legacy request and the way back to its client: the `BackChannel` of its handler.
+    """A legacy request and the way back to its client: the `BackChannel` of its handler.
 
     Attributes:
         session: The client's session.
-        stream: The stream of messages to the client; None until it is needed.
-        can_stream: Whether the client reads other messages than the answer.
-        meta, params: The decoded `_meta` and params, as far as they are decoded already.
+        stream: The stream of messages to the client; None until a message needs it.
+        can_stream: Whether the client also reads messages that are not answers.
+        meta, params: The decoded `_meta` and params, if they are already decoded.
         address: The client's address, if it is known.
-        refusal: Set if the request was refused as a whole.
-        task: The task that answers the request, if it has its own.
+        refusal: The reply if the request was refused as a whole; None otherwise.
+        task: The task that answers the request, if it runs in a separate task.
     """
 
     session: LegacySession
@@ -362,7 +363,7 @@ class LegacyCall(Struct, eq=False):
         return self.stream
 
     def cancel(self, event: Cancellation | None = None) -> None:
-        """Cancel the handler; `event` has the client's reason."""
+        """Cancel the handler; `event` contains the client's reason."""
         if self.task is not None:
             self.task.cancel(event)
 
@@ -376,18 +377,18 @@ class LegacyCall(Struct, eq=False):
         return await self.session.ask(self, method, params, timeout)
 
     def close_stream(self, retry_ms: int) -> None:
-        """End the response; a client that can reconnect then gets the rest."""
+        """End the response. A client that can reconnect then gets the remaining messages."""
         if self.session.primes:
             self.open_stream().dismiss_reader(retry_ms)
 
 
 class Sessions:
-    """All sessions of an endpoint.
+    """All sessions of an endpoint, and the limits on them.
 
     Args:
         server: Answers the clients' requests.
-        options: The limits of their number and idle time.
-        budget: The budget that all streams of the endpoint share.
+        options: The HTTP options, which limit the number of sessions and their idle time.
+        budget: The limits that all streams of the endpoint share.
     """
 
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
@@ -404,10 +405,10 @@ class Sessions:
         return len(self._open)
 
     def check_room(self, principal: Principal | None) -> None:
-        """Refuse another session if there are too many.
+        """Refuse a new session if there are too many.
 
         Raises:
-            HttpRefusal: 503.
+            HttpRefusal: 503: too many sessions are open.
         """
         self.expire()
         if len(self._open) >= self._max:
@@ -418,14 +419,14 @@ class Sessions:
             raise HttpRefusal(503, f"{text}; end some first", INTERNAL_ERROR, headers=LATER)
 
     def make(self, principal: Principal | None, *, single: bool = False) -> LegacySession:
-        """Make a session, which is not counted before `add`.
+        """Make a session, which counts as open only after `add`.
 
         Args:
-            principal: The owner.
-            single: Whether one stream carries all of its messages, as in 2024-11-05.
+            principal: The principal that owns the session.
+            single: Whether one stream carries all messages, as in HTTP+SSE.
 
         Raises:
-            HttpRefusal: 503; there are too many.
+            HttpRefusal: 503: too many sessions are open.
         """
         self.check_room(principal)
         return LegacySession(self._server, principal, self.budget, single=single)
@@ -439,15 +440,15 @@ class Sessions:
     def find(
         self, id: str | bytes, principal: Principal | None, *, single: bool = False
     ) -> LegacySession:
-        """Return a session, and mark it as just used.
+        """Return a session, and record that it has just been used.
 
         Args:
-            id: The session's id, as text or as the bytes of a header.
-            principal: The caller.
-            single: Whether the session is one of HTTP+SSE.
+            id: The session's id, as text or as a header's bytes.
+            principal: The caller, who must own the session.
+            single: Whether the session must use HTTP+SSE.
 
         Raises:
-            HttpRefusal: 404; this principal has no session with this id.
+            HttpRefusal: 404: this principal has no session with this id.
         """
         if isinstance(id, bytes):
             id = id.decode("latin-1").strip(" \t")

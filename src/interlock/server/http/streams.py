@@ -1,4 +1,4 @@
-"""Server-sent events: sent to one client, and kept for a client that reconnects."""
+"""Streams of server-sent events, and the messages kept for clients that reconnect."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from interlock.server.http.responses import (
     disconnected,
 )
 
-SEND_DEADLINE = 30.0  # seconds until a client must have read enough for the next write
-MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
-MAX_EACH = 100  # streams of one principal
+SEND_DEADLINE = 30.0  # seconds within which a client must read enough for the next write
+MAX_QUEUED = 1024 * 1024  # bytes of a stream that wait because the client does not read them
+MAX_EACH = 100  # open streams of one principal
 MAX_KEPT = 64 * 1024 * 1024  # bytes kept for all clients that may reconnect
-_TICKS = 15  # checks of each stream in the time in which it may be silent
+_TICKS = 15  # how often each stream is checked during the longest allowed silence
 
 _HEADERS: list[Header] = [
     (b"content-type", b"text/event-stream"),
@@ -38,7 +38,7 @@ _log = logging.getLogger("interlock.server.http")
 
 
 def event(frame: bytes, id: str = "") -> bytes:
-    """Return a message as an event. JSON has line breaks only between its tokens."""
+    """Return a message as an event. Encoded JSON has no line breaks inside strings."""
     if b"\n" in frame or b"\r" in frame:
         frame = frame.translate(_LINES)
     if id:
@@ -47,18 +47,18 @@ def event(frame: bytes, id: str = "") -> bytes:
 
 
 def too_large_to_send() -> OutOfMemory:
-    """Return the error that replaces an answer which does not fit into memory."""
+    """Return the error that is sent instead of an answer that does not fit into memory."""
     return OutOfMemory("the answer does not fit into memory")
 
 
 class EventWriter:
-    """Writes one HTTP response that is a stream: any code puts events, one task sends them.
+    """Writes an HTTP response that is a stream: any code queues events, and one task sends them.
 
     Args:
-        send: The `send` of the ASGI request.
-        headers: Further headers of the response.
-        keep_alive: Puts comments into the stream while it is silent.
-        dropped: Counts streams that are cut.
+        send: The ASGI function that sends the response.
+        headers: Additional response headers.
+        keep_alive: Adds comments to the stream while no events are sent.
+        dropped: Counts the streams that are cut because their client does not read.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class EventWriter:
         self._keep_alive = keep_alive
         self._queue: deque[bytes] = deque()
         self._size = 0
-        self._silence = 0  # ticks since the last part
+        self._silence = 0  # ticks since the last data was queued
         self._more = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
         self.ended = False
         self.was_cut = False
 
     def put(self, data: bytes) -> None:
-        """Queue whole events. A stream with over `MAX_QUEUED` bytes in its queue is cut."""
+        """Queue whole events. If more than `MAX_QUEUED` bytes are waiting, cut the stream."""
         if self.ended:
             return
         if self._size > MAX_QUEUED:
@@ -95,13 +95,13 @@ class EventWriter:
         self._more.set()
 
     def tick(self) -> None:
-        """Put a comment once the stream has been silent for `_TICKS`."""
+        """Queue a comment if the stream has been silent for `_TICKS` ticks."""
         self._silence += 1
         if self._silence == _TICKS and not self._queue:
             self.put(_KEEP_ALIVE)
 
     def end(self) -> None:
-        """End the response once the queue has been sent."""
+        """End the response after everything in the queue has been sent."""
         self.ended = True
         self._more.set()
 
@@ -114,7 +114,7 @@ class EventWriter:
                 self._task.cancel()
 
     async def run(self) -> None:
-        """Send until the stream ends. Called once."""
+        """Send the queue until the stream ends. Call this only once."""
         self._task = task = asyncio.current_task()
         try:
             if not self.was_cut:
@@ -126,7 +126,7 @@ class EventWriter:
             if task is not None:
                 task.uncancel()
         except (OSError, TimeoutError, MemoryError):
-            self.cut()  # the client has disconnected or does not read, or memory is full
+            self.cut()  # the client disconnected or does not read, or memory is full
         finally:
             self._task = None
             self.ended = True
@@ -157,10 +157,10 @@ class EventWriter:
 
 
 class KeepAlive:
-    """Puts comments into silent streams. With one timer for all, the process wakes less often.
+    """Adds comments to silent streams. One timer serves all streams, so the process wakes less.
 
     Args:
-        seconds: The longest silence.
+        seconds: The longest silence of a stream.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -170,7 +170,7 @@ class KeepAlive:
 
     @contextmanager
     def of(self, writer: EventWriter) -> Iterator[None]:
-        """Put comments into a silent stream until the end of the block."""
+        """Add comments to a stream when it is silent, until the end of the block."""
         self._writers.add(writer)
         try:
             if self._timer is None:
@@ -186,7 +186,7 @@ class KeepAlive:
         self._timer = asyncio.get_running_loop().call_later(self._every, self._tick)
 
     def _tick(self) -> None:
-        self._schedule()  # first: memory may run out
+        self._schedule()  # before the rest, which may raise MemoryError
         for writer in self._writers:
             writer.tick()
 
@@ -206,15 +206,15 @@ def _too_many(what: str) -> HttpRefusal:
 
 
 class Budget:
-    """The limits that all streams of an endpoint share.
+    """Limits that all streams of an endpoint share.
 
     Args:
-        max_streams: Maximum open streams of subscribers, which have no answer that would end them.
-        dropped: Counts dropped messages and streams, by reason.
-        max_each: Maximum open streams of one principal.
+        max_streams: The most open streams of subscribers; such streams do not end with an answer.
+        dropped: Counts dropped messages and streams, keyed by the reason.
+        max_each: The most open streams of one principal.
         keep_alive: The longest silence of a stream, in seconds.
-        max_bytes: Maximum bytes kept for clients that may reconnect. Above it, the messages of the
-            streams that have been without a new one for the longest are dropped.
+        max_bytes: The most bytes kept for clients that may reconnect. Above this limit, messages
+            are dropped, first from the stream whose newest message is the oldest.
     """
 
     def __init__(
@@ -239,22 +239,22 @@ class Budget:
         return EventWriter(send, headers, keep_alive=self._keep_alive, dropped=self.dropped)
 
     def keep(self, stream: ReplayStream) -> None:
-        """Note that a stream keeps a new message; drop messages of others to make room."""
+        """Record that a stream keeps a new message; drop other streams' messages to make room."""
         self._kept[stream] = None
         self._kept.move_to_end(stream)
         while self.bytes > self.max_bytes and (oldest := next(iter(self._kept))) is not stream:
             oldest.lose_all()
 
     def forget(self, stream: ReplayStream) -> None:
-        """Note that a stream keeps nothing."""
+        """Record that a stream no longer keeps messages."""
         self._kept.pop(stream, None)
 
     @contextmanager
     def stream(self, principal: Principal | None) -> Iterator[None]:
-        """Count a stream while it is open.
+        """Count a stream as open until the end of the block.
 
         Raises:
-            HttpRefusal: 503; there are too many.
+            HttpRefusal: 503: too many streams are open.
         """
         owner = None if principal is None else principal.owner
         if owner is not None and self._streams[owner] >= self._max_each:
@@ -271,18 +271,19 @@ class Budget:
 
 
 class ReplayStream:
-    """The messages of one stream of a legacy session, numbered from 1, and its reader.
+    """The numbered messages of one stream in a legacy session, and the client that reads them.
 
-    The reader may disconnect and reconnect with the number of the last message it received.
-    Only the latest messages are kept; older ones are lost.
+    The reader may disconnect, and reconnect with the number of the last message that it received.
+    Only the newest messages are kept; a reader that reconnects late misses older ones.
 
     Args:
-        number: The number of the stream in its session; part of the ids of its events.
-        budget: The budget that all streams share.
+        number: The stream's number in its session, which is part of its event ids.
+        budget: The limits that all streams share.
         numbered: Whether events have ids; without ids a reader cannot reconnect.
-        primed: Whether to begin with an event that has only an id, for clients since 2025-11-25.
-        is_batch: Whether this is the reply to a batch, whose answers are all kept until it has a
-            reader.
+        primed: Whether to begin with an event that has only an id, as clients since 2025-11-25
+            expect.
+        is_batch: Whether the stream is the reply to a batch, whose answers are all kept until a
+            client reads the stream.
     """
 
     def __init__(
@@ -297,12 +298,12 @@ class ReplayStream:
         self.number = number
         self.ended = False
         self.primed = primed
-        self.retry_ms: int | None = None  # milliseconds after which the next reader must reconnect
+        self.retry_ms: int | None = None  # the next reader must disconnect and reconnect after this
         self.last = 0
-        self.seen = 0  # number of the last message that was queued for a reader
+        self.seen = 0  # the number of the last message that was queued for a reader
         self.frames: deque[tuple[int, bytes]] = deque()
-        self._answers: set[int] = set()  # numbers of kept messages that are responses
-        self._others = 0  # messages that are not responses
+        self._answers: set[int] = set()  # the numbers of kept messages that are responses
+        self._others = 0  # kept messages that are not responses
         self._size = 0
         self._budget = budget
         self._numbered = numbered
@@ -312,7 +313,7 @@ class ReplayStream:
 
     @property
     def needs_reader(self) -> bool:
-        """Whether there are other messages than answers, so that a JSON reply is not enough."""
+        """Whether there are messages other than answers, so that JSON is not enough."""
         return self.retry_ms is not None or self._others > 0
 
     @property
@@ -325,7 +326,7 @@ class ReplayStream:
         self.last += 1
         self._others += not is_answer
         if not self._numbered and self._writer is not None:
-            self._writer.put(event(frame))  # the reader cannot reconnect, so nothing is kept
+            self._writer.put(event(frame))  # not kept, because the reader cannot reconnect
             return
         if is_answer:
             self._answers.add(self.last)
@@ -346,7 +347,7 @@ class ReplayStream:
         budget.keep(self)
 
     def end(self) -> None:
-        """Add no more messages; the response ends when all are sent."""
+        """Accept no more messages; end the response once all messages have been sent."""
         self.ended = True
         if self._writer is not None:
             self._writer.end()
@@ -358,13 +359,13 @@ class ReplayStream:
         self._budget.forget(self)
 
     def lose_all(self) -> None:
-        """Drop all kept messages, although a client may reconnect for them."""
+        """Drop all kept messages, even if a client may reconnect for them."""
         while self.frames:
             self._lose_oldest()
         self._budget.forget(self)
 
     def dismiss_reader(self, retry_ms: int) -> None:
-        """End the response; the reader reconnects after `retry_ms`."""
+        """End the response, so that the reader reconnects after `retry_ms` milliseconds."""
         if self._writer is None:
             self.retry_ms = retry_ms  # for the next reader
         else:
@@ -373,7 +374,7 @@ class ReplayStream:
         self._changed.set()
 
     async def changed(self, timeout: float | None) -> bool:
-        """Wait for a message or the end; return False after `timeout` seconds without either."""
+        """Wait for a new message or the end; return False if neither comes within `timeout`."""
         try:
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
@@ -386,7 +387,7 @@ class ReplayStream:
         return [frame for number, frame in self.frames if number in self._answers]
 
     def attach(self, writer: EventWriter, after: int) -> None:
-        """Send a reader all kept messages after number `after`, and all later ones."""
+        """Send a reader all kept messages after number `after`, and then all new messages."""
         if self._writer is not None:
             self._writer.cut()
         self._writer = writer
@@ -408,7 +409,7 @@ class ReplayStream:
             self._limit()
 
     def detach(self, writer: EventWriter) -> None:
-        """Remove a reader, unless another one has replaced it."""
+        """Remove a reader, unless another reader has replaced it."""
         if self._writer is writer:
             self._writer = None
 
@@ -416,7 +417,7 @@ class ReplayStream:
         return f"{self.number}-{number}" if self._numbered else ""
 
     def _lose_oldest(self) -> None:
-        if self._drop_oldest() > self.seen:  # no reader has received it
+        if self._drop_oldest() > self.seen:  # no reader has received the dropped message
             self._budget.dropped["message for a client that is away"] += 1
 
     def _drop_oldest(self) -> int:

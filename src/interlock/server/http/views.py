@@ -1,7 +1,7 @@
-"""Views of an endpoint: named parts of its catalogue, each at a path below the endpoint's.
+"""Views of an endpoint: named parts of its catalogue, each at its own path below the endpoint.
 
-A view that does not exist and a view that the caller may not use get the same answers, before
-and after authentication.
+A view that does not exist and a view that the caller may not use look the same to the caller, both
+before and after authentication.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Kind = Literal["mcp", "sse", "messages"]
 
 
 class ServedPath(Struct, frozen=True):
-    """The content of a path.
+    """The content that a path serves.
 
     Attributes:
         kind: Streamable HTTP, or one of the two paths of HTTP+SSE.
-        messages: The path for messages of HTTP+SSE.
-        view: The name of the view; "" for none.
+        messages: The path to which clients of HTTP+SSE send messages.
+        view: The view's name; "" if the path serves the whole catalogue.
     """
 
     kind: Kind
@@ -38,11 +38,11 @@ class ServedPath(Struct, frozen=True):
 
 
 class Views:
-    """The views of an endpoint.
+    """The views of an endpoint, and their paths.
 
     Args:
-        names: The views that exist.
-        make: Returns the authenticator of a view, whether it exists or not.
+        names: The names of the views that exist.
+        make: Returns an authenticator for a view's name, even if the view does not exist.
     """
 
     def __init__(self, names: Collection[str], make: Callable[[str], Authenticator]) -> None:
@@ -50,11 +50,11 @@ class Views:
         self._known = {name: make(name) for name in names}
 
     def route(self, base: str, below: bytes) -> ServedPath | None:
-        """Return the content of a path below the endpoint's, as if the view existed.
+        """Return the content of a path, whether or not the view in the path exists.
 
         Args:
-            base: The path of the endpoint.
-            below: The rest of the raw path, without the slash.
+            base: The endpoint's path.
+            below: The raw path after the endpoint's path, without the slash.
         """
         match = _PLACE.fullmatch(below)
         if match is None or match[1] in _RESERVED:
@@ -67,16 +67,16 @@ class Views:
         return self._known.get(name) or self._make(name)
 
     def check(self, name: str) -> None:
-        """Refuse a view that does not exist; called after authentication.
+        """Refuse a view that does not exist. Call this only after authentication.
 
         Raises:
-            HttpRefusal: 404.
+            HttpRefusal: 404: the view does not exist.
         """
         if name not in self._known:
             raise nothing_here()
 
     def published(self, path: bytes) -> bytes | None:
-        """Return the metadata of a view that is published at this path; None for other paths."""
+        """Return the OAuth metadata that a view publishes at this path; None at other paths."""
         match = _METADATA.fullmatch(path)
         if match is None:
             return None
@@ -84,5 +84,5 @@ class Views:
 
 
 def nothing_here() -> HttpRefusal:
-    """Return the refusal of a path that does not exist, or does not exist for this caller."""
+    """Return the 404 for a path that does not exist, at all or for this caller."""
     return HttpRefusal(404, "nothing is served at this path")

@@ -1,8 +1,8 @@
-"""A file that receives a copy of each audit record, as a line of JSON, and each signed head.
+"""A file that receives a copy of each audit record and each signed head, as lines of JSON.
 
-A thread writes it, so that a slow disk delays no call. The file is opened for each piece, so it
-may be moved away at any time. Lines that cannot be written are counted and logged, and not retried,
-because the database has them.
+A thread writes the file, so that a slow disk does not delay calls. The file is opened for each
+write, so it can be moved away at any time. Lines that cannot be written are counted and logged, but
+not written later, because the database contains the records.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from interlock.store.audit.records import as_object
 from interlock.store.database.claims import Row
 from interlock.text.timestamps import rfc3339
 
-CLOSE_WAIT = 5.0  # seconds for writing the waiting lines
-MAX_WAITING = 64 * 1024 * 1024  # bytes that wait for a disk that hangs
+CLOSE_WAIT = 5.0  # seconds that `close` waits until the queued lines are written
+MAX_WAITING = 64 * 1024 * 1024  # bytes of lines that are queued while the disk hangs
 
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger("interlock.audit")
 
 
 class AuditCopy:
-    """Appends lines to a file.
+    """A copy of an audit trail, appended to a file.
 
     Args:
-        path: The file; it is created for its owner only.
+        path: The file; if it is missing, it is created so that only its owner can read it.
 
     Attributes:
-        dropped: The number of records that are missing in the file.
+        dropped: The number of records that could not be written to the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.dropped = 0
         self._path = path
-        self._waiting = 0  # number of waiting bytes
+        self._waiting = 0  # bytes of queued lines
         self._failed = False
         self._pieces: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
-        self._thread: Thread | None = None  # started with the first piece
+        self._thread: Thread | None = None  # started with the first queued line
 
     def add_records(self, rows: list[Row]) -> None:
         lines = b"".join(_encode(as_object(row)) + b"\n" for row in rows)
@@ -54,7 +54,7 @@ class AuditCopy:
         self._add(lines, len(rows))
 
     def add_checkpoint(self, writer: str, seq: int, hash: bytes, signature: bytes, at: int) -> None:
-        """Add the signed end of a chain."""
+        """Add a line with the signed end of a chain."""
         line = {
             "kind": "checkpoint",
             "writer": writer,
@@ -68,11 +68,11 @@ class AuditCopy:
 
     @classmethod
     def of(cls, settings: Audit) -> AuditCopy | None:
-        """Return the copy that a configuration demands; None for none."""
+        """Return the copy that the configuration requires; None if it requires no copy."""
         return cls(Path(settings.copy)) if settings.copy else None
 
     async def close(self) -> None:
-        """Write the waiting lines, and end the thread."""
+        """Write the queued lines, and end the thread."""
         thread = self._thread
         if thread is not None:
             self._pieces.put(None)

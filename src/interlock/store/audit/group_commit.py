@@ -1,9 +1,9 @@
-"""Group commit: items that queue while one commit runs are the next group.
+"""Group commit: items that arrive while one commit runs are committed together in the next.
 
-1. A commit begins when a caller waits for it, and a turn of the event loop has brought no further
-   item. A commit costs as much as the records of many calls, so simultaneous calls share one.
-2. Items without a waiting caller, such as the outcomes of calls, join the next commit. They begin
-   one of their own only after `LINGER`. So consecutive calls cost one commit each, and not two.
+1. A commit begins once a caller waits for an item and no further items arrive in a turn of the
+   event loop. One commit covers the records of many calls, so simultaneous calls share its cost.
+2. Items that no caller waits for, such as the outcomes of calls, join the next commit. They start
+   their own commit only after `LINGER`. So consecutive calls cost one commit each instead of two.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Generic, TypeVar
 
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 
-WAIT = 0.9  # seconds from `add` until it fails
-LINGER = 0.01  # seconds until a commit begins that no caller waits for
-GATHER = 0.01  # seconds until a commit begins, even if each turn brings a further item
-CLOSE_WAIT = 5.0  # seconds for the last commit before `close` gives up
-MAX_RETRIED = 10_000  # items of failed commits that are kept for the next one
-MAX_GROUP = 2_000  # items; a larger group might never be committed in time
+WAIT = 0.9  # seconds after which `add` gives up
+LINGER = 0.01  # seconds until items that no caller waits for are committed
+GATHER = 0.01  # seconds after which a commit begins even if more items keep arriving
+CLOSE_WAIT = 5.0  # seconds that `close` waits for the last commit
+MAX_RETRIED = 10_000  # items of failed commits that are kept for the next commit
+MAX_GROUP = 2_000  # items in one commit; a larger commit might never finish in time
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ITEM, _WAITER = itemgetter(0), itemgetter(1)
-_Entry = tuple[T, "asyncio.Future[None] | None", float]  # item, waiter, and time of adding
+_Entry = tuple[T, "asyncio.Future[None] | None", float]  # item, waiting caller, time of adding
 
 
 class GroupCommit(Generic[T]):
-    """Items that are committed in groups, in the order in which they were added.
+    """Items that are committed in groups, in the order in which they are added.
 
     Args:
-        commit: Makes a group durable, or raises a `StoreError` and has no effect.
-        name: The name of the target, for errors.
+        commit: Makes a group of items durable, or raises a `StoreError` and changes nothing.
+        name: The name of the database or file, for error messages.
     """
 
     def __init__(self, commit: Callable[[list[T]], Awaitable[None]], name: str) -> None:
@@ -44,30 +44,30 @@ class GroupCommit(Generic[T]):
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._queue: list[_Entry[T]] = []
-        self._group: list[_Entry[T]] = []  # the entries being committed
+        self._group: list[_Entry[T]] = []  # the entries whose commit is running
         self._retried: list[_Entry[T]] = []
-        self.dropped = 0  # number of lost items without a waiter
-        self._is_awaited = False  # whether a caller waits for a queued item
+        self.dropped = 0  # number of lost items that no caller waited for
+        self._is_awaited = False  # whether a caller is waiting for any queued item
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # starts the task
         self._stalled = False
         self._closed = False
 
     async def add(self, item: T) -> None:
-        """Add an item; it is durable when this returns.
+        """Add an item; the item is durable when this returns.
 
-        A cancelled caller leaves the item in the queue.
+        If the caller is cancelled, the item stays in the queue.
 
         Raises:
-            AuditUnavailable: The item is not durable after `WAIT` seconds, or cannot become so.
-                It may still be committed if its commit is already running.
+            AuditUnavailable: The item is not durable after `WAIT` seconds, or it was refused. If
+                its commit is already running, the item may still become durable.
         """
         await self.queue(item)
 
     def queue(self, item: T) -> asyncio.Future[None]:
-        """Add an item; return the future that `add` waits for.
+        """Add an item; return a future that is done once the item is durable.
 
-        If its commit fails, the future fails, and the item is dropped.
+        If the commit fails, the future fails, and the item is dropped.
         """
         if self._closed:
             raise self._gone()
@@ -81,9 +81,9 @@ class GroupCommit(Generic[T]):
         return waiter
 
     def add_soon(self, item: T) -> None:
-        """Add an item without waiting. If its commit fails, the next one includes it.
+        """Add an item without waiting. If its commit fails, the item joins the next commit.
 
-        It is committed with the next item that a caller waits for, or after `LINGER`.
+        The item is committed with the next item that a caller waits for, or after `LINGER`.
         """
         if self._closed:
             raise self._gone()
@@ -93,12 +93,12 @@ class GroupCommit(Generic[T]):
 
     @property
     def lag(self) -> float:
-        """The seconds since the oldest queued or uncommitted item was added."""
+        """The seconds since the oldest item that is not durable yet was added."""
         waiting = self._group or self._retried or self._queue
         return self._loop.time() - waiting[0][2] if waiting else 0.0
 
     async def close(self) -> None:
-        """Accept no more items, and commit the queue within `CLOSE_WAIT` seconds."""
+        """Refuse new items, and commit the queued items within `CLOSE_WAIT` seconds."""
         self._closed = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), CLOSE_WAIT)
@@ -108,7 +108,7 @@ class GroupCommit(Generic[T]):
 
     async def _drain(self) -> None:
         while self._task is not None or self._queue:
-            await asyncio.wait([self._task or self._start()])  # not cancelled with this wait
+            await asyncio.wait([self._task or self._start()])  # does not cancel the task
         if self._retried:
             await asyncio.wait([self._start()])
 
@@ -120,13 +120,13 @@ class GroupCommit(Generic[T]):
         return self._task
 
     async def _run(self) -> None:
-        """Commit groups while a caller waits for an item of the next one."""
+        """Commit groups, as long as a caller is waiting for an item in the next group."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         try:
             while True:
-                # Wait while each turn brings an item; inline, to save a function call per item.
+                # Wait while each turn brings a new item. Inlined, to save a function call per item.
                 until, before = self._loop.time() + GATHER, -1
                 while before != len(self._queue) < MAX_GROUP and self._loop.time() < until:
                     before = len(self._queue)
@@ -154,7 +154,7 @@ class GroupCommit(Generic[T]):
                     alarm.cancel()
                     self._stalled = False
                     self._group = []
-                # Let the resumed callers add their next items, so that they form one group.
+                # Let the resumed callers add their next items, so that these share a commit.
                 await asyncio.sleep(0)
                 if not self._is_awaited:
                     break
@@ -164,7 +164,7 @@ class GroupCommit(Generic[T]):
             self._timer = self._loop.call_later(LINGER, self._start)
 
     def _give_up(self, group: list[_Entry[T]]) -> None:
-        """Fail all waiting callers; until the running commit ends, new callers fail at once."""
+        """Fail all waiting callers. Until the running commit ends, new callers fail immediately."""
         self._stalled = True
         _fail(group, self._late())
         _fail(self._queue, self._late())
@@ -182,7 +182,7 @@ class GroupCommit(Generic[T]):
         if isinstance(error, AuditFailed) or not isinstance(error, StoreError):
             self.dropped += len(unwaited)
             return
-        # Keep items without a waiter until the next item is added, or until `close`.
+        # Keep the items that no caller waits for, until another item is added or `close` is called.
         unwaited += [entry for entry in self._queue if entry[1] is None]
         self._queue = [entry for entry in self._queue if entry[1] is not None]
         self._retried = unwaited[:MAX_RETRIED]
@@ -192,7 +192,7 @@ class GroupCommit(Generic[T]):
 def _fail(group: list[_Entry[T]], error: Exception) -> None:
     for _, waiter, _ in group:
         if waiter is not None and not waiter.done():
-            # Each caller gets its own exception, because raising one extends its traceback.
+            # Each caller gets its own exception object, because raising it extends its traceback.
             copy = type(error)(*error.args) if isinstance(error, StoreError) else error
             copy.__cause__ = error.__cause__
             waiter.set_exception(copy)

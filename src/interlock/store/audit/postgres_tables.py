@@ -15,7 +15,7 @@ from interlock.store.database.claims import Claim, ClaimFailed, Row, Statement, 
 from interlock.store.database.error_mapping import store_error
 from interlock.store.database.location import public_name
 
-TIMEOUT = 0.8  # seconds; calls wait for their records
+TIMEOUT = 0.8  # seconds; short, because calls wait until their records are written
 
 T = TypeVar("T")
 
@@ -23,19 +23,19 @@ T = TypeVar("T")
 class PostgresAudit:
     """The audit tables in one PostgreSQL database.
 
-    A connection that failed is replaced by the next method call.
+    If a connection fails, the next method call opens a new connection.
 
     Args:
-        url: The server and database.
-        timeout: Seconds for a connection, and for each answer.
+        url: The URL of the server and database.
+        timeout: Seconds to wait for a connection, and for each answer.
     """
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
         self._url = url
         self._timeout = timeout
         self._connection: Any = None
-        self._held: int | None = None  # the advisory lock that each new connection takes
-        self._using = asyncio.Lock()  # a connection runs one statement at a time
+        self._held: int | None = None  # the key of the advisory lock that each new connection takes
+        self._using = asyncio.Lock()  # because a connection can run only one statement at a time
 
     async def hold(self, writer: str) -> None:
         self._held = _lock_of(writer)
@@ -51,14 +51,14 @@ class PostgresAudit:
         return not is_free
 
     async def forget(self, writer: str) -> None:
-        """Do nothing, because the server releases the lock of a dead writer."""
+        """Do nothing: the server releases a dead writer's lock itself."""
 
     async def write(self, *statements: Statement | Claim) -> int:
-        """Run statements in one transaction; return the number of rows changed by the last one.
+        """Run statements in one transaction; return how many rows the last statement changed.
 
         Raises:
-            ClaimFailed: Nothing was changed.
-            AuditUnavailable: Nothing was changed, or the answer was lost.
+            ClaimFailed: A claim failed, so nothing was changed.
+            AuditUnavailable: Nothing was changed, or it is unknown whether the commit succeeded.
         """
         return await self._do(lambda each: _write(each, statements))
 
@@ -105,7 +105,7 @@ class PostgresAudit:
             self._url, timeout=self._timeout, command_timeout=self._timeout
         )
         try:
-            # With "off", the server acknowledges a commit before it is on the disk.
+            # With "off", the server confirms a commit before the commit is on disk.
             if await connection.fetchval("SHOW synchronous_commit") == "off":
                 await connection.execute("SET synchronous_commit = on")
             if self._held is not None:
@@ -123,7 +123,7 @@ class PostgresAudit:
 
 async def _write(connection: Any, statements: Sequence[Statement | Claim]) -> int:
     first = statements[0]
-    if len(statements) == 1 and not isinstance(first, Claim):  # one round trip
+    if len(statements) == 1 and not isinstance(first, Claim):  # no BEGIN and COMMIT are needed
         return await _execute(connection, first)
     changed, has_failed = 0, False
     async with connection.transaction():
@@ -143,14 +143,14 @@ async def _write(connection: Any, statements: Sequence[Statement | Claim]) -> in
 async def _execute(connection: Any, statement: Statement) -> int:
     sql, rows = statement
     if len(rows) != 1:
-        await connection.executemany(numbered(sql), rows)  # all or none
+        await connection.executemany(numbered(sql), rows)  # atomic: all rows or none
         return len(rows)
     answer: str = await connection.execute(numbered(sql), *rows[0])
     return int(answer.rpartition(" ")[2])  # the answer is like "UPDATE 1"
 
 
 def _lock_of(writer: str) -> int:
-    return int(writer, 36)  # digits and lower-case letters, at most twelve
+    return int(writer, 36)  # a writer's id has at most twelve digits and lower-case letters
 
 
 def _driver_errors() -> tuple[type[Exception], ...]:

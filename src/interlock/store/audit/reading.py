@@ -1,4 +1,4 @@
-"""The reader of an audit trail: filtered calls, records of a call, export and verification."""
+"""A reader of an audit trail: list and filter calls, export records, and verify the chains."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from interlock.store.database.location import find
 from interlock.store.database.preparation import prepare
 from interlock.types import JsonObject
 
-TIMEOUT = 60.0  # seconds for an answer of PostgreSQL
-BATCH = 20_000  # records that are verified at once
+TIMEOUT = 60.0  # seconds to wait for PostgreSQL to answer a query
+BATCH = 20_000  # records that are read and verified in one step
 EXPORTED_AT_ONCE = 1_000
-SCAN_SECONDS = 0.03  # time for a page, which then ends with the calls found so far
-FIRST_WINDOW = 500  # records of the first window; windows grow while reading is fast
-PROBE = 1_000  # the index whose newest so many records reach back furthest is used
+SCAN_SECONDS = 0.03  # a scan stops after this time, and its page has the calls found so far
+FIRST_WINDOW = 500  # records in a scan's first window; later windows grow while reads are fast
+PROBE = 1_000  # `_Scan.choose_index` compares the indexes by this many of their newest records
 
 _HEADS = f"SELECT {', '.join(StoredHead.__struct_fields__)} FROM audit_heads ORDER BY writer"  # noqa: S608
 _RECORDS = f"SELECT {', '.join(SELECTED)} FROM audit"  # noqa: S608
@@ -53,15 +53,15 @@ _IS_OK = (
     " AND EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
     " AND later.kind = 'outcome' AND later.status = 'ok')"
 )
-_INDEXED = "(status <> 'ok' OR reason <> '')"  # the condition of the indexes by time, user and tool
+_INDEXED = "(status <> 'ok' OR reason <> '')"  # condition of the partial indexes by time and user
 _NEWEST = "ORDER BY at DESC, writer DESC, seq DESC"
-_LATEST = 2**63 - 1  # the sorting key of a time that is not a number
+_LATEST = 2**63 - 1  # the sorting key of a damaged record, whose time is not a number
 _AT, _CALL = 2, 5  # positions in a row
 _ENDS = ("ok", "tool_error", "error", "timeout", "cancelled", "unfinished")
 
 
 class CallFilter(Struct, frozen=True, kw_only=True):
-    """A filter of calls to list. Times are microseconds since 1970."""
+    """A filter for the calls to list. All times are in microseconds since 1970."""
 
     user: str = ""
     key: str = ""
@@ -70,11 +70,11 @@ class CallFilter(Struct, frozen=True, kw_only=True):
     reason: str = ""
     since: int | None = None
     until: int | None = None
-    after: str = ""  # the end of the previous page of `AuditReader.page`
+    after: str = ""  # the position after which a page begins: a cursor from `AuditReader.page`
 
 
 class AuditReader:
-    """Reads an audit trail, whether a gateway is writing it or not."""
+    """A reader of an audit trail. A gateway may write the trail at the same time."""
 
     def __init__(self, tables: AuditTables) -> None:
         self._tables = tables
@@ -99,7 +99,7 @@ class AuditReader:
     @classmethod
     @asynccontextmanager
     async def at(cls, tables: AuditTables) -> AsyncGenerator[AuditReader, None]:
-        """Read tables, and close them at the end.
+        """Read from these tables, and close them at the end of the block.
 
         Raises:
             StoreError: The database cannot be used.
@@ -112,7 +112,7 @@ class AuditReader:
             await tables.close()
 
     async def calls(self, wanted: CallFilter, *, limit: int = 50) -> list[JsonObject]:
-        """Return the newest calls, refusals included, newest first."""
+        """Return the newest calls, newest first. Refused calls are included."""
         found, following = await self.page(wanted, limit=limit)
         while following and len(found) < limit:
             wanted = replace(wanted, after=following)
@@ -121,12 +121,12 @@ class AuditReader:
         return found
 
     async def page(self, wanted: CallFilter, *, limit: int) -> tuple[list[JsonObject], str]:
-        """Return a page of calls, and the beginning of the next page; "" if there is none.
+        """Return a page of calls, and the cursor of the next page, or "" after the last page.
 
-        A page is shorter than `limit`, or empty, if no more was found within `SCAN_SECONDS`.
+        A page has fewer calls than `limit`, or none, if the scan ran for `SCAN_SECONDS`.
 
         Raises:
-            ValueError: `wanted.after` is not the end of a page.
+            ValueError: `wanted.after` is not a cursor that `page` has returned.
         """
         rows, ends = list[Row](), list[_Position]()
         if wanted.status != "running":
@@ -136,12 +136,12 @@ class AuditReader:
             is_running = wanted.status == "running"
             still_open, end = await self._open_calls(wanted, limit, is_running=is_running)
             rows, ends = rows + still_open, ends + end
-        # Rows older than the end of a scan belong to the next page.
+        # Rows older than the point where a scan stopped belong to the next page.
         rows = [row for row in rows if not ends or _position_of(row) >= max(ends)]
         rows.sort(key=_position_of, reverse=True)
         if len(rows) >= limit:
             ends = [_position_of(rows[limit - 1])]
-        # A call may have two rows: if its intent was not durable in time, it has a refusal as well.
+        # A call may have two rows: an intent that was not durable in time, and a refusal.
         of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
         records = await self._records_of([row[_CALL] for row in of_calls.values() if row[_CALL]])
         return [
@@ -150,13 +150,13 @@ class AuditReader:
         ], _cursor(*max(ends)) if ends else ""
 
     async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], list[_Position]]:
-        """Return a record of each wanted call: the first one, or the one that the filter names."""
+        """Return one record of each matching call: its first record, or the one that matches."""
         terms = await self._terms(wanted)
-        if wanted.status == "ok" and not wanted.reason:  # the indexes lack these outcomes
+        if wanted.status == "ok" and not wanted.reason:  # the partial indexes omit these calls
             terms.append(_Term(_IS_OK))
         elif wanted.status in _ENDS:
             terms.append(_Term("status = ? AND kind IN ('outcome', 'unfinished')", wanted.status))
-            if wanted.status != "ok":  # the repeated condition is that of the partial index
+            if wanted.status != "ok":  # the partial index requires its own condition
                 terms[-1].index = "status NOT IN ('', 'ok') AND status = ?"
         elif wanted.status:
             terms.append(_Term("kind = ?", wanted.status))
@@ -172,8 +172,8 @@ class AuditReader:
     async def _open_calls(
         self, wanted: CallFilter, limit: int, *, is_running: bool
     ) -> tuple[list[Row], list[_Position]]:
-        """Return the intents without outcome, of running or of killed writers."""
-        begins: dict[str, int] = {}  # the begin of the oldest open call, by writer
+        """Return intents without an outcome, whose writers are running, or else were killed."""
+        begins: dict[str, int] = {}  # the number of each writer's oldest open call
         for writer, seq in await self._queries.fetch(_OPEN_WRITERS):
             if await self._is_alive(writer) == is_running:
                 for (at,) in await self._queries.fetch(_FIRST_SINCE, writer, seq):
@@ -190,7 +190,7 @@ class AuditReader:
 
     async def _terms(self, wanted: CallFilter) -> list[_Term]:
         user = wanted.user
-        if wanted.key and not user:  # a key belongs to one user, and users have an index
+        if wanted.key and not user:  # a key belongs to one user, and only users have an index
             owner = await self._tables.fetch(_OWNER, wanted.key)
             user = f"user:{owner[0][0]}" if owner else ""
         terms = []
@@ -210,12 +210,12 @@ class AuditReader:
         return [stored_object(row) for row in await self._queries.fetch(sql, call)]
 
     async def last(self, kind: str) -> JsonObject | None:
-        """Return the newest record of a kind that no call has, such as "config".
+        """Return the newest record of a kind that does not belong to a call, such as "config".
 
         Returns:
-            The record; None if there is none, or if it is damaged.
+            The record; None if the trail has none, or the newest one is damaged.
         """
-        # The first condition is that of the partial index.
+        # Repeat the condition of the partial index, so that the index is used.
         where = "WHERE kind NOT IN ('intent', 'outcome') AND kind = ?"
         rows = await self._queries.fetch(f"{_RECORDS} {where} ORDER BY at DESC LIMIT 1", kind)
         found = stored_object(rows[0]) if rows else None
@@ -224,7 +224,7 @@ class AuditReader:
     async def export(
         self, since: int | None = None, until: int | None = None
     ) -> AsyncIterator[list[JsonObject]]:
-        """Yield all records of a period in pieces, by writer and number.
+        """Yield all records of a period in batches, ordered by writer and number.
 
         Records whose time is damaged are always included.
         """
@@ -247,11 +247,11 @@ class AuditReader:
     async def verify(
         self, key: GatewayKey | None, marks: dict[str, Mark] | None = None
     ) -> Verification:
-        """Check all records.
+        """Verify all records of the trail.
 
         Args:
-            key: Checks signatures; None to leave them unchecked.
-            marks: The marks in a copy of the trail; see `verification.read_copy`.
+            key: The key that verifies signatures; None to skip this check.
+            marks: The newest record of each chain in a copy of the trail, from `read_copy`.
         """
         try:
             return await self._verify(key, marks)
@@ -290,7 +290,7 @@ class AuditReader:
     async def _is_alive(self, writer: str) -> bool:
         try:
             return await self._tables.is_alive(writer)
-        except ValueError:  # the name is not that of a writer
+        except ValueError:  # the name is not a writer's id
             return False
 
     async def _records_of(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
@@ -305,7 +305,7 @@ class AuditReader:
 
     async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
         shown = _shown(record, [record, *records])
-        if "call" not in record:  # a refusal of a request
+        if "call" not in record:  # the record is a refusal of a whole request
             return shown | {"status": record.get("kind", "")}
         by_kind = {each.get("kind", ""): each for each in records}
         begin = by_kind.get("intent") or by_kind.get("asked") or by_kind.get("refused") or record
@@ -315,7 +315,7 @@ class AuditReader:
             ended = {name: end[name] for name in ("reason", "ms") if name in end}
             shown |= {"status": end.get("status", "")}
             return shown | ended | {"bytes": end.get("bytes", 0)}
-        for kind in ("refused", "asked"):  # a refusal after an intent that was not durable in time
+        for kind in ("refused", "asked"):  # the call was refused because its intent was not durable
             if kind in by_kind:
                 return shown | {"status": kind, "reason": by_kind[kind].get("reason", "")}
         is_alive = await self._is_alive(begin.get("writer", ""))
@@ -323,16 +323,16 @@ class AuditReader:
 
 
 class _Queries:
-    """Queries of an audit trail, also in a SQLite file with texts that are not UTF-8.
+    """Queries of an audit trail, even if a SQLite file contains text that is not UTF-8.
 
-    Such texts are read with surrogates, and parameters may have surrogates, too.
+    Invalid bytes are read as surrogates. Query parameters may contain surrogates as well.
     """
 
     def __init__(self, tables: AuditTables) -> None:
         self._tables = tables
 
     def read_any_text(self) -> bool:
-        """From now on, read texts that are not UTF-8; return whether that is a change."""
+        """Read invalid UTF-8 as surrogates from now on; return False if that was already so."""
         tables = self._tables
         if not isinstance(tables, SqliteAudit) or tables.reads_any_text:
             return False
@@ -340,7 +340,7 @@ class _Queries:
         return True
 
     async def fetch(self, sql: str, *parameters: object) -> list[Row]:
-        """Run `AuditTables.fetch`; if it reads a text that is not UTF-8, run it again."""
+        """Run `AuditTables.fetch`; if it fails on text that is not UTF-8, run it again."""
         sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
         try:
             return await self._tables.fetch(sql, *values)
@@ -362,7 +362,7 @@ def _with_casts(sql: str, parameters: Sequence[object]) -> str:
 
 
 def _encoded(value: object) -> object:
-    """Return a parameter, with a text that has surrogates as bytes, for `CAST`."""
+    """Return a query parameter; text with surrogates is returned as bytes, for `CAST`."""
     if isinstance(value, str) and _has_surrogates(value):
         return value.encode(errors="surrogateescape")
     return value
@@ -373,12 +373,12 @@ def _has_surrogates(value: object) -> bool:
 
 
 class _Term:
-    """A condition of a query.
+    """One condition of a query.
 
     Args:
-        sql: The condition.
+        sql: The condition as SQL.
         values: The parameters of the condition.
-        index: The part of the condition that an index answers; "" for none.
+        index: The part of the condition that can use an index; "" if no index helps.
     """
 
     def __init__(self, sql: str, *values: str, index: str = "") -> None:
@@ -387,16 +387,16 @@ class _Term:
         self.index = index
 
 
-_Position: TypeAlias = tuple[int, str, int]  # time, writer and number of a record
+_Position: TypeAlias = tuple[int, str, int]  # a record's time, writer and number
 
 
 class _Scan:
-    """A scan from new to old records by one index, in windows of time, for a limited time.
+    """A scan of one index from new records to old ones, in time windows, for a limited time.
 
     Args:
         queries: The queries of the database.
-        terms: All conditions.
-        wanted: The filter, for its times and for where to begin.
+        terms: All conditions of the query.
+        wanted: The filter, which contains the period and the position to start from.
     """
 
     def __init__(self, queries: _Queries, terms: list[_Term], wanted: CallFilter) -> None:
@@ -405,10 +405,10 @@ class _Scan:
         self._since = wanted.since
         self._until = wanted.until
         self._after = _position(wanted.after) if wanted.after else None
-        self._by = _Term("", index=_INDEXED)  # the condition that the index answers
+        self._by = _Term("", index=_INDEXED)  # the condition whose index the scan uses
 
     async def choose_index(self) -> None:
-        """Choose the index with the fewest records among the newest ones."""
+        """Choose the index that has the fewest of the newest records."""
         found: list[tuple[int, _Term]] = []
         candidates = [each for each in self._terms if each.index]
         for term in candidates:
@@ -419,7 +419,7 @@ class _Scan:
             self._by = min(found, key=lambda each: each[0])[1]
 
     async def run(self, limit: int) -> tuple[list[Row], list[_Position]]:
-        """Return up to `limit` matching records, and where to continue; [] after the oldest."""
+        """Return up to `limit` matching records, and where to continue; [] if none are left."""
         deadline, size = monotonic() + SCAN_SECONDS, FIRST_WINDOW
         found: list[Row] = []
         end = self._first_end()
@@ -438,11 +438,11 @@ class _Scan:
             end = start
 
     def _first_end(self) -> int | None:
-        """Return the time before which to begin; None for the newest record."""
+        """Return the time before which the scan starts; None to start at the newest record."""
         ends = [self._until] if self._until is not None else []
         if self._after is not None:
             at, writer, _ = self._after
-            # Unless a whole window was read, records of the same microsecond may remain.
+            # If the last window was read only in part, records of the same microsecond may remain.
             ends.append(min(at + 1, _LATEST) if writer else at)
         return min(ends, default=None)
 
@@ -457,7 +457,7 @@ class _Scan:
         where, parameters = self._between(start, end)
         conditions = [where]
         for term in self._terms:
-            # In this window, other indexes would be slow, because they may have many records.
+            # Keep other indexes from being used for this window: they may match many records.
             conditions.append(term.sql if term is self._by else _unindexed(term.sql))
             parameters += term.values
         if self._after is not None:
@@ -484,11 +484,11 @@ def _position_of(row: Row) -> _Position:
     writer, seq, at = row[:3]
     if isinstance(writer, str) and isinstance(seq, int):
         return _time_of(at), writer, seq
-    return _time_of(at), "", 0  # damaged: a next page skips the rest of this microsecond
+    return _time_of(at), "", 0  # damaged: the next page skips the rest of this microsecond
 
 
 def _time_of(at: object) -> int:
-    """Return the sorting key of a record's time: texts and blobs come after all numbers."""
+    """Return a sorting key for a record's time: text and blobs sort after all numbers."""
     return int(min(at, _LATEST)) if isinstance(at, int | float) else _LATEST
 
 
@@ -512,7 +512,7 @@ def _position(cursor: str) -> _Position:
 
 
 def _shown(record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
-    """Return a record's members for the line of its call, with the damage in all its records."""
+    """Return the members to show for a call, including any damage in the call's records."""
     shown = {name: record[name] for name in _CALL_MEMBERS if name in record}
     damaged = dict.fromkeys(name for each in records for name in each.get("damaged", ()))
     return shown | ({"damaged": [*damaged]} if damaged else {})

@@ -1,4 +1,4 @@
-"""Audit records as JSON objects, the same in files, commands and the admin API."""
+"""Conversion of audit records to JSON objects, as files, commands and the admin API show them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = (
     "body",
     "hash",
 )
-# The end of a call, or the reason why it waits.
+# How a call ended, or why it is waiting.
 Status = Literal[
     "ok",
     "tool_error",
@@ -39,7 +39,7 @@ Status = Literal[
     "running",
 ]
 
-SELECTED = tuple(f'"{name}"' for name in COLUMNS)  # for SQL
+SELECTED = tuple(f'"{name}"' for name in COLUMNS)  # quoted for SQL
 
 _TYPES = dict.fromkeys(COLUMNS, str) | {"seq": int, "at": int, "hash": bytes}
 _ALL_TYPES = [*_TYPES.values()]
@@ -48,9 +48,9 @@ _decode = msgspec.json.Decoder(JsonObject).decode
 
 
 def as_object(row: tuple[Any, ...]) -> JsonObject:
-    """Return the object of a row: its columns, and between them the members of its body.
+    """Return a row as an object, which has its columns and the members of its body.
 
-    Empty members are omitted.
+    Empty members are left out.
     """
     *columns, body, hash = row
     found = dict(zip(COLUMNS, columns, strict=False))
@@ -64,9 +64,10 @@ def as_object(row: tuple[Any, ...]) -> JsonObject:
 
 
 def stored_object(row: tuple[Any, ...]) -> JsonObject:
-    """Return the object of a row, even if its columns have invalid values.
+    """Return a row as an object, even if its columns have invalid values.
 
-    A damaged row has the member `damaged`, which names its invalid columns, and its body as text.
+    A damaged row's object has the member `damaged`, which lists the invalid columns, and the row's
+    body as text.
     """
     invalid = invalid_columns(row)
     if not invalid:
@@ -86,8 +87,8 @@ def stored_object(row: tuple[Any, ...]) -> JsonObject:
 
 
 def invalid_columns(row: tuple[Any, ...]) -> list[str]:
-    """Return the names of the columns whose values no writer can have written."""
-    # Most rows are valid, and this check is faster than one of each column.
+    """Return the names of the columns with values that no writer can have written."""
+    # Most rows are valid, and one check of the whole row is faster than one check per column.
     if [*map(type, row)] == _ALL_TYPES and row[1] > 0 and is_unicode(row[0] + "".join(row[3:-1])):
         return []
     columns = zip(_TYPES.items(), row, strict=True)
@@ -98,16 +99,16 @@ def invalid_columns(row: tuple[Any, ...]) -> list[str]:
 
 
 def is_valid(value: object, kind: Any) -> bool:
-    """Return whether a value is of a type and, if it is a text, Unicode.
+    """Return whether a value has a type and, if it is text, can be written as UTF-8.
 
-    SQLite stores values of any type in any column, and texts that are not UTF-8. Such a text is
-    read with surrogates.
+    SQLite stores values of any type in any column, and text that is not UTF-8, which is read with
+    surrogates.
     """
     return isinstance(value, kind) and (not isinstance(value, str) or is_unicode(value))
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be written as UTF-8."""
+    """Return whether text can be written as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -116,7 +117,7 @@ def is_unicode(text: str) -> bool:
 
 
 def as_text(value: object) -> str:
-    """Return a column's value as text for display; a blob as in SQL, such as "x'ff'"."""
+    """Return a column's value as text for display; a blob is written as in SQL: "x'ff'"."""
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     return str(value).encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Charts of calls over time: counts, bytes and percentiles, from the rollups."""
+"""Charts of calls over time, read from the rollups: calls, bytes and duration percentiles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from interlock.store.audit.postgres_tables import AuditTables
 
 MAX_BUCKETS = 240
-TOP = 20  # lines of a chart: the names with the most calls
+TOP = 20  # the largest number of lines in a chart
 PERCENTILES = (50, 95, 99)
 NAMES = [f"p{percent}" for percent in PERCENTILES]
 MINUTE = 60 * 1_000_000  # microseconds
 
 By = Literal["outcome", "tool", "key"]
-_POSITIONS: dict[By, int] = {"tool": 3, "key": 4, "outcome": 5}  # positions in a row
+_POSITIONS: dict[By, int] = {"tool": 3, "key": 4, "outcome": 5}  # positions in a row's key
 _OUTCOME = _POSITIONS["outcome"]
 
 
@@ -31,12 +31,12 @@ class Line(Struct, frozen=True):
     """One line of a chart.
 
     Attributes:
-        name: An outcome, the address of a tool, or the id of a key; "" for calls without one.
+        name: An outcome, a tool's address or a key's id; "" for calls without tool or key.
         calls: The number of calls in each bucket.
-        bytes: The bytes of results in each bucket.
-        percentiles: The durations in each bucket, by p50, p95 and p99, in milliseconds; None where
-            no call has a duration.
-        total: The calls, bytes and percentiles of the whole period.
+        bytes: The size of the results in each bucket.
+        percentiles: The durations in each bucket at p50, p95 and p99, in milliseconds; None if the
+            bucket has no call with a duration.
+        total: The calls, bytes and percentiles over the whole period.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Series(Struct, frozen=True):
     """A chart of calls over time.
 
     Attributes:
-        by: The property that each line stands for.
-        since: The begin of the first bucket, in microseconds since 1970.
-        until: The end of the last bucket.
+        by: The property by which calls are grouped into lines.
+        since: The start of the first bucket, in microseconds since 1970.
+        until: The end of the last bucket, in microseconds since 1970.
         step: The length of a bucket, in seconds.
-        lines: At most `TOP` lines, those with the most calls first.
-        others: The sum of further lines; None if there are none.
+        lines: The `TOP` lines with the most calls, in descending order.
+        others: The sum of all further lines; None if there are no more.
         total: The sum of all lines.
     """
 
@@ -97,15 +97,15 @@ async def read_series(
     buckets: int = MAX_BUCKETS,
     failures: bool = True,
 ) -> Series:
-    """Read a chart.
+    """Read a chart of calls over time.
 
     Args:
-        tables: The database.
-        by: The property that each line stands for.
-        since: The begin in microseconds since 1970; the first bucket may begin before it.
-        until: The end, likewise; the last bucket may end after it.
+        tables: The audit tables.
+        by: The property by which calls are grouped into lines.
+        since: The start, in microseconds since 1970; the first bucket may begin earlier.
+        until: The end, in microseconds since 1970; the last bucket may end later.
         buckets: The largest number of buckets, up to `MAX_BUCKETS`.
-        failures: Whether percentiles include calls that failed or were stopped.
+        failures: Whether percentiles include calls that failed or were cancelled.
 
     Raises:
         AuditUnavailable: The database does not answer.
@@ -136,7 +136,7 @@ async def read_series(
 
 
 def _buckets(first: int, last: int, most: int) -> tuple[int, int, int, int]:
-    """Return the first minute, the bucket's minutes, the buckets, and the span of their rows."""
+    """Return the first minute, minutes per bucket, number of buckets, and span of the rows."""
     width = max(1, -(-(last - first) // max(1, min(most, MAX_BUCKETS))))
     span = max(each for each in (1, *SPANS) if each <= 2 * width)
     width = -(-width // span) * span
@@ -145,7 +145,7 @@ def _buckets(first: int, last: int, most: int) -> tuple[int, int, int, int]:
 
 
 async def _rows(tables: AuditTables, span: int, first: int, last: int) -> list[tuple[Any, ...]]:
-    """Return rows of a span, and of shorter spans where the sums are not written yet."""
+    """Return the rows of a span, or of shorter spans where its sums are not written yet."""
     rows = []
     for each in reversed((1, *SPANS)):
         if each > span:
@@ -183,9 +183,9 @@ def _line(name: str, line: dict[int, Totals], count: int) -> Line:
 
 
 def percentiles(histogram: int) -> list[float | None]:
-    """Return p50, p95 and p99 of a histogram in milliseconds; None if it is empty.
+    """Return a histogram's p50, p95 and p99 in milliseconds; None for an empty histogram.
 
-    Each is within one step of the exact one, a factor of 1.6.
+    Each percentile is accurate to one step of the histogram, a factor of 1.6.
     """
     if not histogram:
         return [None] * len(PERCENTILES)

@@ -1,12 +1,12 @@
-"""Rollups: counts of calls by the minute, so that charts never read the audit trail itself.
+"""Rollups: counts of calls per minute, so that charts need not read the audit trail.
 
-1. A writer of audit records adds to the row of the present minute in the transaction of the
-   outcome or refusal. Each writer has rows of its own, so writers never wait for each other.
-2. A row is written with its whole new value, so that a repeated commit counts once.
-3. `add_up` adds finished minutes up to rows of `SPANS` minutes. A chart over any period reads a few
-   rows of the right size for each of its points.
-4. Durations are counts in 32 logarithmic steps. Their sums are exact, and percentiles are within
-   one step, a factor of 1.6.
+1. A writer of audit records updates its row for the current minute in the same transaction as the
+   outcome or refusal. Each writer has its own rows, so writers never wait for each other.
+2. A row is written with its whole new value, so that a repeated commit does not count twice.
+3. `add_up` sums finished minutes into rows of `SPANS` minutes. So a chart over any period reads
+   only a few rows of a suitable span for each of its points.
+4. Durations are counted in a histogram of 32 logarithmic steps. Sums of histograms are exact, and
+   percentiles are accurate to one step, which is a factor of 1.6.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from interlock.store.audit.postgres_tables import AuditTables
 
 STEPS = 32
-# The longest duration of each step but the last, in milliseconds: 0.25 to 333,000.
+# The longest duration of each step except the last, in milliseconds: 0.25 to 333,000.
 BOUNDS = tuple(0.25 * 1.6**step for step in range(STEPS - 1))
-SPANS = (5, 30, 180, 1_440)  # minutes of the rows that `add_up` writes
-GRACE = 2  # minutes until a span is summed: other machines' clocks may differ
-MAX_KEPT = 20_000  # rows of the present minute in memory
-SPANS_AT_ONCE = 50  # spans that are read together
-WRITTEN_AT_ONCE = 1_000  # rows in one transaction of the upkeep
+SPANS = (5, 30, 180, 1_440)  # minutes; `add_up` writes rows for each of these spans
+GRACE = 2  # minutes until a finished span is summed, because other machines' clocks may differ
+MAX_KEPT = 20_000  # rows of the current minute that a writer keeps in memory
+SPANS_AT_ONCE = 50  # spans that are read in one query
+WRITTEN_AT_ONCE = 1_000  # rows that `add_up` and `purge` change in one transaction
 PAUSE = 0.05  # seconds between two deletions, so that calls can write their records
 BITS = 32  # bits of one count in a histogram
 
@@ -74,14 +74,14 @@ _DELETE_SUMS = "DELETE FROM rollup_sums WHERE span = ? AND minute <= ?"
 
 
 class Totals(NamedTuple):
-    """The counts of a row. The histogram is one integer of 32 counts of 32 bits each."""
+    """The counts in a row. The histogram is one integer that packs 32 counts of 32 bits each."""
 
     calls: int = 0
     size: int = 0  # bytes of results
     histogram: int = 0
 
     def plus(self, calls: int, size: int, ms: bytes) -> Totals:
-        """Return these totals with those of a row."""
+        """Return the sum of these totals and a row's counts."""
         histogram = self.histogram + int.from_bytes(ms, "little")
         return Totals(self.calls + calls, self.size + size, histogram)
 
@@ -104,7 +104,7 @@ _measured = msgspec.json.Decoder(_Measured).decode
 
 
 def outcome_of(kind: str, status: str, reason: str) -> str:
-    """Return the outcome that a record stands for; "" if it does not end a call."""
+    """Return the outcome that a record counts as; "" if the record does not end a call."""
     if kind == "outcome":
         return {"ok": "ran", "cancelled": "stopped"}.get(status, "failed")
     if kind == "refused":
@@ -115,22 +115,22 @@ def outcome_of(kind: str, status: str, reason: str) -> str:
 
 
 class RollupWriter:
-    """The rows of the present minute of one writer of audit records.
+    """The current minute's rows of one writer of audit records.
 
     Args:
         writer: The id of the writer.
-        wall: The wall clock, in seconds since 1970.
+        wall: Returns the time in seconds since 1970.
     """
 
     def __init__(self, writer: str, *, wall: Callable[[], float] = time) -> None:
         self._writer = self._name = writer
         self._wall = wall
-        self._rows: dict[_Key, Totals] = {}  # the rows in the database
+        self._rows: dict[_Key, Totals] = {}  # the rows as they are in the database
         self._minute = 0
         self._restarts = 0
 
     def plan(self, records: Iterable[Row]) -> dict[_Key, Totals]:
-        """Return the rows that change with these records; `keep` them once they are committed."""
+        """Return the rows as these records change them; `keep` the rows after the commit."""
         minute = int(self._wall() // 60)
         if minute != self._minute:
             self._turn(minute)
@@ -143,7 +143,7 @@ class RollupWriter:
             if not outcome:
                 continue
             measured = _measured(body)
-            # A made-up name of a tool has no server, and gets no row of its own.
+            # A tool name that a caller made up has no server. It gets no row of its own.
             at = (minute, self._name, tenant, server, tool if server else "", key, outcome)
             calls, size, histogram = changed.get(at) or known.get(at) or NOTHING
             if measured.ms is not None:
@@ -157,20 +157,20 @@ class RollupWriter:
             self._restart()
 
     def _turn(self, minute: int) -> None:
-        if minute < self._minute:  # the clock was set back: these rows were dropped
+        if minute < self._minute:  # the clock was set back: its rows were dropped
             self._restart()
         self._minute = minute
         self._rows.clear()
 
     def _restart(self) -> None:
-        """Drop all rows; further calls count in new rows, as if of another writer."""
+        """Drop all rows; count further calls in new rows, as a different writer would."""
         self._rows.clear()
         self._restarts += 1
         self._name = f"{self._writer}.{self._restarts}"
 
 
 def upsert(changed: Mapping[_Key, Totals]) -> Statement:
-    """Return the statement that writes rows of `RollupWriter.plan`."""
+    """Return the statement that writes the rows from `RollupWriter.plan`."""
     rows = []
     for at, (calls, size, histogram) in changed.items():
         rows.append((*at, calls, size, histogram.to_bytes(_BYTES, "little")))
@@ -183,15 +183,15 @@ def upsert(changed: Mapping[_Key, Totals]) -> Statement:
 async def add_up(
     tables: AuditTables, *, is_first: bool = True, wall: Callable[[], float] = time
 ) -> None:
-    """Write the rows of all spans that have ended since the last call.
+    """Write the sums of all spans that have ended since the last call.
 
     Args:
-        tables: The database.
-        is_first: Whether to rewrite the last spans, which another process may have left partial.
-        wall: The wall clock, in seconds since 1970.
+        tables: The audit tables.
+        is_first: Whether to rewrite the last sums, which another process may have left incomplete.
+        wall: Returns the time in seconds since 1970.
 
     Raises:
-        AuditUnavailable: The database does not answer; the next call continues.
+        AuditUnavailable: The database does not answer; the next call continues the work.
     """
     now = int(wall() // 60) - GRACE
     for smaller, span in pairwise((1, *SPANS)):
@@ -219,10 +219,10 @@ def _sums(rows: Iterable[Row], span: int) -> list[Row]:
 
 
 async def purge(tables: AuditTables, before: int) -> None:
-    """Delete the rows of all minutes before this one, in small transactions.
+    """Delete the rows of all minutes before `before`, in small transactions.
 
     Raises:
-        AuditUnavailable: The database does not answer; the next call continues.
+        AuditUnavailable: The database does not answer; the next call continues the work.
     """
     while oldest := await tables.fetch(_OLDEST, before, WRITTEN_AT_ONCE):
         await tables.write((_DELETE, [oldest[-1]]))
@@ -234,14 +234,14 @@ async def purge(tables: AuditTables, before: int) -> None:
 
 
 async def rows_of(tables: AuditTables, span: int, since: int, until: int) -> list[Row]:
-    """Return the rows of minutes, or of longer spans, that begin in a period."""
+    """Return the rows of one span (1 for single minutes) that begin within a period."""
     if span == 1:
         return await tables.fetch(_MINUTES, since, until)
     return await tables.fetch(_SUMS, span, since, until)
 
 
 async def end_of_sums(tables: AuditTables, span: int) -> int:
-    """Return the minute up to which all rows of a span are written."""
+    """Return the minute up to which all sums of a span have been written."""
     ((last,),) = await tables.fetch(_SUMMED, span)
     return 0 if last is None else int(last) + span
 

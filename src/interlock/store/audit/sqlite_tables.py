@@ -1,4 +1,4 @@
-"""The audit tables in a SQLite file, with a thread and a connection of their own."""
+"""The audit tables in a SQLite file, used in a separate thread over a separate connection."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from interlock.store.database.claims import Claim, ClaimFailed, Row, Statement
 from interlock.store.database.error_mapping import is_failed_sync, store_error, unsynced_error
 from interlock.store.database.location import without_links
 
-LOCK_TIMEOUT = 0.8  # seconds to wait for a lock of another connection
-CLOSE_WAIT = 5.0  # seconds for the last transaction before `close` gives up
+LOCK_TIMEOUT = 0.8  # seconds to wait for another connection's lock
+CLOSE_WAIT = 5.0  # seconds that `close` waits for the last transaction
 
 T = TypeVar("T")
 
 
 class SqliteAudit:
-    """The audit tables in one SQLite file. Methods run one at a time, in a thread.
+    """The audit tables in one SQLite file. Methods run one at a time, in a separate thread.
 
     Attributes:
-        reads_any_text: Whether texts that are not UTF-8 are read with surrogates. If not, a query
-            that reads such a text fails, and other queries are faster.
+        reads_any_text: Whether invalid UTF-8 is read as surrogates. If not, a query that reads
+            such text fails, but other queries are faster.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class SqliteAudit:
         self._file = without_links(path)
         self._connection: sqlite3.Connection | None = None
         self.reads_any_text = False
-        self._commits = 0  # number since the log was last copied into the file
+        self._commits = 0  # commits since the log was last copied into the file
         self._lock: WriterLock | None = None
         self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
             SimpleQueue()
@@ -51,7 +51,7 @@ class SqliteAudit:
         self._thread.start()
 
     async def hold(self, writer: str) -> None:
-        """Hold a lock until `close` that shows other processes that a writer is alive."""
+        """Hold a lock until `close`, to show other processes that this writer is alive."""
         try:
             self._lock = WriterLock(self._file, writer)
         except OSError as error:
@@ -64,19 +64,19 @@ class SqliteAudit:
         writer_lock.remove(self._file, writer)
 
     def write(self, *statements: Statement | Claim) -> asyncio.Future[int]:
-        """Run statements in one transaction; return the number of rows changed by the last one.
+        """Run statements in one transaction; return how many rows the last statement changed.
 
         Raises:
-            ClaimFailed: Nothing was changed.
-            AuditUnavailable: Nothing was changed, or the answer was lost.
-            AuditFailed: A sync failed, so this process cannot write any more.
+            ClaimFailed: A claim failed, so nothing was changed.
+            AuditUnavailable: Nothing was changed, or it is unknown whether the commit succeeded.
+            AuditFailed: A sync failed, so this process can no longer write.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._jobs.put((partial(self._write, statements), done))
         return done
 
     async def fetch(self, sql: str, *parameters: object) -> list[Row]:
-        """Return the rows of a query.
+        """Run a query and return its rows.
 
         Raises:
             AuditUnavailable: The database cannot be read.
@@ -86,15 +86,15 @@ class SqliteAudit:
     async def scan(
         self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
     ) -> Row | None:
-        """Pass the rows of a query to a function, in a thread; return the last row."""
+        """Pass a query's rows to `work` in batches, in the thread; return the last row."""
         return await self._submit(lambda: self._scan(sql, parameters, work))
 
     async def snapshot(self) -> None:
-        """Begin a snapshot, so that all further queries see the present state."""
+        """Begin a snapshot: all further queries see the database as it is now."""
         await self.fetch("BEGIN")
 
     async def close(self) -> None:
-        """Close the connection and end the thread, unless the disk hangs for `CLOSE_WAIT`."""
+        """Close the connection and end the thread; give up after `CLOSE_WAIT` if the disk hangs."""
         closing = self._submit(self._close)
         self._jobs.put(None)
         await asyncio.wait([closing], timeout=CLOSE_WAIT)
@@ -181,8 +181,8 @@ class SqliteAudit:
                 sqlite_file.uri(self._file, mode="rw"),
                 uri=True,
                 isolation_level=None,
-                # `_begin` waits for the lock, because SQLite's pauses between attempts grow, and
-                # other writers would overtake it.
+                # `_begin` waits for the lock instead: SQLite pauses longer after each attempt, so
+                # other writers would get the lock first.
                 timeout=0.01,
             )
             for setting in sqlite_file.SETTINGS:
@@ -204,7 +204,7 @@ class SqliteAudit:
         self._commits = 0
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
-        except sqlite3.Error as error:  # committed records are still in the log
+        except sqlite3.Error as error:  # no data is lost: committed records are still in the log
             if is_failed_sync(error):
                 sqlite_file.mark_unsynced(self._file)
 

@@ -1,11 +1,11 @@
-"""The upkeep of an audit trail: starts and stops, signatures, counts and retention.
+"""Upkeep of an audit trail: starts and stops, signatures, rollups and retention.
 
-1. A writer records "started" first and "stopped" last. The next start closes the chain of a writer
-   that was killed, and records each of its calls without an outcome as "unfinished".
-2. The end of a chain is signed at least once a minute while it grows.
-3. Counts of calls by the minute are added up to those of longer times; see `rollups`.
-4. Records are deleted by whole days, from the front of each chain. The last deleted record's hash
-   is signed in the chain's head, so that what remains can still be verified.
+1. A writer records "started" first and "stopped" last. If a writer was killed, the next start
+   closes its chain and records each of its calls without an outcome as "unfinished".
+2. The end of a growing chain is signed at least once a minute.
+3. The counts of calls per minute are summed into longer spans; see `rollups`.
+4. Expired records are deleted in whole days, from the start of each chain. The hash of the last
+   deleted record is signed in the chain's head, so that the remaining records can be verified.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from interlock.types import JsonObject
 
 DAY = 86_400 * 1_000_000  # microseconds
 MINUTE = 60 * 1_000_000
-PURGE_EVERY = 3_600.0  # seconds
-PURGED_AT_ONCE = 200  # records in one transaction
+PURGE_EVERY = 3_600.0  # seconds between two purges
+PURGED_AT_ONCE = 200  # records that are deleted in one transaction
 PURGE_PAUSE = 0.05  # seconds between two transactions, so that calls can write their records
 
 _DEAD = (
@@ -78,18 +78,18 @@ async def open_trail(
     about: JsonObject | None = None,
     on_failed: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[AuditWriter, None]:
-    """Open an audit trail, and sign, count and purge it until the end of the block.
+    """Open an audit trail; sign it, sum its counts and purge it until the end of the block.
 
     Args:
-        location: The location of the database, as for `ConversationStore.open`.
+        location: The location of the database, as in `ConversationStore.open`.
         key: The key that signs the trail.
-        settings: The settings of retention and of the copy.
-        about: Members of the record "started", such as the program's version.
-        on_failed: Called once, when a sync has failed. No record can be written until this
-            process is restarted, so it should exit.
+        settings: The settings for retention and for the copy of the trail.
+        about: Members for the record "started", such as the program's version.
+        on_failed: Called once if a sync fails. After that, no record can be written until the
+            process restarts, so the function should exit the process.
 
     Raises:
-        StoreError: The database cannot be used or written.
+        StoreError: The database cannot be opened or written to.
     """
     copy = AuditCopy.of(settings)
     async with AuditWriter.open(location, key=key, copy=copy, on_failed=on_failed) as writer:
@@ -105,12 +105,12 @@ async def open_trail(
 
 
 class AuditUpkeep:
-    """Background work on a trail, for which no call waits.
+    """Background work on an audit trail, which calls do not wait for.
 
     Args:
-        writer: The writer that records the work.
+        writer: The writer that records what the upkeep does.
         key: The key that signs the trail.
-        keep: The seconds until a record is deleted.
+        keep: The age in seconds at which a record expires.
     """
 
     def __init__(self, writer: AuditWriter, key: GatewayKey, keep: float) -> None:
@@ -120,7 +120,7 @@ class AuditUpkeep:
         self._keep = int(keep * 1_000_000)
 
     async def run(self) -> None:
-        """Sign the trail and purge it, forever."""
+        """Sign the trail, sum its counts and purge it, until cancelled."""
         loop = asyncio.get_running_loop()
         purge_at, is_first = loop.time(), True
         while True:
@@ -143,9 +143,9 @@ class AuditUpkeep:
                 _log.exception("counting calls for the charts failed")
 
     async def close_dead_writers(self) -> None:
-        """Close the chains of writers that were killed, and record their unfinished calls.
+        """Close the chains of killed writers, and record their unfinished calls.
 
-        A chain that another program has damaged stays open, for `interlock audit verify`.
+        A chain that was tampered with stays open, so that `interlock audit verify` reports it.
 
         Raises:
             AuditUnavailable: The database does not answer.
@@ -184,10 +184,10 @@ class AuditUpkeep:
         await self._tables.forget(writer)
 
     async def purge(self, now: int) -> int:
-        """Delete expired days of the trail; return the number of deleted records.
+        """Delete the days of the trail that have expired; return the number of deleted records.
 
         Raises:
-            AuditUnavailable: The database does not answer; the next call continues.
+            AuditUnavailable: The database does not answer; the next call continues the work.
         """
         before = (now - self._keep) // DAY * DAY
         await rollups.purge(self._tables, before // MINUTE)
@@ -205,7 +205,7 @@ class AuditUpkeep:
         return total
 
     async def _purge_chain(self, writer: str, base_seq: int, before: int) -> tuple[int, int]:
-        """Return the number of the last deleted record, and the count of deleted records."""
+        """Return the number of the last deleted record, and how many records were deleted."""
         total = 0
         while True:
             rows = await self._tables.fetch(_OLDEST, writer, base_seq, PURGED_AT_ONCE)

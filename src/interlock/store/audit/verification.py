@@ -1,8 +1,8 @@
-"""Verification of an audit trail: no record was changed, removed, moved or added.
+"""Verification that no record of an audit trail was changed, removed, moved or added.
 
-Each record is checked against the stored record before it, so that one change is reported once, at
-its place. The signed heads then show whether chains were rewritten or cut. The heads in a copy of
-the trail show whether the whole database was replaced by an older one.
+Each record is checked against the stored record before it, so that one change is reported once,
+where it is. The signed heads then show whether a chain was rewritten or cut off. The heads in a
+copy of the trail show whether the whole database was replaced by an older one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from interlock.store.audit.writer import FIRST_HASH, base_message, chain_hash, h
 from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
-MAX_PROBLEMS = 100  # listed problems; a trail may have more
+MAX_PROBLEMS = 100  # problems that are listed; further problems are only counted
 
-# Positions in a row, which lacks the column of the writer.
+# Positions in a row that is read without the writer's column.
 _AT, _KIND, _BODY, _HASH = 1, 3, 11, 12
 _HASHED, _TEXTS = slice(_AT, _BODY), slice(_AT + 1, _BODY)
 
@@ -33,12 +33,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TrailProblem(NamedTuple):
-    """A place where the trail was changed.
+    """A sign of tampering or damage at one place in the trail.
 
     Attributes:
-        writer: The writer of the chain.
-        seq: The number of the record; 0 for the chain as a whole.
-        text: The problem.
+        writer: The writer whose chain has the problem.
+        seq: The number of the record; 0 if the problem concerns the whole chain.
+        text: A description of the problem.
     """
 
     writer: str
@@ -83,18 +83,18 @@ class Mark(NamedTuple):
 
 
 class Verification:
-    """Checks the records of a trail in the order of writer and number.
+    """A check of all records of a trail, in the order of writer and number.
 
     Args:
         heads: The heads of all chains.
-        key: The key for checking signatures; None to leave them unchecked.
-        marks: The marks of each chain in a copy of the trail.
+        key: The key that verifies signatures; None to skip this check.
+        marks: The newest record of each chain in a copy of the trail.
 
     Attributes:
-        records: The number of checked records.
+        records: The number of records checked so far.
         first, last: The times of the oldest and of the newest record, in microseconds since 1970.
         problems: The problems found, up to `MAX_PROBLEMS`.
-        total: The number of all problems.
+        total: The number of problems found, listed or not.
     """
 
     def __init__(
@@ -109,12 +109,12 @@ class Verification:
         self.last: int | None = None
         self.problems: list[TrailProblem] = []
         self.total = 0
-        self._purged_before = ""  # records before this time may be missing
+        self._purged_before = ""  # a time; records before it may have been purged
         self._marks = dict(marks or {})
         self._key = key
         self._chain: _Chain | None = None
         self._seen: set[str] = set()
-        self._heads: dict[str, StoredHead | None] = {}  # None for a damaged head
+        self._heads: dict[str, StoredHead | None] = {}  # None if the head is damaged
         for head in heads:
             self._heads[head.writer] = self._checked(head)
 
@@ -129,14 +129,14 @@ class Verification:
         }
 
     def check(self, writer: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Check the next rows of one writer in the table `audit`, without the writer's column."""
+        """Check the next rows of one writer. The rows lack the column `writer`."""
         chain = self._chain
         if chain is None or writer != chain.writer:
             chain = self._begin(writer)
         chain.check(rows)
 
     def finish(self) -> None:
-        """Check for missing ends and missing chains, after all rows."""
+        """Check for chains that are missing or end too early. Call this after all rows."""
         self._end_chain()
         for writer, head in self._heads.items():
             if writer not in self._seen and head is not None and head.seq > head.base_seq:
@@ -170,7 +170,7 @@ class Verification:
             self.last = max(times if self.last is None else [self.last, *times])
 
     def _checked(self, head: StoredHead) -> StoredHead | None:
-        """Return a head after the check of its signatures; None if it is damaged."""
+        """Return a head if its signatures are valid; None if it is damaged."""
         if invalid := head.invalid_columns():
             self._report(head.writer, 0, f"the head was changed: invalid {', '.join(invalid)}")
             return None
@@ -185,7 +185,7 @@ class Verification:
             message = head_message(head.writer, head.seq, head.hash, head.signed_at)
             if not self._key.has_signed(message, head.signature):
                 self._report(head.writer, head.seq, "the head is not signed by this key")
-        elif head.ended is not None or head.seq:  # only a new head lacks a signature
+        elif head.ended is not None or head.seq:  # a head must be signed, unless its chain is new
             self._report(head.writer, head.seq, "the head has no signature")
         return head
 
@@ -200,11 +200,11 @@ class _Purge(Struct):
 
 
 class _Damaged(Exception):
-    """A row has a value that no writer can have written."""
+    """A row contains a value that no writer can have written."""
 
 
 class _Chain:
-    """The check of one writer's records."""
+    """The check of one writer's chain."""
 
     def __init__(
         self,
@@ -242,10 +242,10 @@ class _Chain:
             self.last = times[-1]
 
     def _check_until_damage(self, rows: Iterator[tuple[Any, ...]]) -> tuple[Any, ...] | None:
-        """Return the first damaged row; the rows before it are checked."""
+        """Check rows until one is damaged; return the damaged row, or None."""
         last, previous, expected = self._seq, self._hash, self._expected
         try:
-            for row in rows:  # the fast path of each record is in this loop
+            for row in rows:  # inlined for speed: all checks of an undamaged record
                 seq, hash = row[0], row[_HASH]
                 if seq != last + 1 or hash != (
                     sha256(
@@ -256,7 +256,7 @@ class _Chain:
                     ).digest()
                 ):
                     self._report_change(row, last)
-                "".join(row[_TEXTS])  # raises for a blob, which could be encoded like a text
+                "".join(row[_TEXTS])  # raises TypeError for a blob, which JSON may encode like text
                 if seq in expected:
                     wanted, text = expected.pop(seq)
                     if wanted != hash:
@@ -281,7 +281,7 @@ class _Chain:
             self._report_place(seq, last)
 
     def _report_damage(self, row: tuple[Any, ...]) -> None:
-        """Report a damaged row, and continue after it."""
+        """Report a damaged row, and continue the chain after it."""
         seq, hash = row[0], row[_HASH]
         invalid = invalid_columns((self.writer, *row))
         if "seq" in invalid:
@@ -302,7 +302,7 @@ class _Chain:
             self._report(self.writer, seq, "exists, although the head states that it was purged")
 
     def _read_purge(self, body: str) -> None:
-        with suppress(ValueError, RecursionError):  # the record was changed
+        with suppress(ValueError, RecursionError):  # the record was tampered with
             before = msgspec.json.decode(body, type=_Purge).before
             self.purged_before = max(before, self.purged_before)
 
@@ -333,14 +333,14 @@ class _CopiedLine(Struct):
 
 
 def read_copy(path: Path, key: GatewayKey | None) -> dict[str, Mark]:
-    """Return the newest record of each chain in a copy of the trail.
+    """Return the newest record of each chain in a copy of the trail, keyed by writer.
 
     Args:
-        path: The file that `gateway.audit.copy` names.
-        key: The key for checking the signatures of its heads; None to leave them unchecked.
+        path: The copy, which is the file named by `gateway.audit.copy`.
+        key: The key that verifies the signatures of heads in the copy; None to skip this check.
 
     Raises:
-        ConfigError: The file cannot be read, is not a copy, or has a head without valid signature.
+        ConfigError: The file cannot be read, is not a copy, or has a head with a bad signature.
     """
     marks: dict[str, Mark] = {}
     for number, line in _lines(path):
@@ -362,7 +362,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line.endswith(b"\n"):  # the last line may be cut off
+                if line.endswith(b"\n"):  # the last line may be incomplete, so it is skipped
                     yield number, line
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,9 +1,9 @@
-"""The writer of audit records, which are durable before their call and chained by hashes.
+"""A writer of audit records, which are durable before their call starts and chained by hashes.
 
-1. `AuditWriter.append` returns when the record is durable. If it raises, the call must not be made.
-2. Each writer has its own chain. A hash covers the previous hash, the number and all columns of a
-   record, so that a changed, removed or moved record is found. Writers share no state, so a chain
-   cannot fork.
+1. `AuditWriter.append` returns once the record is durable. If it raises, the call must not start.
+2. Each writer has its own chain. A hash covers the previous hash, the record's number and all its
+   columns, so that a changed, removed or moved record is detected. Writers share no state, so a
+   chain cannot fork.
 3. After a failed commit, the writer reads the end of its chain from the database, because the
    commit may have succeeded without an answer.
 """
@@ -40,8 +40,8 @@ from interlock.text import base32
 from interlock.text.timestamps import now_micros
 
 FIRST_HASH = bytes(32)  # the previous hash of a chain's first record
-SIGN_RECORDS = 1_000  # records between two signatures of the end of a chain
-SIGN_EVERY = 60.0  # seconds
+SIGN_RECORDS = 1_000  # sign the end of a chain after this many records,
+SIGN_EVERY = 60.0  # or after this many seconds
 
 _INSERT = (
     'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status,'
@@ -50,7 +50,7 @@ _INSERT = (
 _KIND, _CALL = 4, 5  # positions in a row
 _INSERT_HEAD = "INSERT INTO audit_heads (writer, started, host, seq, hash) VALUES (?, ?, ?, 0, ?)"
 LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
-# Resets `ended`, which another process may have set because it took the writer for dead.
+# Clear `ended`: another process may have set it because it assumed that this writer was dead.
 _SIGN = (
     "UPDATE audit_heads SET ended = NULL, seq = ?, hash = ?, signature = ?, signed_at = ?,"
     " open_seq = ? WHERE writer = ?"
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 
 class AuditRecord(Struct, frozen=True):
-    """One step of a call. Fields that do not apply are empty."""
+    """One step of a call. Fields that do not apply to a kind are empty."""
 
     kind: str  # the kind of step, such as "intent" or "outcome"
     call: str = ""
@@ -75,17 +75,17 @@ class AuditRecord(Struct, frozen=True):
     tool: str = ""
     status: str = ""
     reason: str = ""
-    body: bytes = b"{}"  # further members, as a JSON object
+    body: bytes = b"{}"  # the members that have no column, as a JSON object
     tenant: str = TENANT
 
 
 class Added(Struct, frozen=True):
-    """Records of one transaction.
+    """Records to add in one transaction.
 
     Attributes:
-        at: The time of adding, in nanoseconds since 1970.
-        records: The records in their order.
-        claim: The claim that must succeed in the same transaction; None for none.
+        at: The time at which they were queued, in nanoseconds since 1970.
+        records: The records, in order.
+        claim: A claim that must succeed in the same transaction; None if there is none.
     """
 
     at: int
@@ -104,21 +104,21 @@ START = Head(0, FIRST_HASH)
 
 
 class AuditWriter:
-    """A writer of audit records with a hash chain of its own. Many calls share one sync.
+    """A writer of audit records with its own hash chain. Concurrent calls share one disk sync.
 
     Args:
-        tables: The database.
-        name: The name of the trail, for errors.
-        key: The key that signs the end of the chain; None for no signatures.
-        copy: The file that receives each record after it is durable.
-        on_failed: Called once, when no record can be written until this process is restarted.
+        tables: The audit tables to write to.
+        name: The trail's name in error messages.
+        key: The key that signs the end of the chain; None to leave the chain unsigned.
+        copy: A file that receives each record once it is durable; None for no copy.
+        on_failed: Called once when records can no longer be written until the process restarts.
 
     Attributes:
-        id: The id of the writer and its chain.
+        id: The id of the writer and of its chain.
         rows: The number of written records.
-        head: The committed end of the chain.
-        is_failing: Whether the last commit has failed.
-        group: The group commit to which `queue` and `append_soon` add records.
+        head: The end of the chain, as committed.
+        is_failing: Whether the last commit failed.
+        group: The group commit that writes records from `queue` and `append_soon`.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class AuditWriter:
         copy: AuditCopy | None = None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.id = base32.encode(secrets.randbits(40), 8)  # short, because each record has it
+        self.id = base32.encode(secrets.randbits(40), 8)  # short, because every record contains it
         self.rows = 0
         self.head = START
         self.is_failing = False
@@ -138,10 +138,10 @@ class AuditWriter:
         self._key = key
         self._copy = copy
         self._on_failed = on_failed
-        self._head: Head | None = START  # None: unknown after a failed commit
+        self._head: Head | None = START  # None after a failed commit: the end is unknown
         self._signed = START
         self._signed_at = monotonic()
-        self._open: dict[str, int] = {}  # the numbers of intents without outcome, by call
+        self._open: dict[str, int] = {}  # the number of each intent without outcome, by call
         self._rollups = RollupWriter(self.id)
         self.group = GroupCommit(self._commit, name)
 
@@ -155,12 +155,12 @@ class AuditWriter:
         copy: AuditCopy | None = None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[AuditWriter]:
-        """Open a database as `ConversationStore.open` does, and begin a chain in it.
+        """Open a database like `ConversationStore.open`, and begin a new chain in it.
 
-        Queued records are written at the end.
+        Queued records are written at the end of the block.
 
         Raises:
-            StoreError: The database cannot be used or written.
+            StoreError: The database cannot be opened or written to.
             MissingExtra: A package for this kind of database is not installed.
         """
         await prepare(location)
@@ -180,44 +180,44 @@ class AuditWriter:
             await writer._close()
 
     async def append(self, record: AuditRecord, claim: Claim | None = None) -> None:
-        """Write a record; it is durable when this returns.
+        """Write a record; the record is durable when this returns.
 
         Args:
-            record: The record.
-            claim: The claim that must succeed in the same transaction. If it fails, it is marked
-                as failed, and the record is not written.
+            record: The record to write.
+            claim: A claim that must succeed in the same transaction. If it fails, it is marked as
+                failed, and the record is not written.
 
         Raises:
             AuditUnavailable: The record did not become durable within a second, so its call must
                 not be made. A later record may succeed.
-            AuditFailed: No record can be written until this process is restarted.
+            AuditFailed: No record can be written until the process restarts.
         """
         await self.append_all((record,), claim)
 
     async def append_all(self, records: Sequence[AuditRecord], claim: Claim | None = None) -> None:
-        """Write records and their claim in one transaction; see `append`."""
+        """Write several records and their claim in one transaction, like `append`."""
         await self.group.add(Added(time_ns(), tuple(records), claim))
 
     def queue(self, record: AuditRecord, claim: Claim | None = None) -> asyncio.Future[None]:
-        """Queue a record; return a future that ends or fails as `append` does.
+        """Queue a record; return a future that completes or fails like `append`.
 
         Raises:
-            AuditUnavailable: The database does not answer, or the writer has been closed.
+            AuditUnavailable: The database does not answer, or the writer was closed.
         """
         return self.group.queue(Added(time_ns(), (record,), claim))
 
     def append_soon(self, record: AuditRecord) -> None:
-        """Queue a record, such as an outcome, without waiting until it is durable.
+        """Queue a record, such as an outcome; return before the record is durable.
 
-        While the database fails, up to 10,000 such records are kept and written when it recovers.
+        While the database fails, up to 10,000 such records are kept, and written once it recovers.
 
         Raises:
-            AuditUnavailable: The writer has been closed.
+            AuditUnavailable: The writer was closed.
         """
         self.group.add_soon(Added(time_ns(), (record,)))
 
     def sign_soon(self) -> None:
-        """Sign the end of the chain, unless that has just been done."""
+        """Sign the end of the chain soon, unless it was signed a moment ago."""
         if self._key is not None and self._head not in (None, self._signed):
             with suppress(AuditUnavailable):
                 self.group.add_soon(None)
@@ -228,7 +228,7 @@ class AuditWriter:
 
     @property
     def dropped(self) -> int:
-        """The number of lost records of `append_soon`: too many failed, or the disk lost them."""
+        """The number of records from `append_soon` that could not be written."""
         return self.group.dropped
 
     @property
@@ -266,7 +266,7 @@ class AuditWriter:
                 statements.append((_SIGN, [signed]))
             if statements:
                 await self._tables.write(*statements)
-        except ClaimFailed:  # the chain must not include the records of these claims
+        except ClaimFailed:  # the records of failed claims must not become part of the chain
             self._head = before
             await self._commit([each for each in items if not _has_failed(each)])
             return
@@ -282,15 +282,15 @@ class AuditWriter:
         self._committed(rows, counts, signed)
 
     def _chained(self, head: Head, items: list[Added | None]) -> list[Row]:
-        """Return the rows for records, which continue the chain."""
+        """Return the rows of these records, chained by hashes after `head`."""
         seq, hash = head
         rows = []
         for item in items:
-            if item is None:  # added by `sign_soon`
+            if item is None:  # a request of `sign_soon` to sign, which has no records
                 continue
-            # Records of one transaction are a microsecond apart, so that lists have an order.
+            # Times within a transaction are a microsecond apart, so that sorting keeps the order.
             for at, record in enumerate(item.records, item.at // 1_000):
-                # One long loop, because calls for each record would cost more than the rest.
+                # Inlined: a function call for each record would take longer than the rest.
                 body = record.body.decode(errors="replace")
                 texts = (
                     "" if record.tenant == TENANT else record.tenant,
@@ -304,12 +304,12 @@ class AuditWriter:
                     record.reason,
                 )
                 together = body + "".join(texts)
-                if not together.isascii() or "\0" in together:  # a made-up name from a caller
+                if not together.isascii() or "\0" in together:  # such as an invented tool name
                     body, *rest = map(storable, (body, *texts))
                     texts = tuple(rest)  # type: ignore[assignment] # same length
                 columns = (at, *texts)
                 seq += 1
-                hash = sha256(  # inlined `chain_hash`
+                hash = sha256(  # the code of `chain_hash`, inlined for speed
                     hash + seq.to_bytes(8, "big") + _encode(columns) + body.encode()
                 ).digest()
                 rows.append((self.id, seq, *columns, body, hash))
@@ -366,18 +366,18 @@ class AuditWriter:
 
 
 def open_tables(location: str | Path | None) -> AuditTables:
-    """Return the audit tables of a database of this program's version."""
+    """Return the audit tables of a database that has this program's version."""
     found = find(location)
     return SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found)
 
 
 def head_message(writer: str, seq: int, hash: bytes, at: int) -> bytes:
-    """Return the message to sign for the end of a chain."""
+    """Return the message that is signed for the end of a chain."""
     return msgspec.json.encode(("interlock head", writer, seq, hash.hex(), at))
 
 
 def base_message(writer: str, seq: int, hash: bytes) -> bytes:
-    """Return the message to sign for the last record that was purged from a chain."""
+    """Return the message that is signed for the last purged record of a chain."""
     return msgspec.json.encode(("interlock base", writer, seq, hash.hex()))
 
 
@@ -385,10 +385,10 @@ def chain_hash(previous: bytes, seq: int, columns: tuple[object, ...], body: str
     """Return a record's hash: SHA-256 of previous hash, number, columns as JSON, and body.
 
     Args:
-        previous: The hash of the record before; `FIRST_HASH` for the first.
+        previous: The hash of the record before; `FIRST_HASH` for the first record of a chain.
         seq: The record's number, from 1, hashed as 8 bytes, big-endian.
-        columns: The values from `at` to `reason`, in the order of the table.
-        body: The column `body`.
+        columns: The values of the columns from `at` to `reason`, in the table's order.
+        body: The value of the column `body`.
     """
     return sha256(previous + seq.to_bytes(8, "big") + _encode(columns) + body.encode()).digest()
 

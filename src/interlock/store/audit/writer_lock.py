@@ -1,7 +1,7 @@
 """Locks that show which audit writers of a SQLite file are alive.
 
-Each writer holds a lock on a file of its own beside the database. The system releases it when the
-process ends, for any reason. The next start removes the file of a dead writer.
+Each writer locks its own file beside the database. The operating system releases the lock when the
+process ends for any reason. The next start deletes the file of a writer that has ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class WriterLock:
-    """The lock of one writer, held until `release`."""
+    """A writer's lock, which is held until `release`."""
 
     def __init__(self, database: Path, writer: str) -> None:
         self._path = _path_of(database, writer)
@@ -42,7 +42,7 @@ def is_alive(database: Path, writer: str) -> bool:
 
 
 def remove(database: Path, writer: str) -> None:
-    """Remove the file of a dead writer."""
+    """Delete the lock file of a writer that has ended."""
     _path_of(database, writer).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""The table of the app documents that users have accepted."""
+"""A store that records which app documents users have accepted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from interlock.store.database.tables import chat_apps
 
 
 class ChatAppStore:
-    """The accepted documents in one database. Every method may raise a `StoreError`."""
+    """A store of accepted documents in one database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def accepted(self, owner: str, server: str, uri: str) -> str | None:
-        """Return the hash of the document that a user has accepted; None for none."""
+        """Return the hash of the document that a user accepted; None for no document."""
         columns = chat_apps.c
         query = select(columns.hash).where(
             columns.owner == storable(owner),

@@ -1,4 +1,4 @@
-"""The calls of conversations, for the cards of the chat page."""
+"""A store of the tool calls in conversations, which the chat page shows as cards."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from interlock.store.database.database import Database
 from interlock.store.database.rows import storable
 from interlock.types import JsonObject
 
-MAX_KEPT = 16 * 1024 * 1024  # bytes of a stored result
+MAX_KEPT = 16 * 1024 * 1024  # bytes of a result; larger results are not stored
 
 
 class ChatCall(Struct, frozen=True):
-    """A call that has ended.
+    """A tool call that has ended.
 
     Attributes:
         id: The call's id in the audit trail.
-        conversation_id: The conversation of the call.
-        tool_call_id: The model's id of the call.
+        conversation_id: The id of the call's conversation.
+        tool_call_id: The id that the model gave the call.
         tool: The address of the tool.
-        arguments: The arguments as they were sent.
-        outcome: One of the words of `calls.endings`.
-        reason: The code of the layer that refused it; "" if none did.
-        seconds: The duration of the call.
-        at: The time of its end, in microseconds since 1970.
-        approval: The decision, its author and its time; None if it needed no approval.
-        result: The server's result, encoded; None for none.
+        arguments: The arguments as they were sent to the server.
+        outcome: How the call ended: one of the words in `calls.endings`.
+        reason: The code of the layer that refused the call; "" if the call was not refused.
+        seconds: How long the call took.
+        at: The time at which the call ended, in microseconds since 1970.
+        approval: The decision, who made it, and when; None if the call needed no approval.
+        result: The server's result as JSON; None if the call has none or it is too large.
     """
 
     id: str
@@ -51,14 +51,14 @@ class ChatCall(Struct, frozen=True):
 
 
 class ChatCallStore:
-    """The calls of one owner's conversations."""
+    """A store of the calls in one owner's conversations."""
 
     def __init__(self, database: Database, owner: str) -> None:
         self._database = database
         self._owner = storable(owner)
 
     async def add(self, call: ChatCall) -> None:
-        """Store a call. A result over `MAX_KEPT` bytes is omitted."""
+        """Store a call. A result larger than `MAX_KEPT` is left out."""
         result = call.result
         if result is not None and len(result) > MAX_KEPT:
             result = None
@@ -75,7 +75,7 @@ class ChatCallStore:
         )
 
     async def of(self, conversation: str, tool_call_ids: Collection[str]) -> list[ChatCall]:
-        """Return calls of a conversation in the order of their end, without their results."""
+        """Return a conversation's calls without their results, in the order in which they ended."""
         columns = tables.chat_calls.c
         shown = [each for each in columns if each is not columns.result]
         query = (
@@ -95,10 +95,10 @@ class ChatCallStore:
         return [_call(row) for row in await self._database.read(work)]
 
     async def get(self, id: str) -> ChatCall:
-        """Return a call with its result.
+        """Return a call, including its result.
 
         Raises:
-            UnknownConversation: No conversation of the owner has such a call.
+            UnknownConversation: The owner has no conversation with this call.
         """
         columns = tables.chat_calls.c
         mine = and_(columns.id == storable(id), tables.conversations.c.owner == self._owner)

@@ -1,4 +1,4 @@
-"""The files that people attach to messages of a chat."""
+"""A store of the files that users attach to chat messages."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from interlock.text.timestamps import now_micros
 
 
 class ChatFile(Struct, frozen=True):
-    """An attached file. Its name is for display only, and never used as a path.
+    """An attached file. Its name is only for display, and never used as a path.
 
     Attributes:
         id: The unique id of the file.
-        name: The sender's name for the file.
-        type: The media type, detected from the content.
-        bytes: The size of the file.
+        name: The file's name, from the sender.
+        type: The media type, which is detected from the content.
+        bytes: The size of the content.
         created: The time of upload, in microseconds since 1970.
     """
 
@@ -36,7 +36,7 @@ class ChatFile(Struct, frozen=True):
 
 
 class ChatFileStore:
-    """The files of one owner."""
+    """A store of one owner's files."""
 
     def __init__(self, database: Database, owner: str) -> None:
         self._database = database
@@ -60,7 +60,7 @@ class ChatFileStore:
         """Return a file and its content.
 
         Raises:
-            UnknownConversation: The owner has no such file.
+            UnknownConversation: The owner has no file with this id.
         """
         columns = tables.chat_files.c
         query = select(tables.chat_files).where(
@@ -76,7 +76,7 @@ class ChatFileStore:
         return ChatFile(row.id, row.name, row.type, row.bytes, row.created), row.content
 
     async def named(self, ids: Sequence[str]) -> list[ChatFile]:
-        """Return the existing ones of some files, without their content."""
+        """Return the files with these ids, without their content; skip ids that do not exist."""
         columns = tables.chat_files.c
         shown = [getattr(columns, name) for name in ChatFile.__struct_fields__]
         query = select(*shown).where(columns.owner == self._owner, columns.id.in_(ids))

@@ -1,15 +1,16 @@
-"""Search for conversations whose title or one of whose messages has all words of a query.
+"""Search for conversations in which a title or a message contains all words of a query.
 
-1. The last changed conversations are read first, where a frequent word is soon found. Reading all
-   places of such a word in an index would be slow.
-2. Words that are rare there are looked up in an index of words: one of our own in SQLite, and
-   PostgreSQL's own.
-3. A query is words in any order; each is the beginning of a word in the text, unless it has one
-   letter. Words in double quotes stand next to each other. Nothing else in a query has a meaning.
-4. Texts in Chinese, Japanese, Korean or Thai have no spaces between words. Queries in these, and
-   queries without any letter, are searched verbatim, which reads all messages of the owner.
-5. The index of SQLite contains the owner of each message, so the cost of a search does not depend
-   on other owners' conversations.
+1. The most recently changed conversations are read first, because a frequent word is soon found
+   there. Reading all occurrences of a frequent word from an index would be slow.
+2. If too few are found, a full-text index is used: our own in SQLite, the built-in one in
+   PostgreSQL.
+3. The words of a query may occur in any order. A word matches any word that begins with it, except
+   that a single letter matches only itself. Words in double quotes must be adjacent. A query has no
+   other syntax.
+4. Chinese, Japanese, Korean and Thai have no spaces between words. Queries in these languages, and
+   queries without letters, are searched verbatim in all messages of the owner.
+5. The SQLite index contains the owner of each message, so the time of a search does not depend on
+   other owners' conversations.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from interlock.store.database import tables
 from interlock.store.database.connection import AsyncConnection
 
 MAX_ROW = 2**63 - 1
-MAX_TERMS = 32  # terms of a query; further ones are ignored
-AT_ONCE = 1_000  # messages that one query of a search reads
-# Conversations, and messages in them, that are read before PostgreSQL uses its index: a few, and
-# more if at least every fourth conversation matched.
+MAX_TERMS = 32  # terms in a query; further terms are ignored
+AT_ONCE = 1_000  # messages that a search reads in one query
+# How many conversations, and messages in them, to read before PostgreSQL uses its index. The second
+# pair applies if at least every fourth conversation of the first pass matched.
 WALKS = ((100, 1_000), (200, 20_000))
 _NEWEST_MATCHES = text(
     "SELECT message_words.conversation_id, message_words.id FROM message_index"
@@ -39,18 +40,18 @@ _WORD = re.compile(r"[^\W_]+")
 # Compiled on first use, because compiling takes 3 ms.
 _NO_SPACES = "[\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 _POSTGRES_MATCH = "messages.words @@ to_tsquery('simple', :words)"
-# The operator's function, for which PostgreSQL uses no index.
+# The function behind the operator `@@`: PostgreSQL uses indexes only for the operator.
 _POSTGRES_SCAN = "ts_match_vq(messages.words, to_tsquery('simple', :words))"
 
 
 class Words:
-    """The words of a query.
+    """The words in a search query.
 
     Args:
-        query: The query as a person wrote it.
+        query: The query as the user typed it.
 
     Attributes:
-        are_indexed: Whether an index can find them; otherwise the query is searched verbatim.
+        are_indexed: Whether the index can find the words; otherwise the query is searched verbatim.
     """
 
     def __init__(self, query: str) -> None:
@@ -81,7 +82,7 @@ class Words:
 async def matching(
     connection: AsyncConnection, owner: str, query: str, limit: int
 ) -> ColumnElement[bool]:
-    """Return a condition that selects at least the last changed matching conversations."""
+    """Return a condition that selects at least the most recently changed matches."""
     words, columns = Words(query), tables.conversations.c
     titles = _titled(columns.title, words.plain or [query])
     if not words.are_indexed:
@@ -112,7 +113,7 @@ def _containing(wanted: str) -> ColumnElement[str]:
 async def _newest_with(
     connection: AsyncConnection, owner: str, words: Words, limit: int
 ) -> set[str]:
-    """Return the conversations of the newest messages that have all words."""
+    """Return the conversations with the newest messages that contain all words."""
     found: set[str] = set()
     given = {"words": words.for_sqlite(owner), "before": MAX_ROW, "many": AT_ONCE}
     while len(found) < limit:
@@ -137,7 +138,7 @@ def _with_words(words: Words) -> ColumnElement[str]:
 async def _walked(
     connection: AsyncConnection, owner: str, words: Words, limit: int
 ) -> list[str] | None:
-    """Return the last changed matches, or all; None if the index would be faster."""
+    """Return the most recently changed matches; None if using the index would be faster."""
     for conversations, messages in WALKS:
         rows = await _walk(connection, owner, words, conversations, messages)
         read = [(id, is_match) for id, is_match in rows if is_match is not None]
@@ -152,7 +153,7 @@ async def _walked(
 async def _walk(
     connection: AsyncConnection, owner: str, words: Words, conversations: int, messages: int
 ) -> list[tuple[str, bool | None]]:
-    """Return the last changed conversations, and whether each matches; None for unread ones."""
+    """Return recent conversations, and whether each matches; None for those not read."""
     columns, said = tables.conversations.c, tables.messages.c
     order = columns.updated.desc(), columns.id.desc()
     chosen = select(columns.id, columns.title, columns.updated).where(columns.owner == owner)

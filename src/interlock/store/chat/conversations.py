@@ -1,4 +1,4 @@
-"""The store of conversations, which can be continued after a crash."""
+"""A store of conversations, which can be continued after a crash."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ from interlock.store.database.database import Database, open_database
 from interlock.store.database.rows import message_from_row, row_from_message, storable
 from interlock.types import JsonObject
 
-# Without letters that look alike, and without characters that are special in a shell or a URL.
+# No letters that look alike, and no characters that are special in a shell or a URL.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 12  # 59 bits
 
 
 class Conversation(Struct, frozen=True):
-    """A conversation without its messages."""
+    """A conversation's metadata, without its messages."""
 
     id: str
     title: str
-    model: str  # the model, as for `--model`; "" for none
+    model: str  # the model's name, as in `--model`; "" if none is set
     created: datetime  # UTC
-    updated: datetime  # UTC; the time of the last message or change
+    updated: datetime  # UTC; the time of the last message or change of settings
     message_count: int = 0
-    owner: str = ""  # the principal it belongs to; "" is the local user
-    settings: JsonObject = {}  # settings of the chat page
-    parent: str = ""  # the conversation that it was copied from; "" for none
-    forked_at: int | None = None  # the number of copied messages
+    owner: str = ""  # the id of the principal that owns the conversation; "" is the local user
+    settings: JsonObject = {}  # settings from the chat page
+    parent: str = ""  # the id of the conversation that this is a copy of; "" if it is not a copy
+    forked_at: int | None = None  # the number of messages that were copied from `parent`
 
 
 class StoredMessage(Struct, frozen=True):
     """A message with its position in the conversation."""
 
-    position: int  # from 0
+    position: int  # counts from 0
     created: datetime  # UTC
     message: Message
-    model: str = ""  # the model that wrote it; "" if unknown
+    model: str = ""  # the model that wrote the message; "" if unknown
 
 
-# The method `ConversationStore.list` hides the builtin from annotations below it.
+# An alias, because inside the class `list` is the method and not the builtin type.
 _Conversations: TypeAlias = list[Conversation]
 _Messages: TypeAlias = list[Message]
 _Stored: TypeAlias = list[StoredMessage]
@@ -78,12 +78,12 @@ _Rows: TypeAlias = list[dict[str, str | None]]
 class ConversationStore:
     """The conversations of one owner in one database.
 
-    Other processes may use the database at the same time. A change that was acknowledged
-    survives a crash. Every method may raise a `StoreError`; see the tree in `interlock.errors`.
-    It is raised at once if a PostgreSQL server has ended, and after 6 seconds if the server
-    hangs, or 11 if all 15 connections are already waiting. The change was then made as a whole or
-    not at all. The store works again as soon as the server does. Call the methods from any task
-    of the event loop that opened the store.
+    Other processes may use the database at the same time. A change survives a crash once its
+    method has returned. Every method may raise a `StoreError`; see the tree in
+    `interlock.errors`. If a PostgreSQL server has ended, the error is raised at once. If the
+    server hangs, the error is raised after 6 seconds, or after 11 seconds if all 15 connections
+    are in use. A change is made completely or not at all. The store works again as soon as the
+    server does. Call the methods only from the event loop that opened the store.
     """
 
     def __init__(self, database: Database, owner: str = "") -> None:
@@ -95,15 +95,15 @@ class ConversationStore:
     async def open(
         cls, location: str | Path | None = None, owner: str = ""
     ) -> AsyncIterator[ConversationStore]:
-        """Open a database, create it if needed, and upgrade it to this program's version.
+        """Open a database; create or upgrade its tables if necessary.
 
         Args:
-            location: A path or a postgresql:// URL; None for INTERLOCK_DATABASE, else
+            location: A path or a postgresql:// URL; None for INTERLOCK_DATABASE, or else
                 `conversations.db` in the user's data folder.
-            owner: The principal whose conversations are used; "" is the local user.
+            owner: The id of the principal whose conversations are used; "" is the local user.
 
         Raises:
-            StoreError: The database cannot be used. A read-only one can be opened and read.
+            StoreError: The database cannot be used. A read-only database can be opened and read.
             MissingExtra: A package for this kind of database is not installed.
         """
         database = await open_database(location)
@@ -114,7 +114,7 @@ class ConversationStore:
 
     @property
     def location(self) -> str:
-        """The path, or server and database, without user and password."""
+        """The database's path, or its server and name without user and password."""
         return self._database.location
 
     @property
@@ -122,7 +122,7 @@ class ConversationStore:
         return self._database
 
     def owned_by(self, owner: str) -> ConversationStore:
-        """Return a store of another owner's conversations in the same database."""
+        """Return a store for another owner's conversations in the same database."""
         return ConversationStore(self._database, owner)
 
     @property
@@ -136,7 +136,7 @@ class ConversationStore:
     # Conversations
 
     async def create(self, title: str = "", model: str = "") -> Conversation:
-        """Create an empty conversation. Characters that no database can hold become U+FFFD."""
+        """Create an empty conversation. Characters that a database cannot store become U+FFFD."""
         conversation = self._new(title, model)
         await self._database.write(lambda connection: _insert(connection, conversation))
         return conversation
@@ -147,10 +147,10 @@ class ConversationStore:
         return Conversation(id, storable(title), storable(model), now, now, owner=self._owner)
 
     async def resolve(self, prefix: str) -> Conversation:
-        """Return the conversation with this id, or the only one whose id starts with it.
+        """Return the conversation whose id is `prefix`, or the only one whose id starts with it.
 
         Raises:
-            UnknownConversation: No conversation matches, or several do.
+            UnknownConversation: No conversation matches, or several conversations match.
         """
         prefix = storable(prefix)
         columns = tables.conversations.c
@@ -171,11 +171,11 @@ class ConversationStore:
         raise UnknownConversation(f"{prefix!r} could be {ids}: give more of the id")
 
     async def list(self, limit: int = 50, before: Conversation | None = None) -> _Conversations:
-        """Return a page of conversations, last changed first.
+        """Return a page of conversations, most recently changed first.
 
         Args:
-            limit: The largest number of conversations.
-            before: The last conversation of the previous page.
+            limit: The largest number of conversations to return.
+            before: The last conversation on the previous page; None for the first page.
         """
         columns = tables.conversations.c
         page = _listed.where(columns.owner == self._owner)
@@ -190,11 +190,11 @@ class ConversationStore:
         return [_conversation(row) for row in await self._database.read(work)]
 
     async def search(self, text: str, limit: int = 50) -> _Conversations:
-        """Return conversations whose title or one of whose messages has all words of a text.
+        """Return conversations in which all words of a query occur in the title or in one message.
 
         Args:
             text: Words, and phrases in double quotes; see `store.chat.conversation_search`.
-            limit: The largest number of conversations; the last changed ones come first.
+            limit: The largest number of conversations to return, most recently changed first.
         """
         wanted, columns = storable(text), tables.conversations.c
 
@@ -207,11 +207,11 @@ class ConversationStore:
         return [_conversation(row) for row in await self._database.read(work)]
 
     async def fork(self, id: str, count: int | None = None) -> Conversation:
-        """Copy a conversation, to continue it in two ways.
+        """Copy a conversation, so that it can be continued in two ways.
 
         Args:
-            id: The conversation, which stays unchanged.
-            count: The number of messages to copy, from the start; None for all.
+            id: The id of the conversation, which stays unchanged.
+            count: The number of messages to copy, from the start; None to copy all.
         """
         original = await self.resolve(id)
         copied_count = original.message_count if count is None else count
@@ -237,7 +237,7 @@ class ConversationStore:
         return copy
 
     async def branches(self, id: str) -> _Conversations:
-        """Return a conversation's copies, oldest first; for a copy, also those of its original."""
+        """Return the copies of a conversation, or of its original if it is a copy; oldest first."""
         found = await self.resolve(id)
         columns = tables.conversations.c
         related = or_(columns.parent == found.id, columns.id == (found.parent or found.id))
@@ -258,7 +258,7 @@ class ConversationStore:
         model: str | None = None,
         settings: JsonObject | None = None,
     ) -> None:
-        """Change the title, the model or the settings; None keeps a value."""
+        """Change a conversation's title, model or settings; None leaves a value unchanged."""
         encoded = None if settings is None else encode(settings).decode()
         given = {"title": title, "model": model, "settings": encoded}
         changes = {name: storable(value) for name, value in given.items() if value is not None}
@@ -275,13 +275,13 @@ class ConversationStore:
     # Messages
 
     async def append(self, id: str, *messages: Message, model: str = "") -> None:
-        """Append all messages together or none; they are durable on return.
+        """Append all messages or none of them. They are durable when this returns.
 
-        A cancelled call returns only when it is certain whether they were added.
+        A cancelled call returns only once it is certain whether the messages were added.
 
         Args:
-            id: The conversation.
-            messages: The messages.
+            id: The id of the conversation.
+            messages: The messages to append.
             model: The model that wrote the assistant's messages.
 
         Raises:
@@ -295,13 +295,13 @@ class ConversationStore:
             await self._database.write(lambda connection: self._append(connection, id, rows))
 
     async def messages(self, id: str) -> _Messages:
-        """Return the messages exactly as they were added, even if no provider accepts them."""
+        """Return the messages exactly as they were appended, even if no provider accepts them."""
         return await self._database.read(lambda connection: self._messages(connection, id))
 
     async def usage(self, conversation: Conversation) -> dict[str, Usage]:
-        """Return the tokens of a conversation by the model that used them.
+        """Return the token usage of a conversation by model.
 
-        Answers without a model count for the conversation's model.
+        Replies whose model is unknown are counted for the conversation's model.
         """
         columns = tables.messages.c
         wanted = select(columns.model, columns.usage).join(tables.conversations)
@@ -319,12 +319,12 @@ class ConversationStore:
         return found
 
     async def page(self, id: str, *, before: int | None = None, limit: int = 60) -> _Stored:
-        """Return a page of messages in their order, beginning with a message of the user.
+        """Return a page of messages in order. The first message on a page is from the user.
 
         Args:
-            id: The conversation.
-            before: The position of the first message of the page after it; None for the last page.
-            limit: The approximate number; the exchange of the first message is returned whole.
+            id: The id of the conversation.
+            before: The position of the first message on the next page; None for the last page.
+            limit: The approximate number of messages; a page never begins in the middle of a turn.
         """
         columns = tables.messages.c
         mine = select(tables.messages).join(tables.conversations).where(self._owned(id))
@@ -350,11 +350,12 @@ class ConversationStore:
         ]
 
     async def resume(self, id: str) -> _Messages:
-        """Return the messages in a form that every provider accepts, to continue from them.
+        """Return the messages in a form that every provider accepts, to continue the conversation.
 
-        Tool calls that a crash or a cancellation left unanswered are answered as interrupted. The
-        answers at the end are stored. No other program should be using the conversation: tool
-        results that it adds later are stored, but not sent to the model.
+        A crash or a cancellation can leave tool calls without results; they get results that
+        say "interrupted". Such results at the end of the conversation are stored. No other
+        program should use the conversation: tool results that it adds later are stored, but not
+        sent to the model.
         """
         messages = await self.messages(id)
         if not unanswered_calls(messages):
@@ -383,7 +384,7 @@ class ConversationStore:
         await connection.execute(insert(tables.messages), values)
 
     async def _touch(self, connection: AsyncConnection, id: str, **changes: str) -> None:
-        # In PostgreSQL this also locks the row, so writers to one conversation take turns.
+        # In PostgreSQL the update also locks the row, so writers to one conversation take turns.
         change = update(tables.conversations).where(self._owned(id))
         done = await connection.execute(change.values(updated=datetime.now(UTC), **changes))
         if not done.rowcount:
@@ -422,7 +423,7 @@ async def _insert(connection: AsyncConnection, conversation: Conversation) -> No
 
 
 def _copied_calls(original: str, copy: str) -> Insert:
-    """Return an insert that copies all calls; those of messages not copied are never shown."""
+    """Return an insert that copies all calls. Calls of messages that are not copied stay unused."""
     columns = tables.chat_calls.c
     others = [each for each in columns if each is not columns.conversation_id]
     copied = select(literal(copy), *others).where(columns.conversation_id == original)

@@ -1,7 +1,7 @@
-"""Repair of conversations that a crash or an interrupt cut short.
+"""Repair of conversations that ended early because of a crash or an interrupt.
 
-Providers require what `interlock.messages` describes: each tool call has one answer, right after
-the message that made it, in the order of the calls.
+Providers require the order that `interlock.messages` describes: each tool call has exactly one
+result, after the message with the call, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from interlock.messages import (
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """Return the unanswered calls at the end of a conversation, in order."""
+    """Return the tool calls at the end of a conversation that have no result, in order."""
     answers = list(takewhile(_is_answer, reversed(messages)))
     last = messages[-len(answers) - 1] if len(answers) < len(messages) else None
     if not isinstance(last, AssistantMessage):
@@ -28,15 +28,15 @@ def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
 
 
 def answer_every_call(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation with one answer to each call, in the required order.
+    """Return the conversation with one result for each tool call, in the required order.
 
-    A missing answer becomes the error "interrupted". An answer that came too late, because two
-    programs used the conversation, is dropped: the model has already received that error.
+    A missing result becomes the error "interrupted". A result that arrived later, because two
+    programs used the conversation, is dropped: the model has already received the error.
     """
     result: list[Message] = []
     for position, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            continue  # the answer is added after its call, below
+            continue  # the result is added after its call, below
         result.append(message)
         if isinstance(message, AssistantMessage) and message.tool_calls:
             answers = list(takewhile(_is_answer, islice(messages, position + 1, None)))

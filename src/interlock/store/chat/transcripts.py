@@ -1,4 +1,4 @@
-"""Export of whole conversations as JSON, and as Markdown."""
+"""Export of a conversation as JSON or Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def as_json(conversation: Conversation, messages: Sequence[Message]) -> JsonObject:
-    """Return the JSON object of a conversation, without loss."""
+    """Return a conversation as a JSON object, without losing data."""
     found: JsonObject = msgspec.to_builtins(conversation)
     return {**found, "messages": msgspec.to_builtins(messages)}
 
@@ -48,5 +48,5 @@ def encoded(value: Any) -> str:
 
 
 def role_of(message: Message) -> str:
-    """Return "system", "user", "assistant" or "tool"."""
+    """Return the role of a message's author: "system", "user", "assistant" or "tool"."""
     return str(message.__struct_config__.tag)

@@ -1,1 +1,1 @@
-"""The database, SQLite or PostgreSQL: its location, its tables, and short transactions."""
+"""The SQLite or PostgreSQL database: its location, its tables, and short transactions."""

@@ -1,4 +1,4 @@
-"""Claims: changes of a row without which the transaction of an audit record fails."""
+"""Claims: changes of a row that must succeed, or else the audit record is not written either."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 from msgspec import Struct
 
 Row = tuple[Any, ...]
-Statement = tuple[str, Sequence[Row]]  # SQL with `?`, and the parameters of each execution
+Statement = tuple[str, Sequence[Row]]  # SQL with `?`, and parameters for each execution
 
 
 class Claim(Struct, eq=False):
-    """A change of exactly one row, such as the use of an approval.
+    """A change that must affect exactly one row, such as the use of an approval.
 
-    If the row does not meet the condition of the change, neither the change nor its audit record
-    is written.
+    If the row does not meet the change's condition, neither the change nor its audit record is
+    written.
 
     Attributes:
-        sql: The SQL of the change, with `?`.
-        row: The parameters of the SQL.
-        then: Further statements of the same transaction.
-        has_failed: Whether the row did not meet the condition.
+        sql: The change as SQL, with `?` for parameters.
+        row: The parameters for `sql`.
+        then: Further statements for the same transaction.
+        has_failed: Whether the change failed because the row did not meet its condition.
     """
 
     sql: str
@@ -34,7 +34,7 @@ class Claim(Struct, eq=False):
 
 
 class ClaimFailed(Exception):
-    """Some claims failed and are marked as failed; the transaction was rolled back."""
+    """Some claims failed and were marked as failed; the transaction was rolled back."""
 
 
 @cache

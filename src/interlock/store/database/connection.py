@@ -1,9 +1,9 @@
-"""Connections to a database that coroutines can use: SQLAlchemy's own, each call in a greenlet.
+"""Async connections to a database: SQLAlchemy's own connections, each call in a greenlet.
 
-`sqlalchemy.ext.asyncio` has the same, and imports the whole ORM with it. `create_engine` takes the
-drivers for asyncio as well, and `sqlalchemy.util.greenlet_spawn` runs a call that waits for one.
-SQLAlchemy exports that function for such drivers but does not document it; `test_connection`
-fails if it moves.
+`sqlalchemy.ext.asyncio` provides the same, but imports the whole ORM. `create_engine` accepts
+asyncio drivers, too, and `sqlalchemy.util.greenlet_spawn` runs a call that awaits such a driver.
+SQLAlchemy exports that function for its drivers without documenting it; `test_connection` fails if
+it is moved.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
-# SQLAlchemy imports greenlet on first use; this import makes a missing one fail early.
+# SQLAlchemy imports greenlet on first use. This import fails early if greenlet is missing.
 import greenlet  # type: ignore[import-untyped]  # noqa: F401  # ships no types
 from sqlalchemy import Connection, CursorResult, Dialect, Engine, Executable
 from sqlalchemy.util import greenlet_spawn
@@ -23,10 +23,10 @@ Rows = CursorResult[*tuple[Any, ...]]
 
 
 class AsyncConnection:
-    """A connection, in a transaction that its first statement begins.
+    """A connection in a transaction, which the first statement begins.
 
     Args:
-        core: The SQLAlchemy connection, whose calls wait in greenlets.
+        core: The SQLAlchemy connection, whose calls run in greenlets.
     """
 
     def __init__(self, core: Connection) -> None:
@@ -37,15 +37,15 @@ class AsyncConnection:
         return self._core.dialect
 
     async def execute(self, statement: Executable, parameters: Any = None) -> Rows:
-        """Run a statement; return its result with all rows fetched."""
+        """Run a statement; return its result, with all rows already fetched."""
         return await greenlet_spawn(self._core.execute, statement, parameters)
 
     async def scalar(self, statement: Executable, parameters: Any = None) -> Any:
-        """Run a statement; return the first column of its first row, or None."""
+        """Run a statement; return the first column of the first row, or None without rows."""
         return await greenlet_spawn(self._core.scalar, statement, parameters)
 
     async def run_sync(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        """Run `work` with SQLAlchemy's connection, without blocking the event loop."""
+        """Run `work` with the SQLAlchemy connection, without blocking the event loop."""
         return await greenlet_spawn(work, self._core, *args)
 
     async def commit(self) -> None:
@@ -64,5 +64,5 @@ async def connect(engine: Engine) -> AsyncGenerator[AsyncConnection]:
 
 
 async def dispose(engine: Engine) -> None:
-    """Close the connections of the pool, and end their threads."""
+    """Close the pool's connections, and end their threads."""
     await greenlet_spawn(engine.dispose)

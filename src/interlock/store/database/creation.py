@@ -1,4 +1,4 @@
-"""Creation of the tables, and refusal of databases with tables of other programs or versions."""
+"""Creation of the tables; databases with tables of other programs or versions are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.store.database.schema_version import OUTDATED, REVISION, UNRELEASED
 from interlock.store.database.tables import metadata, versions
 
-# Columns that these tables had before the first version.
+# Columns that existed even in the first development version, by table.
 _FIRST_COLUMNS = {
     "conversations": {"id", "title", "model", "created", "updated"},
     "messages": {"conversation_id", "position", "role", "content", "created"},
@@ -18,22 +18,22 @@ _FIRST_COLUMNS = {
 def is_created(connection: Connection, location: str) -> bool:
     """Return whether the database has this program's tables.
 
-    Raises:
+    StoreCorrupt: Another program made the tables.
         StoreCorrupt: The tables are another program's.
-        StoreError: Another checkout made the tables.
-        StoreTooNew: A newer program made the tables.
+        StoreError: Another development version of this program made the tables.
+        StoreTooNew: A newer version of this program made the tables.
     """
-    # Read all names in one query: another process may create the tables between two queries.
+    # Read all names in one query, because another process may create tables between two queries.
     names = set(inspect(connection).get_table_names())
     revision = connection.scalar(select(versions.c.version_num)) if versions.name in names else None
     if revision == REVISION:
         return True
     is_server = connection.dialect.name == "postgresql"
-    # A version alone proves nothing: other programs use Alembic, too.
+    # A version is not enough, because other programs also use Alembic's version table.
     if names >= _FIRST_COLUMNS.keys() and (revision is not None or _has_first_columns(connection)):
         raise _other_version(location, revision, is_server=is_server)
     if is_server:
-        names &= {*metadata.tables, versions.name}  # ignores tables of other programs
+        names &= {*metadata.tables, versions.name}  # ignore tables that only other programs have
     if names:
         raise StoreCorrupt(
             f"{location} is another program's database (table {min(names)!r}):"
@@ -43,12 +43,12 @@ def is_created(connection: Connection, location: str) -> bool:
 
 
 def create(connection: Connection, location: str) -> None:
-    """Create the tables, unless another process has done so in the meantime.
+    """Create the tables, unless another process has created them in the meantime.
 
-    The caller holds a transaction that excludes other processes.
+    The caller must hold a transaction that excludes other processes.
 
     Raises:
-        StoreError: See `is_created`.
+        StoreError: The tables cannot be used; see `is_created`.
     """
     if not is_created(connection, location):
         metadata.create_all(connection, checkfirst=False)
@@ -68,7 +68,7 @@ def _other_version(location: str, revision: str | None, *, is_server: bool) -> S
     if revision is None or revision in OUTDATED:
         maker = "an older checkout"
     elif revision.startswith(UNRELEASED):
-        maker = "another checkout"  # a version does not show which of two checkouts is older
+        maker = "another checkout"  # their versions do not show which of two checkouts is older
     else:
         return StoreTooNew(
             f"{location} was made by a newer interlock (version {revision}): upgrade interlock,"

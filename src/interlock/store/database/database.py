@@ -1,12 +1,12 @@
-"""A database with this program's tables, used in short transactions.
+"""A database with this program's tables, which is used in short transactions.
 
-1. Work runs to its end even if its caller is cancelled: it takes effect as a whole or not at all.
-2. A connection is held for one piece of work, and never while the caller awaits other things.
-3. In SQLite, one task of a process writes at a time; processes take turns by SQLite's lock.
-4. Every error of the database is raised as a `StoreError`.
-5. After a failed sync, this process only reads from that SQLite file; see `sqlite_file`.
-6. A PostgreSQL server that does not answer is an error after 6 seconds, or after 11 when all
-   connections are already waiting. Once it answers again, the next piece of work uses it.
+1. Work runs to its end even if its caller is cancelled, so it is done completely or not at all.
+2. A connection is used for one piece of work, and never while the caller awaits anything else.
+3. In SQLite, one task of a process writes at a time; SQLite's lock serializes processes.
+4. Every database error is raised as a `StoreError`.
+5. After a failed sync, this process only reads that SQLite file; see `sqlite_file`.
+6. If a PostgreSQL server does not answer, an error is raised after 6 seconds, or after 11 seconds
+   if all connections are in use. Once the server answers again, the next piece of work succeeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import aiosqlite  # noqa: F401  # SQLAlchemy loads it by name; a missing one fails here
+import aiosqlite  # noqa: F401  # SQLAlchemy imports it by name; fail here if it is missing
 from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import AdaptedConnection, DBAPIConnection
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -39,11 +39,11 @@ from interlock.store.database.error_mapping import (
 )
 from interlock.store.database.location import find, prepare_file, public_name, without_links
 
-# Seconds to wait for a lock of another process, for a connection to PostgreSQL, and for a free
-# connection of the pool.
+# Seconds to wait for another process's lock, for a new connection to PostgreSQL, and for a free
+# connection in the pool.
 LOCK_TIMEOUT = 5.0
-COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may itself wait for a lock
-# The errors of SQLAlchemy and its drivers. Any other exception is a bug and is not converted.
+COMMAND_TIMEOUT = 6.0  # seconds to wait for PostgreSQL's answer to a command
+# The errors of SQLAlchemy and its drivers. Any other exception is a bug, so it is not converted.
 DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
 _CREATION_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
 
@@ -55,12 +55,12 @@ class Database:
     """An open database.
 
     Args:
-        engine: The engine with the connections.
-        location: The path of the database, or the public part of its URL, for messages.
-        file: The SQLite file, without symbolic links.
+        engine: SQLAlchemy's engine, which has the connections.
+        location: The database's path, or its URL without user and password, for messages.
+        file: The path of the SQLite file without symbolic links; None for PostgreSQL.
 
     Attributes:
-        location: The given location.
+        location: The argument `location`.
     """
 
     def __init__(self, engine: Engine, location: str, file: Path | None = None) -> None:
@@ -68,22 +68,22 @@ class Database:
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()
-        self._commits = 0  # number since the log was last copied into the file
+        self._commits = 0  # commits since the log was last copied into the file
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work`, which changes nothing."""
+        """Run `work`, which must not change anything."""
         return await self._run_to_completion(self._run(work))
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` in one transaction, which is durable when this returns."""
+        """Run `work` in one transaction; its changes are durable when this returns."""
         return await self._run_to_completion(self._write(work))
 
     async def close(self) -> None:
         """Finish running work, then close all connections and their threads.
 
-        A cancelled call closes them as well, and then raises `CancelledError`.
+        If this call is cancelled, it still closes them before it raises `CancelledError`.
         """
         self._closed = True
         closing = asyncio.create_task(self._close())
@@ -111,7 +111,7 @@ class Database:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # A second cancellation ends this wait; `close` waits for the rest.
+            # A second cancellation ends this wait, but not the work: `close` waits for it.
             await asyncio.wait([task])
             raise
 
@@ -152,21 +152,21 @@ class Database:
             return result
 
     async def _empty_log(self, file: Path) -> None:
-        async with self._writing:  # fair: runs after all waiting writers
+        async with self._writing:  # the lock is fair, so this runs after all waiting writers
             await self._checkpoint(file, over=0)
 
     async def _checkpoint(self, file: Path, *, over: int) -> None:
         if sqlite_file.needs_checkpoint(file, self._commits, over=over):
             self._commits = 0
-            with suppress(StoreError):  # acknowledged changes are still in the log
+            with suppress(StoreError):  # committed changes are safe: they are still in the log
                 await self._run(lambda each: each.execute(text("PRAGMA wal_checkpoint(PASSIVE)")))
 
 
 async def open_database(location: str | Path | None) -> Database:
-    """Open the database at a path or URL, or the user's own; create its tables if it has none.
+    """Open the database at a path or URL, or the user's default one; create missing tables.
 
     Raises:
-        StoreError: The database cannot be opened; the subclass and the text give the reason.
+        StoreError: The database cannot be opened; the subclass and the text state the reason.
         MissingExtra: asyncpg, which PostgreSQL needs, is not installed.
     """
     found = find(location)
@@ -205,7 +205,7 @@ async def _check(connection: AsyncConnection, location: str) -> None:
 
 
 async def _enable_log(connection: AsyncConnection) -> None:
-    # When several processes start together, SQLite fails here immediately instead of waiting.
+    # When several processes start together, SQLite fails here at once instead of waiting: retry.
     deadline = monotonic() + LOCK_TIMEOUT
     while await connection.scalar(text("PRAGMA journal_mode")) != "wal":
         try:
@@ -217,15 +217,15 @@ async def _enable_log(connection: AsyncConnection) -> None:
 
 
 def _sqlite_engine(file: Path, writable: bool) -> Engine:
-    # The driver's debug log would repeat every parameter, and so the contents of messages.
+    # The driver's debug log would contain every query parameter, such as the text of messages.
     logging.getLogger("aiosqlite").setLevel(logging.INFO)
     query = {"uri": "true", "mode": "rw" if writable else "ro"}
     if not writable and not sqlite_file.log_of(file).exists():
-        # Without a log no process is writing, and no log can be created in a read-only folder.
+        # Without a log, no process is writing, and a read-only folder cannot get a log.
         query["immutable"] = "1"
     engine = create_engine(
         URL.create("sqlite+aiosqlite", database="file:" + quote(str(file)), query=query),
-        # `isolation_level` None: transactions begin at our BEGIN, not where sqlite3 guesses.
+        # `isolation_level` None: transactions begin where this module says BEGIN, not implicitly.
         connect_args={"timeout": LOCK_TIMEOUT, "isolation_level": None},
         hide_parameters=True,
         max_overflow=0,
@@ -272,13 +272,13 @@ def _postgres_engine(url: str) -> Engine:
         "postgresql+asyncpg://",
         connect_args={"async_creator_fn": asyncpg_connection},
         hide_parameters=True,
-        pool_pre_ping=True,  # replaces a connection that broke while it was idle
+        pool_pre_ping=True,  # replaces a connection that broke while it was unused
         pool_timeout=LOCK_TIMEOUT,
     )
 
     @event.listens_for(engine, "close")
     def terminate(connection: AdaptedConnection, _record: object) -> None:
-        # An orderly close would wait for a hanging server, once for each connection.
+        # An orderly close would wait for a hanging server, separately for each connection.
         connection.driver_connection.terminate()
 
     return engine

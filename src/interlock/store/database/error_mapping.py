@@ -1,6 +1,6 @@
 """Conversion of database errors to `StoreError`s. This module needs no SQLAlchemy.
 
-The driver's text is used only where it cannot contain a parameter, which may be a message.
+The driver's text is shown only if it cannot contain a query parameter, such as a message's text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAILED_SYNCS = {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC}
 
 _UNREAD = re.compile(r"error code[= ](\d+)")
 
-# By SQLSTATE, which has five characters. The longest matching prefix is used.
+# Keyed by SQLSTATE, a code of five characters, or its first characters. The longest match is used.
 _POSTGRES: dict[str, tuple[type[StoreError], str]] = {
     "08": (StoreError, "has closed the connection: is the server running?"),
     "25006": (StoreError, "is read-only: connect to the primary server"),
@@ -46,22 +46,22 @@ _POSTGRES: dict[str, tuple[type[StoreError], str]] = {
 
 
 def damage_error(verdict: str, location: str) -> StoreError:
-    """Return the error for a file that fails SQLite's check with this verdict."""
+    """Return the error for a file, given the result of SQLite's check."""
     code = _UNREAD.search(verdict)
     if code is not None and int(code[1]) & 0xFF == sqlite3.SQLITE_IOERR:
-        # A page that is unreadable now is not necessarily damaged.
+        # If a page cannot be read now, the file is not necessarily damaged.
         kind, text = _SQLITE[sqlite3.SQLITE_IOERR]
         return kind(f"{location} {text}")
     return StoreCorrupt(f"{location} is damaged: restore a backup, or move it away")
 
 
 def is_failed_sync(error: Exception) -> bool:
-    """Return whether a sync failed, after which written data may be lost."""
+    """Return whether an error means that a sync failed, so that written data may be lost."""
     return getattr(_cause(error), "sqlite_errorcode", None) in _FAILED_SYNCS
 
 
 def unsynced_error(location: str) -> StoreError:
-    """Return the error of every write after a failed sync."""
+    """Return the error that every write raises after a failed sync."""
     return StoreError(
         f"{location}: the disk did not keep what was written (fsync failed), so nothing more is "
         "written there: check the disk, then start again"
@@ -69,12 +69,12 @@ def unsynced_error(location: str) -> StoreError:
 
 
 def store_error(error: Exception, location: str) -> StoreError:
-    """Return the error to raise instead of a database error; it names location and remedy."""
+    """Convert a database error to a `StoreError` that names the location and the remedy."""
     cause = _cause(error)
     if is_failed_sync(error):
         return unsynced_error(location)
     if isinstance(cause, sqlite3.Error) and hasattr(cause, "sqlite_errorcode"):
-        # The low byte of the code is the kind of error; the rest has details.
+        # The code's low byte is the kind of error; the other bytes are details.
         kind, text = _SQLITE.get(cause.sqlite_errorcode & 0xFF, (StoreError, f"failed: {cause}"))
         return kind(f"{location} {text}")
     if sqlstate := getattr(cause, "sqlstate", None):

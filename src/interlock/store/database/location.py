@@ -12,13 +12,14 @@ from interlock.errors import StoreError
 
 
 def find(location: str | Path | None) -> str | Path:
-    """Return the PostgreSQL URL or the absolute path of the database to use.
+    """Return the database to use, as a PostgreSQL URL or an absolute path.
 
     Args:
-        location: A path or URL; None for INTERLOCK_DATABASE, else a file in the data folder.
+        location: A path or URL; None for the value of INTERLOCK_DATABASE, or else a file in the
+            user's data folder.
 
     Raises:
-        StoreError: Databases of this kind are not supported.
+        StoreError: The URL's kind of database is not supported.
     """
     location = location or os.environ.get("INTERLOCK_DATABASE")
     if not location:
@@ -36,9 +37,9 @@ def find(location: str | Path | None) -> str | Path:
 
 
 def folder_beside(location: str | Path | None) -> Path:
-    """Return the folder of a database's further files, such as `gateway.key`.
+    """Return the folder for files that accompany a database, such as `gateway.key`.
 
-    It is the folder of a SQLite file, and the user's data folder for PostgreSQL.
+    This is the folder of a SQLite file, or the user's data folder for PostgreSQL.
     """
     found = find(location)
     return found.parent if isinstance(found, Path) else user_data_path("interlock")
@@ -56,12 +57,12 @@ def public_name(url: str) -> str:
 
 
 def without_links(path: Path) -> Path:
-    """Return the file's path without symbolic links, so that all links have equal paths."""
+    """Return a file's path without symbolic links, so that paths of one file are equal."""
     return path.resolve()
 
 
 def prepare_file(path: Path) -> bool:
-    """Create the file for its owner only if it is missing; return whether it can be written.
+    """Create a missing file with access for its owner only; return whether it is writable.
 
     Raises:
         StoreError: The file cannot be created or read, or is not a file.

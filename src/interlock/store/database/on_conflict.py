@@ -1,4 +1,4 @@
-"""`INSERT … ON CONFLICT` in SQL that SQLite and PostgreSQL share."""
+"""`INSERT … ON CONFLICT` in the form that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from sqlalchemy.sql import SyntaxExtension
 
 
 class OnConflict(SyntaxExtension, TextClause):
-    """The action of an insert whose row exists; used as `insert(…).ext(OnConflict(…))`.
+    """The action of an insert if the row exists already: `insert(…).ext(OnConflict(…))`.
 
-    SQLAlchemy has this clause in its dialects only, and that of PostgreSQL takes 2 MB of memory.
+    SQLAlchemy supports this clause only in its dialects, and PostgreSQL's takes 2 MB of memory.
 
     Args:
-        action: The SQL after `ON CONFLICT`.
+        action: The SQL that follows `ON CONFLICT`.
     """
 
     inherit_cache = True

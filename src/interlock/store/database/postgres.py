@@ -9,10 +9,10 @@ from interlock.store.database import location
 
 
 def import_driver() -> Any:
-    """Return the module asyncpg, which the extra `postgres` installs.
+    """Import the driver asyncpg, and return the module.
 
     Raises:
-        MissingExtra: The extra is not installed.
+        MissingExtra: The extra `postgres`, which installs asyncpg, is missing.
     """
     try:
         import asyncpg  # type: ignore[import-untyped]  # ships no types
@@ -25,9 +25,9 @@ async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
     """Return a new asyncpg connection.
 
     Args:
-        url: The server and database.
-        timeout: Seconds to wait for the connection, and later for a lock of another session.
-        command_timeout: Seconds to wait for each answer.
+        url: The URL of the server and database.
+        timeout: Seconds to wait for the connection, and for another session's lock.
+        command_timeout: Seconds to wait for the answer to each command.
 
     Raises:
         StoreError: The server cannot be reached or refuses the connection.
@@ -45,7 +45,7 @@ async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
             },
         )
     except ValueError:
-        # Drop the driver's text, which may repeat the URL with the password.
+        # Drop the driver's text, because it may contain the URL with the password.
         raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         silent = isinstance(error, TimeoutError) and not str(error)

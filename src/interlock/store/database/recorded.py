@@ -1,4 +1,4 @@
-"""Changes of rows in the transaction of their audit records."""
+"""Changes of rows that are written in the same transaction as their audit records."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from interlock.store.database.claims import Claim, Row, Statement, numbered
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
 
-# Writes a change and its audit record. Arguments: the change, and the rows before and after it.
+# Writes a change and its audit record. Called with the change, and the rows before and after it.
 Record = Callable[..., Awaitable[None]]
 
 
 def statement_of(change: Insert | Update | Delete) -> tuple[str, Row]:
-    """Return SQL with `?` that SQLite and PostgreSQL run, and its parameters."""
+    """Return a change as SQL with `?` for both SQLite and PostgreSQL, and its parameters."""
     compiled = change.compile(dialect=_dialect())
     return str(compiled), tuple(compiled.params[name] for name in compiled.positiontup or ())
 
 
 def claim_of(change: Insert | Update | Delete, *then: Statement) -> Claim:
-    """Return a change of exactly one row as a claim.
+    """Return a claim for a change that must affect exactly one row.
 
     Args:
-        change: The change.
-        then: Further statements of the same transaction.
+        change: The change of the row.
+        then: Further statements for the same transaction.
     """
     return Claim(*statement_of(change), then)
 
@@ -35,23 +35,23 @@ def claim_of(change: Insert | Update | Delete, *then: Statement) -> Claim:
 async def make_change(
     database: Database, claim: Claim, record: Record | None, *about: object
 ) -> bool:
-    """Make a change; return False if the row does not meet its condition.
+    """Make a change; return False if the row does not meet the change's condition.
 
     Args:
-        database: The database of the row.
-        claim: The change.
-        record: Writes it together with its audit record; None to write it without one.
-        about: Further arguments of `record`.
+        database: The database that contains the row.
+        claim: The change of the row.
+        record: Writes the change together with its audit record; None to write no audit record.
+        about: Further arguments for `record`.
 
     Raises:
-        StoreError: The change and its record were not written, or it is unknown whether they were.
+        StoreError: Change and audit record were not written, or it is unknown whether they were.
     """
     await (record or unrecorded(database))(claim, *about)
     return not claim.has_failed
 
 
 def unrecorded(database: Database) -> Record:
-    """Return a `Record` that makes a change without an audit record."""
+    """Return a `Record` that makes a change without writing an audit record."""
 
     async def change(claim: Claim, *_: object) -> None:
         claim.has_failed = not await database.write(lambda connection: _run(connection, claim))

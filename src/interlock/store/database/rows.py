@@ -1,9 +1,9 @@
 """Conversion of messages to rows and back, without loss.
 
-A text column cannot hold every Python string: PostgreSQL refuses NUL, and no database accepts half
-of a surrogate pair, which remains when a stream is cut in the wrong place. JSON can express both,
-so JSON columns need no conversion. `content` with such characters is written twice: without them
-in its own column, and exactly in `content_json`.
+A text column cannot store every Python string: PostgreSQL refuses NUL, and no database accepts a
+lone surrogate, which remains when a stream is cut between two halves of a character. JSON can
+express both, so JSON columns need no conversion. A `content` with such characters is stored twice:
+without them in its own column, and exactly in `content_json`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from interlock.messages import (
     UserMessage,
 )
 
-MAX_DEPTH = 200  # levels of objects and lists; Python's JSON decoder fails near 1000
+MAX_DEPTH = 200  # levels of nested objects and lists; Python's JSON decoder fails near 1000
 
 
 def row_from_message(message: Message) -> dict[str, str | None]:
-    """Return a message's columns, without its conversation, position and time.
+    """Return the columns of a message, except conversation, position and time.
 
     Raises:
-        StoreError: A tool call's input or the provider's data is not JSON.
+        StoreError: A tool call's input or the provider's data is not valid JSON.
         TypeError: `message` is not a message.
     """
     if not isinstance(message, Message):
@@ -72,10 +72,10 @@ def row_from_message(message: Message) -> dict[str, str | None]:
 
 
 def message_from_row(row: Mapping[str, Any]) -> Message:
-    """Return the message of a row. Columns that are NULL have defaults.
+    """Return the message in a row. Columns that are NULL get default values.
 
     Raises:
-        StoreCorrupt: The row is not one that this program writes.
+        StoreCorrupt: This program cannot have written the row.
     """
     try:
         return _message(row)
@@ -87,7 +87,7 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
 
 
 def storable(text: str) -> str:
-    """Return the text with U+FFFD for each character that a text column cannot hold."""
+    """Replace each character that a text column cannot store by U+FFFD."""
     if "\0" not in text and not _has_surrogates(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "�")
@@ -104,7 +104,7 @@ def _call_object(call: ToolCall) -> dict[str, Any]:
 def _encode(value: object, what: str) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        # Counting brackets first avoids a walk through most values.
+        # Count brackets first, because few values have enough of them to need the slow check.
         if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
             raise ValueError(f"nested over {MAX_DEPTH} deep")
         return json.dumps(value, separators=(",", ":")) if _has_surrogates(text) else text
@@ -159,5 +159,5 @@ def _message(row: Mapping[str, Any]) -> Message:
 
 def _attachments(row: Mapping[str, Any]) -> tuple[Attachment, ...]:
     text = row["attachments"]
-    # json accepts a lone surrogate in an attachment's name; msgspec would refuse it.
+    # json accepts a lone surrogate in an attachment's name; msgspec does not.
     return () if text is None else msgspec.convert(json.loads(text), tuple[Attachment, ...])

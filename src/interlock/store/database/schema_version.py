@@ -1,7 +1,7 @@
-"""The version of the tables. This module needs no SQLAlchemy.
+"""The version of the database's tables. This module does not import SQLAlchemy.
 
-Until the first release, each edit of `tables.py` makes another version automatically. There are no
-migrations: a database of another version is refused. The release replaces `REVISION` by a number.
+Until the first release, each edit of `tables.py` changes the version automatically. There are no
+migrations: a database with another version is refused. A release must set `REVISION` to a number.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from hashlib import sha256
 from pathlib import Path
 
 UNRELEASED = "dev-"
-# Versions of earlier checkouts, which had migrations. A release must use other numbers.
+# Versions of development checkouts that had migrations. A release must not use these numbers.
 OUTDATED = frozenset(f"{number:04}" for number in range(1, 20))
 
 
 def revision_of(source: str) -> str:
-    """Return the version of the tables in a source. Comments and white space do not change it."""
+    """Return the version for the source of `tables.py`, ignoring comments and white space."""
     code = re.sub(r"(?m)(?:^|  )# .*", "", source)
     return UNRELEASED + sha256("".join(code.split()).encode()).hexdigest()[:16]
 
 
-# A hash of the source, because a hash of SQLAlchemy's DDL would need SQLAlchemy, whose DDL differs
-# between its versions.
+# A hash of the source, not of SQLAlchemy's DDL: the DDL differs between SQLAlchemy's versions, and
+# computing it would require importing SQLAlchemy.
 REVISION = revision_of(Path(__file__).with_name("tables.py").read_text(encoding="utf-8"))

@@ -1,8 +1,9 @@
-"""One SQLite file and its write-ahead log, shared by all connections of this process.
+"""A SQLite file and its write-ahead log, which all connections of this process share.
 
-After a failed sync, this process cannot find out what is on the disk: the next sync may succeed
-without writing the data that the first one lost. So the process no longer writes to that file or
-syncs it, and leaves its log in place. The next start reads the intact part of the log.
+After a failed sync, a process cannot find out what is on the disk: the next sync may succeed
+although the data that the failed sync should have written is lost. So the process stops writing to
+that file and syncing it, and leaves its log in place. The next start reads the intact part of the
+log.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from urllib.parse import quote
 
 from interlock.store.database.schema_version import REVISION
 
-# After so many commits of a connection, or above this length in bytes, the log is copied into the
-# file and starts over. The log keeps its length then, because syncing overwritten bytes takes half
-# the time of syncing a longer file.
+# After this many commits of a connection, or when the log is longer than this many bytes, the log
+# is copied into the file and starts over. It keeps its length then, because overwriting bytes and
+# syncing takes half as long as extending a file and syncing.
 COMMITS = 64
 LONGEST_LOG = 8 * 1024 * 1024
-CHECK_PAGES = 4096  # a file of up to 16 MiB is checked completely at start, in at most 10 ms
+CHECK_PAGES = 4096  # at start, check all of a file up to 16 MiB; this takes at most 10 ms
 
 SETTINGS = (
     "PRAGMA foreign_keys = ON",
-    "PRAGMA synchronous = FULL",  # a commit survives a power failure
-    # SQLite does not report a failed sync when it copies the log by itself, so the writers do it.
+    "PRAGMA synchronous = FULL",  # so that a commit survives a power failure
+    # SQLite does not report a failed sync of its automatic checkpoints, so the writers make them.
     "PRAGMA wal_autocheckpoint = 0",
-    f"PRAGMA journal_size_limit = {LONGEST_LOG}",  # bytes of a log that starts over
+    f"PRAGMA journal_size_limit = {LONGEST_LOG}",  # shorten the log to this when it starts over
 )
 
 _CHECK = "PRAGMA quick_check(1)"
@@ -36,19 +37,19 @@ _unsynced: set[Path] = set()
 
 
 def mark_unsynced(file: Path) -> None:
-    """Record that a sync of the file failed; `file` has no symbolic links."""
+    """Record that a sync of a file failed; `file` must not contain symbolic links."""
     _unsynced.add(file)
 
 
 def is_unsynced(file: Path) -> bool:
-    """Return whether a sync of the file has failed in this process."""
+    """Return whether a sync of the file failed in this process."""
     return file in _unsynced
 
 
 def is_ready(file: Path) -> bool:
     """Return whether the file is intact and has this program's version.
 
-    If not, `open_database` prepares it, or raises an error with the reason.
+    If it is not, `open_database` prepares the file, or raises an error with the reason.
     """
     if is_unsynced(file):
         return False
@@ -60,25 +61,25 @@ def is_ready(file: Path) -> bool:
             if (revision, mode) != (REVISION, "wal"):
                 return False
             return bool(pages > CHECK_PAGES or connection.execute(_CHECK).fetchone() == ("ok",))
-    except (sqlite3.Error, TypeError):  # TypeError: the table has no row
+    except (sqlite3.Error, TypeError):  # TypeError: the version table has no row
         return False
 
 
 def log_of(file: Path) -> Path:
-    """Return the path of the write-ahead log."""
+    """Return the path of a file's write-ahead log."""
     return file.with_name(f"{file.name}-wal")
 
 
 def needs_checkpoint(file: Path, commits: int, *, over: int) -> bool:
-    """Return whether the log should and may be copied into the file.
+    """Return whether the log should be copied into the file, and no failed sync forbids it.
 
     Args:
         file: The path of the file, without symbolic links.
-        commits: The number of a connection's commits since it last copied the log.
-        over: The largest length of the log, in bytes.
+        commits: The number of commits of a connection since it last copied the log.
+        over: The length in bytes above which the log is copied.
     """
-    # Not `log_of`, because each `Path` interns new strings, which makes the interpreter's table of
-    # them grow.
+    # Not `log_of`: each new `Path` adds strings to the interpreter's table of interned strings, so
+    # frequent calls would make that table grow.
     try:
         is_due = commits >= COMMITS or os.stat(f"{file}-wal").st_size > over  # noqa: PTH116
     except OSError:
@@ -93,10 +94,10 @@ def uri(file: Path, **query: str) -> str:
 
 @contextmanager
 def log_preserved(file: Path) -> Iterator[None]:
-    """Keep the log in place while connections close, if a sync has failed.
+    """Keep connections from copying and deleting the log when they close, if a sync has failed.
 
-    The last connection to close would copy the log into the file and sync. Within this context,
-    the last one is a connection that cannot write.
+    When the last connection closes, SQLite copies the log into the file and syncs. Within this
+    context, the last connection is one that cannot write.
     """
     if file not in _unsynced:
         yield
@@ -104,7 +105,7 @@ def log_preserved(file: Path) -> Iterator[None]:
     reader = sqlite3.connect(uri(file, mode="ro"), uri=True)
     try:
         with suppress(sqlite3.Error):
-            reader.execute("SELECT 1 FROM sqlite_master").close()  # opens file and log
+            reader.execute("SELECT 1 FROM sqlite_master").close()  # opens the file and its log
         yield
     finally:
         reader.close()
