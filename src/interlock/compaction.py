@@ -46,7 +46,7 @@ class ContextLimits:
         self._limits: dict[str, int] = {}
 
     def learn(self, model: str, request: CompactedRequest, error: ContextTooLong) -> bool:
-        """Lower a model's limit after it refused a request; return whether to retry a smaller one."""
+        """Lower a model's limit after a refusal; return whether a smaller request can be made."""
         size = size_of(request.messages)
         part = error.limit / error.used if error.limit and error.used else _UNKNOWN
         limit = int(size * min(part, 1.0) * SPARE)

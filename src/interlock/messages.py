@@ -88,9 +88,7 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", o
     # Data to send back to the same provider unchanged, such as signed thinking:
     # {"provider": "anthropic", ...}. It is not sent to other providers.
     provider_data: dict[str, Any] | None = None
-    usage: Usage | None = (
-        None  # tokens of the request and the answer; None if the provider reports none
-    )
+    usage: Usage | None = None  # of request and answer; None if it is not reported
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):

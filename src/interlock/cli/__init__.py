@@ -183,9 +183,7 @@ def _exit_code() -> int:
         return 1
     except InterlockError as error:
         complain(str(error))
-        for note in getattr(
-            error, "__notes__", ()
-        ):  # notes are for people; models get only the error
+        for note in getattr(error, "__notes__", ()):  # for people; models get no notes
             say(safe_line(note))
         return 1
     except ModuleNotFoundError as error:

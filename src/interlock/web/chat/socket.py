@@ -128,9 +128,7 @@ class Socket:
         self._queue: deque[_Frame] = deque()
         self._queued = 0  # bytes
         self._full_since: float | None = None
-        self._idle: asyncio.Future[None] | None = (
-            None  # the writer waits for it while the queue is empty
-        )
+        self._idle: asyncio.Future[None] | None = None  # the writer waits for it
         self._under_way: Awaitable[None] | None = None  # the unfinished send from `_send_now`
         self._closing: Closing | None = None
         self._followed: set[Turn] = set()
