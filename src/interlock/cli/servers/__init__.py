@@ -1,1 +1,1 @@
-"""The commands of servers: configure, log in, list, call and serve."""
+"""The commands for servers: configure them, log in to them, use them, and serve one's own."""
