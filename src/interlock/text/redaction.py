@@ -91,9 +91,8 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
 def secret_ends(args: Sequence[str]) -> list[str]:
     """Return the secret at the end of each program argument; "" if an argument has no secret.
 
-    Names of options and variables show which arguments are secret.
-
-    It is "abc" in `--api-key abc`, `--token=abc`, `API_KEY=abc`, `Authorization: Bearer abc`.
+    Names of options and variables show which arguments are secret. The secret is "abc" in
+    `--api-key abc`, `--token=abc`, `API_KEY=abc` and `Authorization: Bearer abc`.
     """
     ends = []
     is_value = False

@@ -1,4 +1,4 @@
-"""`interlock serve --check`: report a configuration's problems, and changes since it last ran."""
+"""`interlock serve --check`: report problems of a configuration, and what it would change."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The commands for servers: configure them, log in to them, use them, and serve one's own."""
+"""The commands for servers: configure, log in, list and call tools, and run a Python server."""

@@ -147,7 +147,7 @@ async def _preview(
 def given_arguments(
     pairs: Iterable[str], arguments: str | None
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the arguments given as KEY=VALUE, still as text, and those in --arguments."""
+    """Return the texts of KEY=VALUE arguments, and the JSON values of --arguments."""
     texts, values = texts_of(pairs), _object(arguments)
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
