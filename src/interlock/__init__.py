@@ -42,7 +42,7 @@ _HOMES = {
 }
 
 
-# Names are loaded on first use: a client does not import the agent, the CLI not the client.
+# Names are loaded on first use, so that a client does not import the agent, for example.
 __getattr__ = loader(__name__, _HOMES)
 
 

@@ -1,4 +1,4 @@
-"""`python -m interlock`: the same as the command `interlock`, for when it is not on the PATH."""
+"""Lets `python -m interlock` run the command `interlock`, which may not be on the PATH."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ Rules:
 
 1. The list is extended in place. It is valid for every provider whenever the agent is not
    running: each tool call has its result, in order, whatever happens (see `messages`).
-2. Errors that the model can repair go back to it as text: unknown tools, wrong arguments, failed
-   calls, too many calls. All others are raised: `ModelError`, `StepLimit`.
+2. Errors that the model can correct are returned to it as text: unknown tools, wrong arguments,
+   failed calls, too many calls. Other errors are raised: `ModelError`, `StepLimit`.
 3. A conversation that is longer than the model's context is sent without its oldest parts.
-4. An answer over `MAX_ANSWER_BYTES` raises `ModelInterrupted`, and nothing of it is kept.
+4. An answer over `MAX_ANSWER_BYTES` raises `ModelInterrupted`, and no part of it is kept.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ __all__ = [
 
 AGENT = Caller(surface="agent")
 MAX_ROUNDS = 10
-MAX_CALLS = 64  # tool calls of one answer that run
+MAX_CALLS = 64  # tool calls that run for one answer
 TOO_MANY_CALLS = (
     f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
 )
-MAX_FILE = 5 * 1024 * 1024  # bytes of an image or a sound in a result that the model gets
-MAX_FILES = 8  # of one result
+MAX_FILE = 5 * 1024 * 1024  # bytes; larger images and sounds in results are not sent to the model
+MAX_FILES = 8  # images and sounds of one result
 
 Record = Callable[[Sequence[Message]], Awaitable[None]]
 _contexts = ContextLimits()
@@ -95,8 +95,8 @@ _log = logging.getLogger("interlock.agent")
 class ToolStarted(Struct, frozen=True):
     """A tool call begins. `address` is the tool's wire name if the toolbox lacks the tool.
 
-    `id` is the model's id of the call, `call_id` that of the audit trail. `agent` is the id of the
-    subagent that makes the call; "" for none.
+    `id` is the call's id from the model, and `call_id` its id in the audit trail. `agent` is the id
+    of the subagent that makes the call; "" if no subagent does.
     """
 
     id: str
@@ -118,8 +118,8 @@ class ToolProgress(Struct, frozen=True):
 class ToolFinished(Struct, frozen=True):
     """A tool call ended. `result` is the text for the model.
 
-    `duration` is the time in seconds at the server, or until a layer refused the call.
-    `reason` is the code of the layer that refused the call; "" if none did.
+    `duration` is the seconds that the server took, or until a layer refused the call. `reason` is
+    the refusing layer's code; "" if the call was not refused.
     """
 
     id: str
@@ -137,8 +137,8 @@ class ToolFinished(Struct, frozen=True):
 class ApprovalAsked(Struct, frozen=True):
     """A call waits until a person allows or denies it.
 
-    `hash` covers the address and the arguments; `expires` is a time of day in UTC, ISO 8601. `rule`
-    is the id of the rule that requires the approval; `approvers` are those who may decide.
+    `hash` is the hash of the address and the arguments; `expires` is a UTC time in ISO 8601. `rule`
+    is the id of the rule that requires the approval; `approvers` may decide about it.
     """
 
     id: str
@@ -155,7 +155,7 @@ class ApprovalAsked(Struct, frozen=True):
 
 
 def approval_hash(address: str, arguments: dict[str, Any]) -> str:
-    """Return the hash of a call, as the approval shows it to a person."""
+    """Return the hash of a call's address and arguments, as in `ApprovalAsked.hash`."""
     shown = msgspec.json.encode([address, arguments], order="sorted")
     return sha256(shown).hexdigest()
 
@@ -163,7 +163,7 @@ def approval_hash(address: str, arguments: dict[str, Any]) -> str:
 class QuestionAsked(Struct, frozen=True):
     """A server asks the user a question during a call. `params` are the params of its request.
 
-    `expires` is a time of day in UTC, ISO 8601; "" if the question does not expire.
+    `expires` is a UTC time in ISO 8601; "" if the question does not expire.
     """
 
     id: str
@@ -177,20 +177,20 @@ class QuestionAsked(Struct, frozen=True):
 class Compacted(Struct, frozen=True):
     """The conversation is longer than the model's context.
 
-    That many of its messages are left out of the request, or shortened. They stay stored.
+    The event has the number of messages that the request leaves out or shortens. They stay stored.
     """
 
     left_out: int
 
 
 class Stopped(Struct, frozen=True):
-    """The user stopped the answer, or must answer a question first. Always the last event."""
+    """The user stopped the answer, or must answer a question first. This is the last event."""
 
     reason: Literal["stopped", "waiting"]
 
 
 class Done(Struct, frozen=True):
-    """The answer is complete. Always the last event. `usage` is the sum of all rounds."""
+    """The answer is complete. This is the last event; `usage` is the sum of all rounds."""
 
     message: AssistantMessage
     usage: Usage
@@ -217,12 +217,12 @@ class Agent:
     """A model that may use tools.
 
     Args:
-        model: A model, its name in the form of `--model` ("anthropic:..."), or None to let
-            `models.choosing` pick one.
+        model: A model, its name as for `--model` ("anthropic:..."), or None to let
+            `models.choosing` pick a model.
         tools: An open toolbox, or other `Tools`; None for a model without tools.
         max_rounds: Number of rounds of tool calls before `StepLimit` is raised.
-        record: Awaited with messages as they are added, so that they can be stored. A tool
-            call is recorded before it runs.
+        record: Stores messages; awaited with new messages when they are added. A tool call is
+            recorded before it runs.
         caller: The caller on whose behalf tools are called.
         progress: Whether tools are asked for progress, which `stream` yields as `ToolProgress`.
     """
@@ -243,9 +243,9 @@ class Agent:
         self._caller = caller
         self._max_rounds = max_rounds
         self._record = record
-        self._saving: asyncio.Task[None] | None = None  # the latest
+        self._saving: asyncio.Task[None] | None = None  # the latest recording
         self._choosing = asyncio.Lock()
-        self._own_model: Model | None = None  # made from a name, so closed here
+        self._own_model: Model | None = None  # made from a name, so `close` closes it
 
     async def __aenter__(self) -> Self:
         return self
@@ -278,10 +278,10 @@ class Agent:
         raise ModelInterrupted("the answer ended without its last event")
 
     async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
-        """Do the same as `complete`, but yield each event as it happens; `Done` comes last."""
+        """Answer the last message as `complete` does; yield each event, `Done` as the last."""
         model = await self._ready()
         used = Usage()
-        left_out = 0  # as last reported to the user
+        left_out = 0  # the number that was last reported to the user
         for _ in range(self._max_rounds):
             definitions = await self._definitions(messages)
             async with aclosing(request_answer(model, messages, definitions)) as events:
@@ -333,7 +333,7 @@ class Agent:
                     if task in done:
                         yield task.result().event
         finally:
-            # A stopped answer needs a result for each of its calls, too.
+            # Even a stopped answer needs a result for each of its calls.
             unfinished = [task for task in tasks if not task.done()]
             for task in unfinished:
                 task.cancel()
@@ -348,7 +348,7 @@ class Agent:
     async def _call(self, call: ToolCall, id: str, reports: Reports | None) -> _Outcome:
         started, timing = monotonic(), Timing()
         seen = await self._observe(call, id, reports, timing)
-        # The time before the server got the call may have been spent waiting for an approval.
+        # Measure only the server's time, because the call may have waited for an approval before.
         duration = monotonic() - started if timing.at_server is None else timing.at_server
         address = self._address(call.name)
         event = ToolFinished(
@@ -369,7 +369,7 @@ class Agent:
     async def _observe(
         self, call: ToolCall, id: str, reports: Reports | None, timing: Timing
     ) -> _Seen:
-        """Run one call; its failure becomes text for the model."""
+        """Run one call; if it fails, return the error as text for the model."""
         if call.malformed is not None:
             return _Seen(f"error: the arguments are not a JSON object: {call.malformed[:500]}")
         if self._toolbox is None:
@@ -392,7 +392,8 @@ class Agent:
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
         messages += new
         if self._record is not None:
-            # Records run one after another, and finish even while this task is cancelled.
+            # A separate task, so that recording finishes even if this task is cancelled. It first
+            # waits for the previous recording, so that messages stay in order.
             self._saving = saving = asyncio.create_task(self._save(self._record, new, self._saving))
             try:
                 await asyncio.shield(saving)
@@ -411,9 +412,9 @@ class Agent:
     # Model and tools
 
     async def _ready(self) -> Model:
-        async with self._choosing:  # two answers may start at the same time
+        async with self._choosing:  # two answers that start together must share a model
             if self._model is None or isinstance(self._model, str):
-                # Imported here, because a program that brings its own model needs no providers.
+                # Imported late, because a program that passes a model needs no providers.
                 from interlock.models import choosing
 
                 self._model = self._own_model = await choosing.choose(self._model)
@@ -443,12 +444,12 @@ class Agent:
 async def request_answer(
     model: Model, messages: Sequence[Message], definitions: Sequence[ToolDefinition] = ()
 ) -> AsyncGenerator[ModelEvent | Compacted, None]:
-    """Ask a model; leave out the oldest parts of a conversation that is too long for it.
+    """Ask a model; leave out the oldest parts of the conversation if it is too long.
 
     Args:
         model: The model.
         messages: The conversation.
-        definitions: The tools that it is offered.
+        definitions: The tools that the model is offered.
 
     Yields:
         The events of `Model.stream`; the message of the `Reply` includes its usage.
@@ -494,14 +495,14 @@ class _Seen(Struct, frozen=True):
 
 
 class _Outcome(Struct, frozen=True):
-    """The end of a call, and the files of its result for the model."""
+    """The event that ends a call, and its result's files for the model."""
 
     event: ToolFinished
     files: tuple[Attachment, ...] = ()
 
 
 class Reports:
-    """Collects the progress of concurrent calls as events, until they are read."""
+    """Collects progress events of concurrent calls until they are read."""
 
     def __init__(self) -> None:
         self._events: list[AgentEvent] = []
@@ -527,7 +528,7 @@ class Reports:
 async def _first_of(
     running: set[asyncio.Task[_Outcome]], reports: Reports | None
 ) -> tuple[set[asyncio.Task[_Outcome]], set[asyncio.Task[_Outcome]]]:
-    """Wait until a call has ended, or has reported progress."""
+    """Wait until any call has ended or reported progress; return the ended and running calls."""
     if reports is None:
         return await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     waiting: asyncio.Task[Any] = asyncio.create_task(reports.wait())
@@ -563,7 +564,7 @@ def files_of(result: CallToolResult) -> tuple[Attachment, ...]:
             try:
                 data = base64.b64decode(block.data, validate=True)
             except ValueError:
-                continue  # the text of the result names it
+                continue  # the result's text has a note about it
             if 0 < len(data) <= MAX_FILE:
                 files.append(Attachment(block.mime_type.lower(), data))
     return tuple(files)

@@ -17,9 +17,9 @@ from interlock.errors import WrongLoop
 
 T = TypeVar("T")
 
-# Same arguments as `asyncio.Task(coroutine, loop=..., name=...)`. The task runs at once up to its
-# first wait, so it may be done when it is returned. Most requests wait for nothing, so this saves
-# a turn of the event loop.
+# Start a task, with the arguments of `asyncio.Task`. The task runs at once up to its first wait,
+# so it may already be done when it is returned. Most requests never wait, so this saves them a turn
+# of the event loop.
 if sys.version_info >= (3, 12):
     start = partial(asyncio.Task, eager_start=True)
 else:
@@ -28,7 +28,7 @@ else:
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, T]) -> AsyncGenerator[asyncio.Task[T], None]:
-    """Run a coroutine in a task of its own, which is cancelled at the end of the block."""
+    """Run a coroutine in its own task, and cancel the task at the end of the block."""
     task = asyncio.create_task(work)
     try:
         yield task
@@ -40,7 +40,7 @@ async def beside(work: Coroutine[Any, Any, T]) -> AsyncGenerator[asyncio.Task[T]
 
 
 def settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    """End a future, unless it was cancelled."""
+    """Set a future's result, or its exception if `error` is given, unless it was cancelled."""
     if future.done():
         return
     if error is not None:
@@ -50,15 +50,16 @@ def settle(future: asyncio.Future[Any], result: object, error: BaseException | N
 
 
 def is_cancelled() -> bool:
-    """Return whether the running task was itself cancelled, not a task that it awaits."""
+    """Return whether the running task itself was cancelled, rather than a task that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run blocking work in a thread of its own. Cancelling stops the waiting, not the work.
+    """Run blocking work in its own thread. Cancelling ends the waiting, but not the work.
 
-    The event loop's own pool is not used: a program cannot exit while one of its threads hangs.
+    The event loop's thread pool is not used, because a hanging thread in it would keep the program
+    from exiting.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -84,10 +85,10 @@ async def in_thread(work: Callable[[], T]) -> T:
 async def run_in(
     loop: asyncio.AbstractEventLoop | None, work: Callable[[], Coroutine[Any, Any, T]]
 ) -> T:
-    """Run a coroutine function in an event loop, from this or any other one.
+    """Run a coroutine function in an event loop, and await its result in the running loop.
 
     Args:
-        loop: None for the running loop.
+        loop: The event loop; None uses the running loop.
         work: The coroutine function; it is called in `loop`.
 
     Raises:
@@ -101,7 +102,7 @@ async def run_in(
 def block_on(
     loop: asyncio.AbstractEventLoop | None, work: Callable[[], Coroutine[Any, Any, T]]
 ) -> T:
-    """Do the same as `run_in` from a thread, and block the thread until the result is there."""
+    """Run a coroutine function in an event loop, and block this thread until it has a result."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
@@ -120,18 +121,18 @@ def _submit(
 
 
 class Backoff:
-    """Pauses between attempts: each is twice as long as the one before.
+    """Computes the pauses between attempts; each pause is twice as long as the pause before.
 
     Args:
-        first: Seconds of the first pause.
-        longest: Seconds that no pause exceeds.
-        reset_after: An attempt that lasted longer than this (seconds) ends the series; the
-            next pause is a first one.
-        jitter: Shorten each pause by a random part of up to this fraction, so that clients
-            do not all retry at the same time.
+        first: The first pause, in seconds.
+        longest: The longest pause, in seconds.
+        reset_after: Seconds; after an attempt that lasted longer, the pauses start again at
+            `first`.
+        jitter: The largest fraction by which a pause is randomly shortened, so that clients do
+            not all retry at the same time.
 
     Attributes:
-        attempts: Number of pauses since the series began.
+        attempts: The number of pauses since the series of attempts began.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Backoff:
         self._began = inf  # start of the last attempt
 
     def next_pause(self, now: float) -> float:
-        """Return the seconds to wait after an attempt that ended at `now` (monotonic clock)."""
+        """Return the seconds to wait after an attempt that ended at `now`, a monotonic time."""
         if now - self._began > self._reset_after:
             self.reset()
         pause = self._pause * (1 - self._jitter * random.random())  # noqa: S311 - no secret
@@ -156,6 +157,6 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """Begin a new series, for example after a success."""
+        """Start again with the first pause, for example after a success."""
         self.attempts = 0
         self._pause = self._first

@@ -1,8 +1,8 @@
-"""Files that a user adds to a message: types, limits, and the form of a text file in a message.
+"""Files that a user adds to a message: their types, their limits, and text files as text.
 
-A text file becomes a block at the end of the message, between two lines with its id. So a
-conversation that is exported, copied or continued by another program keeps it. An image or a PDF
-document is an `Attachment` of the message.
+A text file becomes a block at the end of the message's text, between two lines with the file's id.
+So the conversation still has the file when it is exported, copied or continued elsewhere. An image
+or a PDF becomes an `Attachment` of the message.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from interlock.errors import AttachmentError
 from interlock.messages import Attachment
 
-MAX_FILE = 16 * 1024 * 1024  # bytes
-MAX_FILES = 10  # of a message
+MAX_FILE = 16 * 1024 * 1024  # bytes of one file
+MAX_FILES = 10  # files of one message
 MAX_ALL = 24 * 1024 * 1024  # bytes of all files of a message together
-MAX_TEXT = 200_000  # characters of a file that are sent to the model
+MAX_TEXT = 200_000  # characters of a text file that are sent to the model
 TEXT = "text/plain"
 UNKNOWN = "application/octet-stream"
 BLOCK = re.compile(
@@ -35,7 +35,7 @@ _MEDIA = (
 
 
 def sniff(content: bytes) -> str:
-    """Return the media type of a file by its content; its name does not count."""
+    """Return a file's media type, detected from its content."""
     for start, type in _MEDIA:
         if content.startswith(start):
             return type
@@ -52,14 +52,14 @@ def sniff(content: bytes) -> str:
 
 
 def load(path: Path) -> Attachment:
-    """Read a file that can be sent to a model.
+    """Read a file from disk as an attachment.
 
     Raises:
-        AttachmentError: It cannot be read, is too large, or is neither text, an image nor a PDF.
+        AttachmentError: The file cannot be read, is too large, or has an unsupported type.
     """
     try:
         path = path.expanduser()
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe, for example, might never end
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe, for example, might never end
             raise AttachmentError(f"cannot attach {path}: it is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE + 1)
@@ -70,10 +70,10 @@ def load(path: Path) -> Attachment:
 
 
 def checked(name: str, content: bytes) -> Attachment:
-    """Return a file as an attachment.
+    """Check a file's size and type, and return it as an attachment.
 
     Raises:
-        AttachmentError: It is too large, empty, or neither text, an image nor a PDF.
+        AttachmentError: The file is empty or too large, or neither text, an image nor a PDF.
     """
     if len(content) > MAX_FILE:
         limit = MAX_FILE // 1024 // 1024
@@ -90,16 +90,16 @@ def checked(name: str, content: bytes) -> Attachment:
 
 
 def described(file: Attachment) -> str:
-    """Return the name, type and size of a file on one line."""
+    """Return a file's name, type and size on one line."""
     name = " ".join(file.name.split()) or "file"
     return f"{name} ({file.media_type}, {len(file.data):,} bytes)"
 
 
 def check_all(files: Sequence[Attachment]) -> None:
-    """Check the files of one message together.
+    """Check the number and the total size of one message's files.
 
     Raises:
-        AttachmentError: There are too many, or they are too large.
+        AttachmentError: There are too many files, or together they are too large.
     """
     if len(files) > MAX_FILES:
         raise AttachmentError(f"too many files for one message ({len(files)}, limit {MAX_FILES})")
@@ -109,7 +109,7 @@ def check_all(files: Sequence[Attachment]) -> None:
 
 
 def block(id: str, type: str, size: int, name: str, text: str) -> str:
-    """Return the block of a message that holds a text file; the end of a long text is cut off."""
+    """Return a message's block with a text file; the end of a long text is cut off."""
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}\n[cut: {len(text) - MAX_TEXT:,} more characters]"
     name = " ".join(name.split()) or "file"
@@ -117,6 +117,6 @@ def block(id: str, type: str, size: int, name: str, text: str) -> str:
 
 
 def split(content: str) -> tuple[str, str]:
-    """Split a message into its text and its blocks of files."""
+    """Split a message into its own text and the blocks with its files."""
     blocks = [match[0] for match in BLOCK.finditer(content)]
     return BLOCK.sub("", content), "".join(blocks)

@@ -1,8 +1,8 @@
 """The tools of a toolbox as typed async Python functions.
 
-Each parameter has the type of its schema, so that a framework which reads type hints and
-docstrings can offer the function to a model. The toolbox still validates each call with the
-schema itself.
+The type hint of each parameter is derived from the tool's schema, so that a framework which reads
+type hints and docstrings can offer the function to a model. The toolbox still validates each call
+against the schema.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ __all__ = [
     "callables",
 ]
 
-MAX_PARAMETERS = 64  # a tool with more gets `**arguments`
+MAX_PARAMETERS = 64  # the function of a tool with more parameters takes `**arguments`
 MAX_DESCRIPTION = 1_024  # characters of a parameter's description
 ARGUMENTS = "arguments"
 
-# Frameworks give these parameter names a meaning of their own.
+# Frameworks treat parameters with these names specially.
 _RESERVED = frozenset({"self", "cls", "run_manager", "callbacks", "config", "runtime"})
 _EMPTY = Parameter.empty
 
 
 class ToolFunction(Protocol):
-    """A tool as a function.
+    """An async function that calls a tool.
 
     Attributes:
-        tool: The tool.
+        tool: The tool that the function calls.
     """
 
     __name__: str
@@ -54,7 +54,7 @@ class ToolFunction(Protocol):
 
 
 class Callables:
-    """The functions of a toolbox, by address or wire name. Iterating yields the functions."""
+    """A mapping from addresses and wire names to functions. Iterating yields the functions."""
 
     def __init__(self, functions: list[ToolFunction]) -> None:
         self._functions = functions
@@ -81,15 +81,15 @@ def callables(
 
     Args:
         toolbox: An open toolbox.
-        returns: The type of what the functions return: the result's text, or the `CallToolResult`.
-            With "text" they raise `ToolFailed` if the tool reports an error. The text of a large
-            result is an excerpt; one more function reads the rest.
+        returns: Whether the functions return the result's text or the `CallToolResult`. With
+            "text", they raise `ToolFailed` if the tool reports an error, and return an excerpt of
+            a large result; an additional function reads the rest.
         caller: The caller on whose behalf the functions call tools.
     """
     entries = toolbox.tools
     if returns == "text":
         entries += toolbox.own.entries_for(caller)
-        if caller.surface == "library":  # results for "library" are never cut
+        if caller.surface == "library":  # results for the surface "library" are never cut
             caller = replace(caller, surface="agent")
     return Callables([_function(toolbox, each, returns, caller) for each in entries])
 
@@ -125,17 +125,17 @@ class _Named(Struct, frozen=True):
 
 
 class Parameters:
-    """The parameters of a function for a tool.
+    """The parameters of a tool's function.
 
     Attributes:
-        signature: The signature, without the return type.
-        annotations: The type hints by parameter.
+        signature: The function's signature, without a return type.
+        annotations: The type hints, by parameter name.
     """
 
     def __init__(self, schema: JsonObject) -> None:
         self._hints = Hints(schema)
         self._named: dict[str, _Named] = {}
-        self._rest = ""  # name of the parameter for further arguments
+        self._rest = ""  # name of the `**` parameter, if the function has one
         self._texts: dict[str, str] = {}
         self._taken: set[str] = set()
         self.annotations: dict[str, Any] = {}
@@ -188,7 +188,7 @@ class Parameters:
         return Parameter(ARGUMENTS, Parameter.VAR_KEYWORD, annotation=Any)
 
     def _unused(self, key: str) -> str:
-        """Return a valid name that no other parameter has."""
+        """Return a valid parameter name for an argument that no other parameter has."""
         plain = identifier(unicodedata.normalize("NFKC", key))
         if plain.startswith("__"):
             plain = plain.lstrip("_") or "_"
@@ -202,7 +202,7 @@ class Parameters:
         return name
 
     def arguments_of(self, bound: Mapping[str, Any]) -> JsonObject:
-        """Return the tool's arguments for values that were bound to the signature."""
+        """Convert values that were bound to the signature to the tool's arguments."""
         arguments: JsonObject = {}
         for name, value in bound.items():
             if name == self._rest:
@@ -221,7 +221,7 @@ class Parameters:
 
 
 def _members(whole: JsonObject, schema: JsonObject, hints: Hints) -> JsonObject:
-    """Return the members of an object schema and of its alternatives."""
+    """Return the properties of an object schema, and of its alternatives (`anyOf` and so on)."""
     members = dict(whole.get("properties", {}))
     alternatives = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     alternatives += [schema[key] for key in ("then", "else") if key in schema]

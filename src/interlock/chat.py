@@ -1,4 +1,4 @@
-"""A chat: a model, tools, and a conversation that is stored while it happens.
+"""A chat: a model, tools, and a conversation that is stored message by message.
 
 Rules:
 
@@ -73,7 +73,7 @@ class ConversationLog:
     """Stores the messages of one conversation. Without a store it does nothing.
 
     Attributes:
-        conversation: None until the conversation exists in the store.
+        conversation: The stored conversation; None until it exists in the store.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ConversationLog:
         """Create the conversation in the store, unless it exists."""
         if self._store is None or self.conversation is not None:
             return
-        self._title = self._title or title  # the first message's, even if it was not stored
+        self._title = self._title or title  # of the first message, even if that was not stored
         try:
             self.conversation = await self._store.create(self._title, model)
         except StoreError as error:
@@ -113,7 +113,7 @@ class ConversationLog:
         return f"f_{secrets.token_urlsafe(12)}"
 
     async def record(self, messages: Sequence[Message]) -> None:
-        """Store messages, after those that could not be stored before.
+        """Store messages, after any earlier messages that could not be stored.
 
         Raises:
             StoreError: A continued conversation does not accept its first new message.
@@ -155,7 +155,7 @@ class ConversationLog:
             self._warn_once(error)
 
     async def copied(self, messages: Sequence[Message], count: int) -> ConversationLog:
-        """Return a log for a copy of the conversation, which stays as it is.
+        """Return a log for a copy of the conversation; the original is not changed.
 
         Args:
             messages: All messages of the conversation.
@@ -174,7 +174,7 @@ class ConversationLog:
         return log
 
     def successor(self) -> ConversationLog:
-        """Return a log for another conversation in the same store."""
+        """Return a log for a new conversation in the same store."""
         return ConversationLog(self._store, warn=self._warn)
 
     def _warn_once(self, error: StoreError) -> None:
@@ -187,19 +187,19 @@ class OtherAgent(Protocol):
     """An external agent, such as Claude Code, that answers in a chat instead of `Agent`."""
 
     def stream(self, messages: list[Message], record: Record) -> AsyncGenerator[AgentEvent, None]:
-        """Answer the last message: extend `messages`, and record what is added; see `Agent`."""
+        """Answer the last message; extend `messages` and record the additions, as `Agent` does."""
         ...
 
     async def change_model(self, name: str) -> None:
-        """Use another model from now on; raise an error if the agent cannot."""
+        """Use another model from now on; raise an error if that is not possible."""
         ...
 
     async def begin(self, log: ConversationLog) -> None:
-        """Leave the conversation; the next message begins another one."""
+        """Leave the conversation; the next message begins a new conversation in `log`."""
         ...
 
 
-# Opens an agent. Arguments: model name, tools, log and messages of the conversation, instructions.
+# Opens an agent. Arguments: model name, tools, the conversation's log, its messages, instructions.
 OpenAgent = Callable[
     [str, "Toolbox | None", ConversationLog, Sequence[Message], str],
     AbstractAsyncContextManager[OtherAgent],
@@ -233,11 +233,11 @@ class Chat:
     async def ask(
         self, text: str, files: Sequence[Attachment] = ()
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Send the user's message to the model; yield what happens until the answer is complete.
+        """Send the user's message to the model; yield events until the answer is complete.
 
         Args:
             text: The message.
-            files: Files of the message. The text of those of type text/plain becomes part of it.
+            files: The message's files. A text file becomes part of the message's text.
 
         Raises:
             StoreError: A continued conversation does not accept the message.
@@ -273,7 +273,7 @@ class Chat:
         return UserMessage("\n\n".join(each for each in parts if each), media)
 
     def cost(self, usage: Usage) -> float | None:
-        """Return the price of the tokens; None if the user has not set one."""
+        """Return the cost of the tokens; None if the user has not set the model's price."""
         price = self._wishes.settings.price_of(self.model.name)
         return None if price is None else price.cost(usage)
 
@@ -281,8 +281,8 @@ class Chat:
         """Continue with another model.
 
         Raises:
-            ModelUnavailable: The model does not exist; the old one stays.
-            MissingExtra: It needs a package that is not installed; the old one stays.
+            ModelUnavailable: The model does not exist; the old model stays.
+            MissingExtra: The model needs a package that is not installed; the old model stays.
         """
         name = self._wishes.settings.name_of(name)
         if self._agent is not None:
@@ -329,7 +329,7 @@ class Chat:
 
 
 class ModelWishes(Struct, frozen=True):
-    """The user's choices for models: the settings file, and options that override it.
+    """The user's choices about models: the settings file, and options that override it.
 
     Attributes:
         settings: The user's settings file.
@@ -345,14 +345,14 @@ class ModelWishes(Struct, frozen=True):
         options = {**self.settings.options_of(model.name), **self.options}
         if options == self.options:
             return model
-        await model.close()  # not used yet
+        await model.close()  # only its name was needed, to find its options
         by_chance = name is None
         return await choosing.choose(
             name or model.name, remembered=remembered or by_chance, options=options
         )
 
     async def preferred(self) -> Model:
-        """Return the model of INTERLOCK_MODEL, of the settings, or the first one available."""
+        """Return the model from INTERLOCK_MODEL or the settings, else the first available model."""
         name = os.environ.get("INTERLOCK_MODEL") or self.settings.model
         return await self.open(self.settings.name_of(name) or None)
 
@@ -378,7 +378,7 @@ async def open_chat(
 
     Args:
         servers: Configured servers by name; None for a chat without tools.
-        model: A name for `choose`, or an alias; None uses the conversation's model, if it has one.
+        model: A name for `choose`, or an alias; None uses the conversation's model if there is one.
         conversation: Id, or the beginning of an id, of a conversation to continue.
         latest: Continue the conversation that changed last.
         system: Instructions to the model, at the start of each new conversation.
@@ -477,7 +477,7 @@ async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: Mode
     else:
         model = await wishes.preferred()
     if isinstance(model, OpenAIModel | AnthropicModel):
-        # Takes about a second; the first answer does not wait for it.
+        # Importing takes about a second, so do it before the first answer needs it.
         with suppress(InterlockError):  # the first answer states what is missing
             await model.prepare()
     return model

@@ -1,12 +1,12 @@
-"""Requests that fit into a model's context, made from conversations that do not.
+"""Shortens requests whose conversation is longer than the model's context.
 
-The conversation itself stays whole. Of the request, the oldest parts are left out, in this order:
+The stored conversation stays whole. The request leaves out the oldest parts, in this order:
 
-1. The results of tools in earlier turns; a note takes the place of each, so calls stay answered.
-2. Whole earlier turns; a note states how many messages they had.
-3. The results of tools in the current turn, but for those of the last answer.
+1. Tool results in earlier turns; a note replaces each result, so that every call has an answer.
+2. Whole earlier turns; one note states how many messages were left out.
+3. Tool results in the current turn, except the results of the last answer's calls.
 
-The limit of each model is learned from the first request that its provider refuses.
+Each model's limit becomes known when its provider first refuses a request as too long.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from interlock.messages import (
 )
 from interlock.protocol.envelope import encode_lossy
 
-SPARE = 0.9  # fraction of the limit to use: characters only estimate tokens
-_UNKNOWN = 0.5  # the part of a refused request that fits, if the provider states no numbers
+SPARE = 0.9  # fraction of the limit to use, because characters only estimate tokens
+_UNKNOWN = 0.5  # assumed limit: this fraction of the refused request
 _NOTE = "[this result is left out"
 _DROPPED = "[{} earlier messages are left out]"
 _SHORT = 400  # characters; a shorter result is not worth leaving out
 
 
 class CompactedRequest(Struct, frozen=True):
-    """The messages of a request, and the number of messages left out of it or shortened."""
+    """A request's messages, and the number of messages that were left out or shortened."""
 
     messages: list[Message]
     left_out: int = 0
 
 
 class ContextLimits:
-    """The number of characters that fit into each model's context, by the model's name."""
+    """Estimates of how many characters each model's context can have, by the model's name."""
 
     def __init__(self) -> None:
         self._limits: dict[str, int] = {}
 
     def learn(self, model: str, request: CompactedRequest, error: ContextTooLong) -> bool:
-        """Lower the limit after a refusal; return whether a smaller request can be made."""
+        """Lower a model's limit after a refusal; return whether a smaller request can be made."""
         size = size_of(request.messages)
         part = error.limit / error.used if error.limit and error.used else _UNKNOWN
         limit = int(size * min(part, 1.0) * SPARE)
@@ -59,7 +59,7 @@ class ContextLimits:
 
 
 def size_of(messages: Sequence[Message]) -> int:
-    """Return the number of characters of messages, tool calls included."""
+    """Return the number of characters in messages, tool calls included."""
     return sum(map(_size, messages))
 
 
@@ -72,8 +72,8 @@ def _size(message: Message) -> int:
 def fit(messages: Sequence[Message], limit: int) -> CompactedRequest:
     """Leave out the oldest parts of a conversation until it has at most `limit` characters.
 
-    Instructions, the current turn's messages and the results of the last answer stay, so the
-    request may still be too long.
+    The instructions, the current turn's messages and the results of the last answer's calls are
+    never left out, so the request may still be too long.
     """
     kept = list(messages)
     over = size_of(kept) - limit
@@ -101,7 +101,7 @@ def fit(messages: Sequence[Message], limit: int) -> CompactedRequest:
 
 
 def _shorten(messages: list[Message], begin: int, end: int, over: int) -> int:
-    """Replace results by notes; return the number of characters that are still over the limit."""
+    """Replace results with notes; return how many characters are still over the limit."""
     for place in range(begin, end):
         message = messages[place]
         if over <= 0:

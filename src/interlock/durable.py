@@ -1,4 +1,4 @@
-"""Atomic replacement of files."""
+"""Replaces files atomically, so that a crash or power cut leaves no partial file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 
 
 class NotSynced(Exception):
-    """The file was replaced, but a power cut may bring the old one back."""
+    """The file was replaced, but after a power cut the old file may be back."""
 
 
 def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file's content, so that even after a power cut it is the old or the new one.
+    """Replace a file's content atomically: even a power cut leaves the whole old or new content.
 
     Args:
-        path: The file; its folder must exist. A symbolic link is itself replaced.
+        path: The file; its folder must exist. A symbolic link is replaced, not its target.
         content: The whole new content.
         mode: Permissions of the new file, whatever the umask is.
 
     Raises:
-        OSError: The file cannot be written; the old one is unchanged.
-        NotSynced: The file was replaced, but the disk may not keep it.
+        OSError: The file cannot be written; the old file is unchanged.
+        NotSynced: The file was replaced, but could not be synced to the disk.
     """
     with staged(path, content, mode) as put:
         put()
@@ -33,7 +33,8 @@ def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
 def staged(path: Path, content: bytes, mode: int = 0o600) -> Iterator[Callable[[], None]]:
     """Write a file's new content beside it, and yield the function that replaces the file.
 
-    Unless the function is called, the file stays as it is. It raises the same errors as `replace`.
+    Until the function is called, the file stays unchanged. The function raises the same errors as
+    `replace`.
 
     Args:
         path: The file; see `replace`.
@@ -68,7 +69,7 @@ def _sync_folder(path: Path) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        # The new file is in place. Restoring the old one would be one more write that may fail.
+        # Do not restore the old file: that would be another write that may fail.
         raise NotSynced(
             f"{path} is written, but the disk may not keep it ({error.strerror}): check the disk"
         ) from None

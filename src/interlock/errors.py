@@ -154,7 +154,7 @@ MAX_MESSAGE = 1_000  # characters of a peer's message in an error
 class InterlockError(Exception):
     """Base class of all errors that interlock raises. The text is one line for users."""
 
-    # `args` is not what `__init__` got, so a copy must not call `__init__` with it.
+    # `args` differs from the arguments of `__init__`, so copying must not call `__init__` with it.
     def __reduce__(self) -> tuple[Any, ...]:
         return _copy, (type(self), self.args, vars(self))
 
@@ -203,10 +203,10 @@ class RemoteError(InterlockError):
 
     Attributes:
         code: JSON-RPC error code, such as -32602.
-        message: The peer's message: any length, any characters. The text of the error has its
-            beginning on one line.
-        data: The peer's details, any JSON value, or None.
-        status: HTTP status of the response; 0 without HTTP, or when it was 200.
+        message: The peer's message, of any length and with any characters. The error's text has
+            only its beginning, on one line.
+        data: Details from the peer, as any JSON value or None.
+        status: HTTP status of the response; 0 if it was 200, or HTTP is not used.
     """
 
     def __init__(self, code: int, message: str, data: Any = None, status: int = 0) -> None:
@@ -218,11 +218,11 @@ class RemoteError(InterlockError):
 
 
 class RequestTimeout(InterlockError, TimeoutError):
-    """No response in time. The request was cancelled at the peer."""
+    """No response came in time, and the request was cancelled."""
 
 
-class OutOfMemory(MemoryError, InterlockError):  # the other order could not be copied
-    """A message does not fit into memory. Other messages are not affected."""
+class OutOfMemory(MemoryError, InterlockError):  # with the bases in the other order, copies fail
+    """There is not enough memory for a message. Other messages are not affected."""
 
 
 class ConnectionClosed(InterlockError, ConnectionError):
@@ -233,8 +233,9 @@ class ServerExited(ConnectionClosed):
     """The server's process ended.
 
     Attributes:
-        code: Exit code; negative is the signal that ended it; None when unknown.
-        stderr: The end of its stderr.
+        code: The exit code, or the negative number of the signal that ended the process; None if
+            unknown.
+        stderr: The last lines that the process wrote to stderr.
     """
 
     def __init__(self, message: str, code: int | None = None, stderr: str = "") -> None:
@@ -256,11 +257,11 @@ class SessionExpired(ConnectionClosed):
 
 
 class HttpError(InterlockError):
-    """An HTTP response without an MCP response: an error status, HTML, an empty body.
+    """An HTTP response has no MCP response: an error status, HTML, or an empty body.
 
     Attributes:
-        status: HTTP status.
-        retry_after: Seconds that the server asks to wait before a retry; None if it does not.
+        status: The HTTP status.
+        retry_after: Seconds after which the server allows a retry; None if it states none.
     """
 
     def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:
@@ -274,9 +275,9 @@ class RedirectRefused(HttpError):
 
 
 class SpawnError(InterlockError, OSError):
-    """A server program cannot be started: not found, not executable, bad folder."""
+    """A server program cannot be started. For example, it is missing or not executable."""
 
-    # OSError.__str__ expects (errno, text); this error has one text.
+    # OSError.__str__ expects (errno, text), but this error has only a text.
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
@@ -325,7 +326,7 @@ def to_wire(error: BaseException) -> tuple[int, str, Any]:
 
 
 class AskRefused(CapabilityError):
-    """A server's question cannot be put to the client whose call it belongs to.
+    """A server's question cannot be sent to the client that made the call.
 
     Attributes:
         reason: "cannot_ask", "ask_ambiguous" or "asks_exceeded".
@@ -358,8 +359,8 @@ class InputRequired(InterlockError):
     """A modern client must answer questions and repeat its request with the answers.
 
     Attributes:
-        questions: Method and encoded params of each question, by key.
-        state: A value for the handler's next run, which finds it in `Context.round_state`.
+        questions: Each question's method and encoded params, by key.
+        state: A value that the handler's next run finds in `Context.round_state`.
     """
 
     def __init__(self, questions: dict[str, tuple[str, bytes]], state: str | None = None) -> None:
@@ -375,11 +376,12 @@ class AuthError(InterlockError):
     """An HTTP request is refused because of its credentials.
 
     Attributes:
-        status: HTTP status of the answer.
-        challenge: Value of its `WWW-Authenticate` header; "" for none.
-        reason: The reason in one word for programs, such as "no_credential"; "" if unknown.
-        token_used: The access token that was refused, on the client's side. A secret: it is
-            for comparing only.
+        status: HTTP status of the response.
+        challenge: The response's `WWW-Authenticate` header; "" if it has none.
+        reason: A stable code for why the request is denied, such as "no_credential"; "" if
+            unknown.
+        token_used: The access token that was refused; set only in clients. It is a secret, so
+            use it only for comparison.
     """
 
     def __init__(
@@ -397,7 +399,7 @@ class AuthRequired(AuthError):
 
 
 class InsufficientScope(AuthError):
-    """The key or token is valid, but lacks scopes. `scopes` are all that are needed."""
+    """The key or token is valid, but lacks scopes. `scopes` has all scopes that are needed."""
 
     def __init__(self, scopes: tuple[str, ...], challenge: str = "") -> None:
         noun = "scope" if len(scopes) == 1 else "scopes"
@@ -407,7 +409,7 @@ class InsufficientScope(AuthError):
 
 
 def _some(words: tuple[str, ...]) -> str:
-    """Join as many words as fit into `MAX_WORDS` characters; count the rest."""
+    """Join words up to `MAX_WORDS` characters; add the number of words left out."""
     shown = " ".join(words)
     if len(shown) <= MAX_WORDS:
         return shown
@@ -416,7 +418,7 @@ def _some(words: tuple[str, ...]) -> str:
 
 
 class LoginRequired(AuthError):
-    """The user must log in: a token is missing, and this program cannot open a login.
+    """The user must log in: a token is missing, and this program cannot start a login.
 
     Attributes:
         url: The URL at which the user can log in; "" if unknown.
@@ -442,7 +444,7 @@ class AuthUnavailable(AuthError):
 
 
 class ConfigError(InterlockError, ValueError):
-    """A configuration file or setting is invalid. The text names file, place and remedy."""
+    """A configuration file or setting is invalid. The text names the file, place and remedy."""
 
 
 class SchemaError(InterlockError, ValueError):
@@ -454,7 +456,7 @@ class SignatureError(InterlockError, TypeError):
 
 
 class InvalidArguments(InterlockError, ValueError):
-    """Arguments do not fit the tool's input schema. The tool was not called."""
+    """Arguments violate the tool's input schema. The tool was not called."""
 
 
 class MalformedAnswer(InvalidArguments):
@@ -487,8 +489,8 @@ class ServerUnavailable(InterlockError):
     Attributes:
         server: The server's name in the toolbox.
         reason: The reason, in one line.
-        code: The reason as a stable word: "server_down", "server_disabled", "breaker_open" while
-            the server must not be started again yet, or "queue_timeout".
+        code: A stable code for the reason: "server_down", "server_disabled", "queue_timeout", or
+            "breaker_open" while a failed server is not restarted yet.
         retry_after: Seconds until a call may succeed; None if that is unknown.
     """
 
@@ -541,7 +543,8 @@ class ApprovalMissing(CallRefused):
     Attributes:
         rule: Id of the rule that requires the approval.
         approval: Id of the approval; "" if none was requested.
-        expires: When the approval expires, as "2026-11-22T10:00:00.000Z"; "" for none.
+        expires: When the approval expires, as "2026-11-22T10:00:00.000Z"; "" if none was
+            requested.
     """
 
     def __init__(
@@ -581,8 +584,8 @@ class ToolFailed(InterlockError):
     """A tool that was called as a function reported an error.
 
     Attributes:
-        address: The tool.
-        result: The whole result.
+        address: The tool's address.
+        result: The tool's whole result.
     """
 
     def __init__(self, address: str, text: str, result: Any) -> None:
@@ -618,7 +621,7 @@ class ModelError(InterlockError):
 
 
 class ModelUnavailable(ModelError):
-    """No such model, no key, or no connection. The text says what to set or start."""
+    """The model does not exist, or lacks a key or a connection. The text states the remedy."""
 
 
 class ModelRefused(ModelError):
@@ -626,11 +629,11 @@ class ModelRefused(ModelError):
 
 
 class ContextTooLong(ModelRefused):
-    """A conversation does not fit into the model's context.
+    """A conversation is longer than the model's context.
 
     Attributes:
-        limit: Tokens that fit; 0 if the provider does not say.
-        used: Tokens of the request; 0 if the provider does not say.
+        limit: The model's maximum number of tokens; 0 if the provider does not state it.
+        used: The request's number of tokens; 0 if the provider does not state it.
     """
 
     def __init__(self, text: str, limit: int = 0, used: int = 0) -> None:
@@ -640,7 +643,7 @@ class ContextTooLong(ModelRefused):
 
 
 class ModelOverloaded(ModelError):
-    """Rate limit or overload, after the vendor package's own retries."""
+    """The provider is overloaded or limits the rate, even after the vendor package's retries."""
 
 
 class ModelInterrupted(ModelError):
@@ -655,7 +658,7 @@ class MissingExtra(InterlockError, ImportError):
     """An optional dependency is not installed.
 
     Attributes:
-        extra: Name of the extra in pyproject.toml; several are separated by commas.
+        extra: The name of the extra in pyproject.toml, or several names separated by commas.
     """
 
     def __init__(self, what: str, extra: str) -> None:
@@ -677,7 +680,7 @@ class StoreLocked(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """The file is damaged, or is of another kind."""
+    """The file is damaged, or is not a database of interlock."""
 
 
 class DefinitionChanged(StoreError):

@@ -1,8 +1,8 @@
-"""The command that installs an optional dependency.
+"""Finds the shell command that installs an optional dependency.
 
-No package index is known to hold interlock under its own name, so a command that asks an index for
-`interlock` could install a stranger's package. The command names the place that this installation
-came from (PEP 610), or only the packages that the extra requires.
+A package named `interlock` in an index may be a different project, so the command never installs
+that name. It names the place from which this installation came (PEP 610), or only the packages that
+the extra requires.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ def install_command(extra: str) -> str:
     """Return a shell command that adds an extra to this installation.
 
     Args:
-        extra: One extra, or several that are separated by commas.
+        extra: The name of an extra, or several names separated by commas.
     """
     from importlib import metadata
 
     try:
         installed = metadata.distribution("interlock")
-    except metadata.PackageNotFoundError:  # run from source, without an installation
+    except metadata.PackageNotFoundError:  # interlock runs from source, without an installation
         return f"install what the extra {extra} of its pyproject.toml lists"
     source = _source(installed.read_text("direct_url.json") or "{}", extra)
     return f"{_installer()} {source or _packages(installed.requires or [], extra)}"
 
 
 def _source(direct_url: str, extra: str) -> str:
-    """Return the checkout or repository with the extra; "" if the origin is another one."""
+    """Return the installed checkout or repository with the extra; "" for any other origin."""
     import json
     import shlex
     from pathlib import Path
@@ -52,7 +52,7 @@ def _source(direct_url: str, extra: str) -> str:
 
 
 def _packages(required: list[str], extra: str) -> str:
-    """Return the requirements of an extra, quoted for a shell."""
+    """Return the packages that an extra requires, quoted for a shell."""
     import shlex
 
     return " ".join(shlex.quote(each) for each in sorted({*_required(required, extra)}))
@@ -67,7 +67,7 @@ def _required(required: list[str], extra: str) -> Iterator[str]:
 
 
 def _installer() -> str:
-    """Return the program that manages this environment, with its options."""
+    """Return the install command of the program that manages this environment."""
     import shlex
     import sys
     from pathlib import Path

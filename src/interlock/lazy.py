@@ -1,4 +1,4 @@
-"""Names of a package that are loaded on first use."""
+"""Loads the names that a package exports when they are first used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package.
+    """Return a `__getattr__` for a package, which imports a name's module on first use.
 
     Args:
         package: The package's name.

@@ -2,8 +2,8 @@
 
 A conversation is a plain list of messages. Two rules make it valid for every provider:
 
-1. Each tool call of an `AssistantMessage` is answered by one `ToolMessage` with its id.
-2. Those answers come right after it, in the order of the calls, before anything else.
+1. Each tool call in an `AssistantMessage` has one answer: a `ToolMessage` with the call's id.
+2. The answers directly follow the `AssistantMessage`, in the order of its calls.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = [
 class ToolCall(Struct, frozen=True, omit_defaults=True):
     """A tool call that the model requests.
 
-    `malformed` is the model's text if it is not a JSON object. Then `input` is empty, and the
-    call must be answered with an error instead of being run.
+    If the model's arguments are not a JSON object, `malformed` is their text and `input` is empty.
+    Such a call must not be run; its answer is an error.
     """
 
     id: str
@@ -38,7 +38,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
 
 
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
-    """Instructions of the program to the model, before the conversation."""
+    """The program's instructions to the model, at the start of a conversation."""
 
     content: str
 
@@ -52,14 +52,14 @@ class Attachment(Struct, frozen=True, omit_defaults=True):
 
 
 class UserMessage(Struct, frozen=True, tag_field="role", tag="user", omit_defaults=True):
-    """A message of the user."""
+    """A message from the user."""
 
     content: str
     attachments: tuple[Attachment, ...] = ()
 
 
 class Usage(Struct, frozen=True):
-    """Tokens counted by the provider; 0 if it does not report them.
+    """Numbers of tokens, as the provider reports them; 0 for numbers that it does not report.
 
     Attributes:
         cached_tokens: Input tokens that came from the provider's cache.
@@ -81,18 +81,18 @@ class Usage(Struct, frozen=True):
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", omit_defaults=True):
-    """A message of the model: text, tool calls, or both."""
+    """A message from the model: text, tool calls, or both."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    # Data that one provider needs back unchanged (thinking signatures, reasoning_content):
-    # {"provider": "anthropic", ...}. The other providers ignore it.
+    # Data to send back to the same provider unchanged, such as signed thinking:
+    # {"provider": "anthropic", ...}. It is not sent to other providers.
     provider_data: dict[str, Any] | None = None
-    usage: Usage | None = None  # of the whole request, if the provider counts tokens
+    usage: Usage | None = None  # of request and answer; None if it is not reported
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
-    """The result of one tool call: the answer to `ToolCall.id`."""
+    """The result of one tool call, whose `ToolCall.id` it has."""
 
     tool_call_id: str
     content: str
@@ -111,5 +111,5 @@ INTERRUPTED = (
 
 
 def interrupted(call: ToolCall) -> ToolMessage:
-    """Return the answer to a call whose result was lost."""
+    """Return an answer for a call whose result was lost."""
     return ToolMessage(call.id, INTERRUPTED, call.name, is_error=True)

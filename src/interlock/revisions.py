@@ -1,7 +1,7 @@
-"""Tables of the features of each protocol revision.
+"""The protocol revisions, and tables of the features of each revision.
 
-Legacy revisions begin with `initialize`; modern ones have metadata in every request. Compare
-revisions by their places in the list, never as strings.
+A legacy connection begins with `initialize`; a modern request has its own metadata. Compare
+revisions with `at_least`, by their positions in the list, and never as strings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ALL = LEGACY + MODERN
 
 NEWEST_LEGACY = LEGACY[-1]
 NEWEST = MODERN[-1]
-BATCHES = frozenset({"2025-03-26"})  # the only revision whose peers must accept JSON-RPC batches
+BATCHES = frozenset({"2025-03-26"})  # revisions in which peers must accept JSON-RPC batches
 
 # `_meta` keys of the modern era
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
@@ -25,7 +25,7 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
 # Extensions of the modern era
-LEGACY_TASKS = "2025-11-25"  # the one revision with tasks of its own
+LEGACY_TASKS = "2025-11-25"  # the only revision that itself defines tasks
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 # Error codes
@@ -41,15 +41,15 @@ RESOURCE_NOT_FOUND = -32002  # legacy only
 
 
 class Method(Struct, frozen=True):
-    """One request method: the revisions that have it, and the capability that it requires.
+    """A request method: the revisions that have the method, and the capability it requires.
 
-    `capability` is a path into the peer's capabilities; "" for none.
+    `capability` is a path in the peer's capabilities; "" if the method requires no capability.
     """
 
     first: str
     last: str
     capability: str = ""
-    may_ask: bool = False  # may be answered with "input_required"
+    may_ask: bool = False  # whether the result may be "input_required"
 
 
 _OLDEST = LEGACY[0]
@@ -79,24 +79,24 @@ SERVER_METHODS: dict[str, Method] = {
     "elicitation/create": Method("2025-06-18", NEWEST, "elicitation"),
 }
 
-# The revisions that introduced features which a client leaves out for an older server.
+# The revisions that introduced features which a client omits with older servers.
 ELICITATION = "2025-06-18"
 URL_ELICITATION = "2025-11-25"
 COMPLETION_CONTEXT = "2025-06-18"
 
 
 def at_least(revision: str, first: str) -> bool:
-    """Return whether `revision` is `first` or newer. Unknown revisions count as older."""
+    """Return whether `revision` is `first` or newer. Unknown revisions are treated as older."""
     return revision in ALL and ALL.index(revision) >= ALL.index(first)
 
 
 def is_modern(revision: str) -> bool:
-    """Return whether requests of this revision have their own metadata."""
+    """Return whether each request of this revision has its own metadata."""
     return revision in MODERN
 
 
 def has_method(methods: dict[str, Method], name: str, revision: str) -> bool:
-    """Return whether `revision` has the request `name`. Methods of extensions are not listed."""
+    """Return whether `revision` has the method `name`. The tables have no extension methods."""
     method = methods.get(name)
     return (
         method is not None
@@ -106,7 +106,7 @@ def has_method(methods: dict[str, Method], name: str, revision: str) -> bool:
 
 
 class Features(Struct, frozen=True):
-    """The features that clients of one revision send and accept: no call compares revisions."""
+    """The features that a revision's clients have, computed once so that calls need not compare."""
 
     is_modern: bool
     methods: frozenset[str]  # names from CLIENT_METHODS

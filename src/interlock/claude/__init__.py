@@ -1,4 +1,4 @@
-"""Claude Code as an agent: our servers, one decision for each call, its events and answers."""
+"""Claude Code as an agent that uses our servers; our code decides about each of its calls."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ _HOMES = {
     "version": "claude.program",
 }
 
-# Names are loaded on first use, because a hook does not need the agent.
+# Names are loaded on first use, because the hook starts often and does not need the agent.
 __getattr__ = loader(__name__, _HOMES)

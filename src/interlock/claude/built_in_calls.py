@@ -1,8 +1,8 @@
-"""Claude Code's own tools as calls that pass layers, in the same way as calls of servers.
+"""Calls of Claude Code's own tools, which pass the same layers as calls of servers' tools.
 
-Claude Code runs these tools itself. A call enters the layers when its decision is made, stays in
-them while the tool runs, and leaves them with the result that Claude Code reports. So policy,
-limits, approvals and the audit trail treat it in the same way as any other call.
+Claude Code runs these tools itself. A call enters the layers when Claude Code asks for a decision,
+stays in them while the tool runs, and leaves with the result that Claude Code reports. So policy,
+limits, approvals and the audit trail apply to the call as to any other call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_RUNNING = 4_096
 
 
 class _Gate:
-    """The point at which a call has passed all layers, and waits for its result."""
+    """Two futures of a call: `reached` is set once the call has passed all layers."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -34,7 +34,7 @@ class _Gate:
 
 
 class _Running(Struct, frozen=True, eq=False):
-    """A call that Claude Code may run."""
+    """An allowed call whose tool Claude Code is running."""
 
     agent: str
     task: asyncio.Task[Outcome]
@@ -42,12 +42,12 @@ class _Running(Struct, frozen=True, eq=False):
 
 
 class BuiltInCalls:
-    """The calls of Claude Code's own tools that are in the layers.
+    """Takes calls of Claude Code's own tools through the layers.
 
     Args:
-        around: The layers, first one outermost.
+        around: The layers around each call, the outermost layer first.
         caller: The caller on whose behalf the tools run.
-        origin: Returns the origin of a call for the audit trail.
+        origin: Returns where a call came from, for the audit trail.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class BuiltInCalls:
         self._handle = Layers.of(around).build(self._wait)
         self._caller = caller
         self._origin = origin
-        self._running: dict[str, _Running] = {}  # by Claude Code's id of the call
-        self._gates: dict[str, _Gate] = {}  # of the calls that enter the layers, by our id
+        self._running: dict[str, _Running] = {}  # keyed by Claude Code's id of the call
+        self._gates: dict[str, _Gate] = {}  # by our id, until a decision is made
 
     async def enter(self, request: PermissionRequest) -> Allow | Deny:
         """Pass a call through the layers; return whether Claude Code may run it."""
@@ -90,7 +90,7 @@ class BuiltInCalls:
         return Deny(f"{request.address} was not run: a layer answered instead")
 
     def finish(self, id: str, text: str, is_error: bool) -> None:
-        """Pass on the result of a call; ignore calls that are not in the layers."""
+        """End a call with the tool's result; ignore a call that is not in the layers."""
         running = self._running.get(id)
         if running is not None and not running.result.done():
             content = [{"type": "text", "text": text}]
@@ -98,13 +98,13 @@ class BuiltInCalls:
             running.result.set_result(Outcome(Raw(result)))
 
     def cancel(self, *, with_agents: bool = True) -> None:
-        """Cancel the calls without a result; those of subagents only if `with_agents`."""
+        """Cancel the calls that have no result yet; subagents' calls only if `with_agents`."""
         for running in [*self._running.values()]:
             if not running.result.done() and (with_agents or not running.agent):
                 running.task.cancel()
 
     async def close(self) -> None:
-        """Cancel the calls in the layers, and wait until they have left."""
+        """Cancel the calls in the layers, and wait until their tasks have ended."""
         tasks = [each.task for each in self._running.values()]
         self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -126,4 +126,4 @@ class BuiltInCalls:
     def _left(self, id: str, task: asyncio.Task[Outcome]) -> None:
         self._running.pop(id, None)
         if not task.cancelled():
-            task.exception()  # the tool has run; the layers have recorded any error
+            task.exception()  # so that asyncio does not log it; the layers recorded it

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Claude Code keeps the conversation that it answers in a session of its own. The chat stores the
-   messages as for every model, and the id of the session with them.
-2. No other agent can take part, because the session would lack its messages. So a conversation
-   continues only if the stored messages are those that the session has seen.
+1. Claude Code keeps the conversation in its own session. The chat also stores the messages, as it
+   does for every model, together with the session's id.
+2. No other model can answer in the conversation, because the session would lack its messages. So
+   a conversation continues only if the session has seen all stored messages.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from interlock.toolbox import Toolbox
 from interlock.toolbox.names import wire_name
 from interlock.types import JsonObject
 
-SETTING = "claudeCode"  # member of the conversation's settings
+SETTING = "claudeCode"  # the member of the conversation's settings that stores the session
 
 
 class _Session(Struct):
-    """The stored data of a session.
+    """The stored data about a session of Claude Code.
 
     Attributes:
         id: The session's id.
-        messages: Number of the conversation's messages that it has seen.
-        folder: The folder in which it began; old programs find it only there.
+        messages: Number of the conversation's messages that the session has seen.
+        folder: The folder in which the session began; old versions find it only from there.
     """
 
     id: str
@@ -63,12 +63,12 @@ class _Session(Struct):
 
 
 class ChatAgent:
-    """Claude Code in a chat. `chat_agent` opens one.
+    """Answers in a chat by running Claude Code. Open it with `chat_agent`.
 
     Args:
-        make: Makes the program for a session to continue; None for a new session.
-        log: The log of the conversation.
-        warn: Called with a line for the user.
+        make: Creates a `ClaudeCode` that continues the session with this id; None for a new one.
+        log: Stores the conversation's messages.
+        warn: Called with each warning, one line for the user.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class ChatAgent:
         await self.close()
 
     async def change_model(self, name: str) -> None:
-        """Use another model of Claude Code from now on.
+        """Use another of Claude Code's models from the next message on.
 
         Raises:
-            ModelUnavailable: Another provider has a model of this name.
+            ModelUnavailable: The name is a model from another provider.
         """
         provider, _, model = name.partition(":")
         if provider != PROVIDER:
@@ -166,7 +166,7 @@ class ChatAgent:
                 await self._log.note_setting(SETTING, to_builtins(self._session))
 
     def _shown(self, event: ClaudeEvent) -> AgentEvent | None:
-        """Return an event in the agent's form; None if it becomes a warning or is dropped."""
+        """Return the event as an agent's event; None if it was shown as a warning or is dropped."""
         if isinstance(event, Retrying):
             self._warn(f"the model is busy; retry {event.attempt} in {event.seconds:.0f} s")
             return None
@@ -177,7 +177,7 @@ class ChatAgent:
 
 
 class _Transcript:
-    """The messages of a turn, made of its events, without those of subagents."""
+    """Collects a turn's messages from its events; events from subagents are left out."""
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
@@ -218,7 +218,7 @@ class _Transcript:
         return last
 
     def messages(self) -> list[Message]:
-        """Return the messages; each call has its result, also if the turn was stopped."""
+        """Return the messages; every call has a result, even if the turn was stopped."""
         if self._calls:
             self._end_round()
         return self._messages
@@ -242,7 +242,7 @@ def _prompt(message: Message) -> Prompt:
 
 
 def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session | None:
-    """Return the session of a conversation to continue; None for a new session."""
+    """Return the session in which the conversation continues; None if it needs a new session."""
     stored = log.conversation
     if stored is None or not messages:
         return None
@@ -269,16 +269,16 @@ async def chat_agent(
     around: AroundCalls,
     warn: Callable[[str], None],
 ) -> AsyncIterator[ChatAgent]:
-    """Start Claude Code for a chat; end it afterwards.
+    """Start Claude Code for a chat; end the program when the context exits.
 
     Args:
         name: The model's name in the form of `--model`.
-        toolbox: The tools, in addition to Claude Code's own; None for no tools at all.
-        log: The log of the conversation.
+        toolbox: The tools, in addition to Claude Code's own; with None there are no tools at all.
+        log: Stores the conversation's messages.
         messages: The conversation's messages so far.
-        system: Instructions, for a new conversation.
-        around: Layers around the calls of Claude Code's own tools, which decide about them.
-        warn: Called with a line for the user.
+        system: Instructions to the model; used only in a new conversation.
+        around: The layers that decide about calls of Claude Code's own tools.
+        warn: Called with each warning, one line for the user.
 
     Raises:
         InterlockError: Claude Code cannot be started, or cannot continue the conversation.

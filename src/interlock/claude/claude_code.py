@@ -1,4 +1,4 @@
-"""Claude Code as an agent: prompts in, events and answers out."""
+"""`ClaudeCode`: an agent that sends prompts to Claude Code and yields its events and answers."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ from interlock.types import JsonObject
 
 CLAUDE = Caller(surface="claude")
 SERVER_PATIENCE = 2.0  # seconds that `open` waits for servers that are still starting
-DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end, before the program is ended
-INTERRUPT_PAUSE = 1.0  # seconds until an interrupt that had no effect is sent again
+DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end; then the program is ended
+INTERRUPT_PAUSE = 1.0  # seconds before an interrupt that had no effect is repeated
 MAX_LINE_BYTES = 64 * 1024 * 1024
-LIST_CHANGES = "sdk_mcp_tools_list_changed"  # the capability to receive changes of tools
+LIST_CHANGES = "sdk_mcp_tools_list_changed"  # capability: accepts notices of changed tools
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _NO_SESSION = "No conversation found with session ID"
@@ -69,29 +69,30 @@ Prompt = str | Sequence[JsonObject]
 
 
 class ClaudeCode:
-    """A Claude Code program that uses our servers. Use it as an async context manager.
+    """Runs Claude Code with our servers' tools. Use it as an async context manager.
 
     Args:
-        servers: Servers by name, see `Toolbox`; or an open toolbox, which stays open.
+        servers: The servers by name, as for `Toolbox`, or an open toolbox, which is not closed.
         permissions: Decides about every tool call, Claude Code's own tools included. None allows
-            the tools of `servers`, and denies calls for which Claude Code would ask a person.
-            elicitation: Asks the user on behalf of servers.
-            sampling: Asks a model on behalf of servers.
-            questions: Answers Claude's own questions to the user: the answers by question, or None.
-            policy: Decides before `permissions`; its denials are final.
-            around: Layers around every call, see `Toolbox`: of `servers`, unless they are an open
-                toolbox, and of Claude Code's own tools, as calls of the server "claude-built-in".
-                Own tools pass the layers after `policy` or `permissions` has allowed them.
+            tools from `servers`, and denies calls for which Claude Code would ask a person.
+        elicitation: Asks the user when a server sends an elicitation.
+        sampling: Asks a model when a server requests sampling.
+        questions: Answers the questions that Claude itself asks the user. Returns the answers by
+            question, or None if the user does not answer.
+        policy: Decides before `permissions`; its denials are final.
+        around: Layers around every call; see `Toolbox`. They apply to calls of `servers`, unless
+            that is an open toolbox, and to Claude Code's own tools (server "claude-built-in"),
+            once `policy` or `permissions` has allowed the call.
         direct: Names of servers to which Claude Code itself connects, without our policy.
         program: The path of Claude Code; see `find`.
         cwd: The working folder of Claude Code.
-        env: Variables for Claude Code, in addition to those that it needs.
+        env: Environment variables for Claude Code, in addition to the variables that it needs.
         inherit_env: Whether to pass on our whole environment.
-        start_timeout: Seconds.
-        tool_timeout: Seconds of a tool call without progress.
-        decision_timeout: Seconds for `permissions`, after which the call is denied.
-        max_line_bytes: The longest line accepted from it.
-        max_result: The maximum bytes of a tool's result; 0 for the budget of the toolbox alone.
+        start_timeout: Seconds for Claude Code to start.
+        tool_timeout: Seconds after which a tool call without progress fails.
+        decision_timeout: Seconds that `permissions` may take; then the call is denied.
+        max_line_bytes: The longest line that is accepted from Claude Code.
+        max_result: The maximum bytes of a tool's result; with 0 only the toolbox limits results.
         always_load: Whether tools are in the model's prompt; None decides by their number.
         verbatim: Whether to send prompts unchanged. Otherwise Claude Code reads files that a prompt
             mentions as "@path", without a decision, and runs a prompt like "/compact" as a command.
@@ -211,7 +212,8 @@ class ClaudeCode:
         self._add_toolbox(self._toolboxes[0])
 
     def _can_change(self, address: str) -> bool:
-        # Our own servers get the arguments that were allowed, no matter what the program sends.
+        # Facades use the arguments that were allowed, whatever the program sends. Other tools get
+        # changed arguments only from newer versions of Claude Code.
         is_new = program.parse_version(self._version) >= program.SUPPORTED
         return is_new or self._servers.has_tool(address)
 
@@ -234,12 +236,12 @@ class ClaudeCode:
     async def open(self) -> None:
         """Start Claude Code and the servers.
 
-        Servers that are still starting after `SERVER_PATIENCE` seconds get their tools later.
+        If a server needs more than `SERVER_PATIENCE` seconds to start, its tools are added later.
 
         Raises:
             SpawnError: Claude Code cannot be started.
             ClaudeTooOld: Claude Code is too old.
-            UnknownSession: `resume` names no session.
+            UnknownSession: Claude Code has no session with the id in `resume`.
             InterlockError: Claude Code exited, or did not answer in time.
         """
         opening = asyncio.ensure_future(self._open_toolboxes())
@@ -260,7 +262,7 @@ class ClaudeCode:
                 opening.result()
 
     async def reopen(self) -> None:
-        """Start Claude Code again, and continue the session; the servers stay as they are."""
+        """Restart Claude Code and continue the session; the servers keep running."""
         if self._link is not None:
             await self._link.close()
         options = msgspec.structs.replace(self._options, session=None, fork=False)
@@ -363,19 +365,20 @@ class ClaudeCode:
 
     @property
     def status(self) -> dict[str, ServerStatus]:
-        """Every server by name, with its state and what is missing."""
+        """The status of every server, by name."""
         return self._servers.status
 
     # Prompts
 
     async def ask(self, prompt: Prompt) -> ClaudeAnswer:
-        """Send a prompt and return the answer. Cancelling interrupts Claude Code.
+        """Send a prompt and return the answer. Cancelling this task interrupts Claude Code.
 
         Args:
             prompt: Text, or a list of content blocks (text, image) as in the Messages API.
 
         Raises:
-            InterlockError: Claude Code has exited. If only the turn fails, the answer states it.
+            InterlockError: Claude Code has exited. If only the turn fails, no error is raised:
+                the answer has `is_error`.
         """
         async with aclosing(self.stream(prompt)) as events:
             async for event in events:
@@ -384,9 +387,9 @@ class ClaudeCode:
         raise ModelInterrupted("the answer ended without its last event")
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ClaudeEvent, None]:
-        """Do the same as `ask`, but yield each event as it happens; `ClaudeDone` comes last.
+        """Send a prompt and yield each event as it happens; the last one is `ClaudeDone`.
 
-        Leaving the stream early interrupts Claude Code. Later events of the turn are dropped.
+        Closing the stream early interrupts Claude Code and drops the turn's later events.
         """
         await self._turns.acquire()
         turn: PromptTurn | None = None
@@ -464,7 +467,7 @@ class ClaudeCode:
     # Settings of the running program
 
     async def set_model(self, model: str | None) -> None:
-        """Use another model from the next turn on; None for the default one."""
+        """Use another model from the next turn on; None selects the default model."""
         await self._running().control("set_model", model=model)
 
     async def set_mode(self, mode: str) -> None:
@@ -472,16 +475,17 @@ class ClaudeCode:
         await self._running().control("set_permission_mode", mode=mode)
 
     async def context_usage(self) -> JsonObject:
-        """Return the parts of the model's context and their sizes, as Claude Code reports them."""
+        """Return what fills the model's context and how many tokens, as Claude Code reports it."""
         return object_of(await self._running().control("get_context_usage"))
 
     async def rewind(self, prompt_uuid: str) -> JsonObject:
-        """Restore the files that Claude Code has changed to what they were before a prompt.
+        """Undo Claude Code's changes to files since a prompt.
 
-        This needs `env={"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}`.
+        Claude Code must have been opened with
+        `env={"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}`.
 
         Args:
-            prompt_uuid: The member `prompt` of the prompt's `ClaudeAnswer`.
+            prompt_uuid: The prompt's UUID: `prompt` in its `ClaudeAnswer`.
         """
         fields = {"user_message_id": prompt_uuid}
         return object_of(await self._running().control("rewind_files", 60.0, **fields))
@@ -492,7 +496,7 @@ class ClaudeCode:
         """Add and start a server; Claude has its tools from the next turn on.
 
         Raises:
-            ConfigError: The name is taken or not valid.
+            ConfigError: The name is already in use or not valid.
         """
         if name in self._servers:
             raise ConfigError(f"there is a server {name!r} already; remove it first")
@@ -582,7 +586,7 @@ def _redactor_of(variables: Mapping[str, str]) -> Redactor:
     return Redactor([value for name, value in variables.items() if _SECRET_NAME.search(name)])
 
 
-# Answers of the program
+# Answers from the program
 
 
 class _Initialized(Struct):

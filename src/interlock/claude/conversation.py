@@ -2,11 +2,12 @@
 
 Rules:
 
-1. Our prompts take turns. Each has a UUID; a `result` belongs to the running turn if it
-   has that UUID or, from a program that sends none, if it is not about a background task.
-2. Messages that belong to none of our turns go to `background`: Claude speaks by itself when a
+1. One prompt is answered at a time. Each prompt has a UUID. A `result` ends the running turn if it
+   has the turn's UUID. Old programs send no UUID: there, any `result` that is not about a
+   background task ends the turn.
+2. Messages outside of our turns go to `background`: Claude also writes without a prompt, when a
    subagent in the background has ended.
-3. Interrupts and denials are remembered here, as old programs do not report them.
+3. Interrupts and denials are recorded here, because old programs do not report them.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ MAX_STARTED = 10_000  # tool calls without a result that are remembered
 
 
 class PromptTurn:
-    """One prompt and its answer.
+    """A prompt and the events of its answer.
 
     Attributes:
         uuid: The prompt's UUID.
-        events: Events for the reader.
+        events: The turn's events, until the caller has read them.
         answer: The answer; set when the turn has ended.
-        error: The reason why the program has ended before the turn.
-        is_interrupted: Whether we interrupted it.
-        denials: Addresses of calls that we denied.
+        error: Why the program ended before the turn was complete; None otherwise.
+        is_interrupted: Whether we interrupted the turn.
+        denials: Addresses of the tools whose calls we denied.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -140,20 +141,19 @@ class _System(Struct):
 
 
 class ConversationState:
-    """The state of the conversation.
+    """Tracks a conversation with the program from the lines that it sends.
 
     Args:
-        address: Returns the address of a tool, by the program's name for it.
+        address: Converts the program's name for a tool to the tool's address.
         on_init: Called with the program's description of itself, once per turn.
-        on_result: Called with each result of a tool: id of the call, text, whether it is an error.
+        on_result: Called with each tool result: the call's id, the text, whether it is an error.
         on_end: Called at the end of each turn.
 
     Attributes:
-        background: Events that belong to none of our turns.
+        background: Events outside of our turns.
         turn: The running turn, or None.
-        session: The id of the session, as soon as it is known.
-        last_error: The reason of the last failed turn, where old programs state why they do not
-            start.
+        session: The id of the session; "" until it is known.
+        last_error: Why the last failed turn failed. Old programs state here why they cannot start.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class ConversationState:
         self._on_end = on_end
         self._started: dict[str, _Started] = {}
         self._streamed: set[str] = set()  # ids of messages whose text came in pieces
-        self._cost = 0.0  # of all turns so far
+        self._cost = 0.0  # US dollars of all turns so far
         self._agents: dict[str, str] = {}  # call id -> the subagent that made the call
 
     def begin(self, uuid: str) -> PromptTurn:
@@ -182,7 +182,7 @@ class ConversationState:
         return self.turn
 
     def cancel(self, turn: PromptTurn) -> None:
-        """End a turn that the program had not begun."""
+        """End a turn whose prompt the program has not begun to answer."""
         turn.answer = ClaudeAnswer(
             "", reason=INTERRUPTED, stop_reason=INTERRUPTED, session=self.session
         )
@@ -214,7 +214,7 @@ class ConversationState:
             try:
                 handler(self, line, now)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                return  # a kind of line that a newer program has changed
+                return  # a newer program has changed this kind of line
 
     def _stream_event(self, line: bytes, _: float) -> None:
         decoded = _decode_stream(line)

@@ -1,13 +1,13 @@
 """One decision for each tool call, no matter how often the program asks for it.
 
-The program may ask up to three times about one call: by a hook, by a permission question, and by
-calling the tool. Rules:
+The program may ask about one call up to three times: with a hook, with a permission request, and
+when it calls the tool. Rules:
 
-1. The first question makes the decision; the others get the same one. They are matched by the id
-   of the call, or by tool and arguments if an old program sends no id.
+1. The first request makes the decision, and later requests get the same decision. They are matched
+   by the call's id, or by tool and arguments, because old programs send no id.
 2. An allowed call runs once, and with exactly the arguments that were allowed.
-3. There is always a decision: an exception, a wrong answer, no answer in time, or a question that
-   the program withdraws is a denial.
+3. There is always a decision. The call is denied if the decision raises an exception, is malformed,
+   comes too late, or is withdrawn by the program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interlock.config.gateway import BUILT_IN, OWN
 from interlock.policy import Policy
 from interlock.types import JsonObject
 
-MAX_DECISIONS = 4_096  # decisions that are remembered
+MAX_DECISIONS = 4_096  # decisions that are kept
 ASK_USER = f"{BUILT_IN}:AskUserQuestion"
 UNCHANGEABLE = (
     "the user allows this call with other arguments only, and this version of Claude Code would"
@@ -46,11 +46,11 @@ class PermissionRequest(Struct, frozen=True):
     Attributes:
         address: "server:tool"; Claude Code's own tools have the server "claude-built-in".
         arguments: JSON values by parameter name.
-        id: The call's id; "" for programs before 2.1.
-        agent: The subagent that makes the call; "" for Claude itself.
-        title: The text that Claude Code would show a person; often "".
-        suggestions: Rules that Claude Code suggests. They are for display, and never sent back.
-        is_allowed: Whether the policy allows the call without a question.
+        id: The call's id; "" from versions of Claude Code before 2.1.
+        agent: The subagent that makes the call; "" if Claude itself makes it.
+        title: The text with which Claude Code itself would ask a person; often "".
+        suggestions: Permission rules that Claude Code suggests, for display only.
+        is_allowed: Whether the policy allows the call without asking anyone.
     """
 
     address: str
@@ -66,8 +66,8 @@ class Allow(Struct, frozen=True):
     """Allow the call.
 
     Attributes:
-        arguments: Arguments to use instead.
-        remember: Whether to allow this tool without a question until the session is closed.
+        arguments: Arguments that replace the call's; None keeps them.
+        remember: Whether to allow later calls of this tool until the session is closed.
     """
 
     arguments: JsonObject | None = None
@@ -88,14 +88,14 @@ AnswerQuestions = Callable[[list[JsonObject]], Awaitable[Mapping[str, str] | Non
 
 
 async def allow_all(_: PermissionRequest) -> Allow:
-    """Allow every call, for programs in which the layers around the calls decide."""
+    """Allow every call, for use where the layers around the calls decide."""
     return Allow()
 
 
 def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Check:
-    """Return a check by a policy; `find` returns the tool with an address.
+    """Return a function that checks calls against a policy; `find` returns the tool at an address.
 
-    If the policy requires an approval that the caller may give, `decide` is called.
+    The check returns None if a call needs an approval that the caller may give.
     """
 
     def check(request: PermissionRequest) -> Allow | Deny | None:
@@ -111,7 +111,7 @@ def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Ch
 
 
 class _Decision:
-    """One decision; a denial until it is made."""
+    """A decision about one call; until it is made, the verdict is a denial."""
 
     def __init__(self, request: PermissionRequest) -> None:
         self.request = request
@@ -121,19 +121,18 @@ class _Decision:
 
 
 class Decisions:
-    """Makes and remembers decisions.
+    """Decides about tool calls, and returns the same decision when a call is asked about again.
 
     Args:
-        decide: The program's own function; None to allow tools of our servers only.
+        decide: Decides about a request; None allows only tools from our servers.
         timeout: Seconds for `decide`.
-        check: A policy, called before `decide`. A `Deny` is final, an `Allow` is the answer
-            if there is no `decide`, and for None `decide` decides.
-        answer_questions: Answers Claude's questions to the user, which are calls of a tool.
-        can_change: Returns whether the program would use changed arguments of the tool with this
-            address.
-        on_deny: Called with each request that is denied, and the denial.
-        enter: Called last with each allowed call of Claude Code's own tools; its result is
-            the answer.
+        check: Checks the policy before `decide`. A `Deny` is final; an `Allow` is the decision only
+            if `decide` is None; None leaves the decision to `decide`.
+        answer_questions: Answers Claude's questions to the user; they arrive as calls of a tool.
+        can_change: Returns whether changed arguments of the tool at this address would take effect.
+        on_deny: Called with each denied request and its denial.
+        enter: Takes each allowed call of Claude Code's own tools through the layers, and makes the
+            final decision.
     """
 
     def __init__(
@@ -158,16 +157,16 @@ class Decisions:
         self._remembered: set[str] = set()
 
     def made(self, request: PermissionRequest) -> Allow | Deny | None:
-        """Return the decision about a call; None if it must be awaited or made."""
+        """Return the decision about a call; None if it has not been made yet."""
         decision = self._find(request)
         return decision.verdict if decision is not None and decision.made.is_set() else None
 
     async def of(self, request: PermissionRequest) -> Allow | Deny:
-        """Return the decision about a call, made once; an `Allow` always has `arguments`."""
+        """Return the decision about a call, making it if needed; an `Allow` has `arguments`."""
         return (await self._decided(request)).verdict
 
     async def use(self, request: PermissionRequest) -> Allow | Deny:
-        """Return the decision about a call that is about to run. It can be used once."""
+        """Return the decision about a call that is about to run; it can be used only once."""
         decision = await self._decided(request)
         verdict = decision.verdict
         if isinstance(verdict, Deny):
@@ -183,7 +182,7 @@ class Decisions:
         return verdict
 
     async def _decided(self, request: PermissionRequest) -> _Decision:
-        """Make the decision in the first task that asks; the others wait for it."""
+        """Make the decision in the first task that needs it; other tasks wait for it."""
         decision = self._find(request)
         if decision is not None:
             if not decision.made.is_set():
@@ -247,7 +246,7 @@ class Decisions:
         return checked if isinstance(checked, Deny) else verdict
 
     def _is_run_by_program(self, request: PermissionRequest) -> bool:
-        """Return whether the call is one of Claude Code's own tools, and not our question."""
+        """Return whether Claude Code itself runs the tool; we answer its tool for questions."""
         is_ours = request.address == ASK_USER and self._answer_questions is not None
         return request.address.startswith(f"{BUILT_IN}:") and not is_ours
 
@@ -269,7 +268,7 @@ class Decisions:
         return Allow()
 
     async def _bounded(self, deciding: Awaitable[Any]) -> Allow | Deny:
-        """Wait for the caller's function; a late or wrong answer counts as a denial."""
+        """Wait for the caller's function; deny the call if it is late or returns a wrong value."""
         try:
             async with asyncio.timeout(self._timeout):
                 verdict = await deciding
@@ -308,7 +307,7 @@ def _is_usable(arguments: object) -> bool:
 
 
 def _is_same(one: JsonObject | None, other: JsonObject | None) -> bool:
-    """Return whether two objects are the same after a round trip through JavaScript."""
+    """Return whether two objects are equal once JavaScript has rounded their large integers."""
     if _encode(one) == _encode(other):
         return True
     return _encode_sorted(_as_javascript(one)) == _encode_sorted(_as_javascript(other))

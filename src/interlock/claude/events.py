@@ -1,7 +1,7 @@
-"""Events during an answer of Claude Code, and the answer itself.
+"""The events while Claude Code answers, and the answer itself.
 
-Events that an `Agent` also has are the agent's classes: `TextDelta`, `ToolStarted` and so on. Their
-`agent` is the id of the tool call that started a subagent, or "" for Claude itself.
+Events that `Agent` yields too have the same classes here: `TextDelta`, `ToolStarted` and so on.
+Their `agent` is the id of the tool call that started the subagent, or "" for Claude itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_EVENTS = 1_000  # events that wait for a slow reader
 
 
 class ClaudeToolProgress(Struct, frozen=True):
-    """A tool call of one of our servers reported progress."""
+    """A call of a tool from one of our servers reported progress."""
 
     id: str
     address: str
@@ -33,7 +33,7 @@ class ClaudeToolProgress(Struct, frozen=True):
 
 
 class Retrying(Struct, frozen=True):
-    """A request to the model failed, and is sent again after `seconds`."""
+    """A request to the model failed; Claude Code will retry it after `seconds`."""
 
     attempt: int
     seconds: float
@@ -41,7 +41,7 @@ class Retrying(Struct, frozen=True):
 
 
 class ClaudeNotice(Struct, frozen=True):
-    """Any other report of Claude Code; `kind` is Claude Code's word for it."""
+    """Any other message from Claude Code about its state; `kind` is Claude Code's name for it."""
 
     kind: str
     text: str
@@ -52,18 +52,18 @@ class ClaudeAnswer(Struct, frozen=True):
     """The answer to one prompt.
 
     Attributes:
-        text: The answer, or the reason of a failure.
-        structured: The answer as JSON, with `output_schema`.
+        text: The answer, or why the turn failed.
+        structured: The answer as a JSON value, if the option `output_schema` is set.
         is_error: Whether the turn failed; `reason` states why.
-        reason: The reason of a failure or an early end; "" without one.
+        reason: Why the turn failed or ended early; "" if it is complete.
         stop_reason: "end_turn", "interrupted", "max_turns", "max_cost", "output_schema",
-            "api_error", "error", or another word of the model's provider.
-        session: The id to continue the session with `resume`.
-        turns: Requests to the model.
-        cost: Estimate of Claude Code, in US dollars.
-        usage: Tokens of this answer.
-        usage_by_model: Claude Code's own account for each model since the session was opened.
-        duration: Seconds.
+            "api_error", "error", or another stop reason from the model's provider.
+        session: The session's id, for the option `resume`.
+        turns: Number of requests to the model.
+        cost: The cost in US dollars, as Claude Code estimates it.
+        usage: The tokens that this answer used.
+        usage_by_model: Claude Code's own totals for each model since the session was opened.
+        duration: Seconds that the turn took.
         denials: Addresses of tools whose calls were denied.
         prompt: The UUID of the prompt, for `ClaudeCode.rewind`.
     """
@@ -84,7 +84,7 @@ class ClaudeAnswer(Struct, frozen=True):
 
 
 class ClaudeDone(agent.Done, frozen=True, kw_only=True):
-    """The answer is complete. Always the last event of `stream`."""
+    """The answer is complete. This is always the last event of `stream`."""
 
     answer: ClaudeAnswer
 
@@ -106,10 +106,11 @@ _MINOR = (ClaudeToolProgress, Retrying, ClaudeNotice)
 
 
 class EventQueue:
-    """Events for one reader. Neighbouring pieces of text are joined while they wait.
+    """A queue of events for one reader. Successive pieces of text are joined while they wait.
 
-    keeps_calls: Whether only progress, retries and notices are dropped beyond `MAX_EVENTS`.
-        Otherwise the oldest event is dropped.
+    Args:
+        keeps_calls: Whether a full queue drops only progress, retries and notices, not the oldest
+            event.
     """
 
     def __init__(self, *, keeps_calls: bool = True) -> None:
@@ -128,12 +129,12 @@ class EventQueue:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the reader without an event."""
+        """Wake the waiting reader without adding an event."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     def pop(self) -> ClaudeEvent | None:
-        """Remove and return the first event; None if there is none."""
+        """Remove and return the first event; None if the queue is empty."""
         return self._events.popleft() if self._events else None
 
     def clear(self) -> None:

@@ -1,11 +1,12 @@
-"""One server of a toolbox in the form for the program: an MCP server that is always ready.
+"""A toolbox's server as the program sees it: an MCP server that is always ready.
 
 Rules:
 
-1. `initialize` and `tools/list` are answered at once from the catalogue of the toolbox. A server
-   that is still starting, or is down, has empty lists.
+1. `initialize` and `tools/list` are answered at once from the toolbox's catalogue. A server that
+   is still starting, or is down, has empty lists.
 2. Each request gets one answer. A cancelled request gets an error.
-3. Only running calls are looked up by JSON-RPC id, because ids repeat between handshakes.
+3. Only running calls are looked up by JSON-RPC id, because the program reuses ids after each
+   handshake.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
 
-ALWAYS_LOADED = 40  # tools of all servers together; above that the program's tool search decides
+ALWAYS_LOADED = 40  # tools of all servers; with more, the program's tool search loads them
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-NOT_FOUND = -32002  # a resource
+NOT_FOUND = -32002  # the resource does not exist
 
 _EMPTY: dict[str, bytes] = {
     "ping": b"{}",
@@ -66,7 +67,7 @@ _decode_read = msgspec.json.Decoder(_ReadParams).decode
 
 
 class RpcError(Exception):
-    """The answer is a JSON-RPC error."""
+    """A request must be answered with this JSON-RPC error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -77,14 +78,14 @@ class FacadeHost(Struct):
     """The state and functions that all facades share.
 
     Attributes:
-        max_result: The maximum bytes of a result; 0 for the budget of the toolbox alone.
+        max_result: The maximum bytes of a result; with 0 only the toolbox limits results.
         use: Decides about a call; None if all calls are allowed.
-        progress: Returns the handler for the progress of a call, by id and entry.
+        progress: Returns the progress handler for a call, given the call's id and the tool's entry.
         always_load: Whether tools are in the model's prompt; None decides by their number.
         tool_count: Number of tools of all servers.
-        timeout: Seconds of a call without progress.
+        timeout: Seconds after which a call without progress fails.
         caller: The caller on whose behalf the calls are made.
-        origin: Returns the origin of a call for the audit trail, by id.
+        origin: Returns where the call with this id came from, for the audit trail.
     """
 
     max_result: int
@@ -98,17 +99,17 @@ class FacadeHost(Struct):
 
 
 class Facade:
-    """The facade of one server.
+    """Answers the program's MCP requests to one server of a toolbox.
 
     Args:
         name: The server's name in the toolbox.
         toolbox: The toolbox that has its tools.
         host: The state that all facades share.
 
-        Attributes:
-            name: The server's name in the toolbox.
-            program_name: The server's name for the program.
-            toolbox: The toolbox that has its tools.
+    Attributes:
+        name: The server's name in the toolbox.
+        program_name: The server's name for the program.
+        toolbox: The toolbox that has its tools.
     """
 
     def __init__(self, name: str, toolbox: Toolbox, host: FacadeHost) -> None:
@@ -116,16 +117,16 @@ class Facade:
         self.program_name = names.server_name(name)
         self.toolbox = toolbox
         self._host = host
-        self._version = -1  # of the toolbox, when the members below were computed
-        self._entries: dict[str, Entry] = {}  # by the program's name of the tool
+        self._version = -1  # the toolbox's version when the members below were computed
+        self._entries: dict[str, Entry] = {}  # by the program's name for the tool
         self._tools: bytes | None = None  # the encoded list; None until it is needed
-        self._sent: bytes | None = None  # the list that the program has got
+        self._sent: bytes | None = None  # the list that the program received last
 
     # The catalogue
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The tools of this server, by the program's name for each."""
+        """This server's tools, by the program's name for each tool."""
         if self._version != self.toolbox.version:
             self._version = self.toolbox.version
             self._tools = None
@@ -157,12 +158,12 @@ class Facade:
 
     @property
     def is_current(self) -> bool:
-        """Whether the program has the current list, or has not requested a list yet."""
+        """Whether the program has the current list of tools, or has not requested it yet."""
         return self._sent is None or self._sent == self._encoded()
 
     def _definition(self, name: str, entry: Entry) -> JsonObject:
         definition: JsonObject = msgspec.json.decode(entry.definition)
-        # Results have no structured content, and the toolbox runs tools as tasks itself.
+        # Facades return no structured content, and the toolbox itself runs tools as tasks.
         definition.pop("outputSchema", None)
         definition.pop("execution", None)
         meta: JsonObject = dict(definition.get("_meta") or {})
@@ -176,10 +177,10 @@ class Facade:
     # Answering
 
     async def answer(self, method: str, params: Raw) -> bytes:
-        """Answer a request; the result is encoded.
+        """Answer a request; return the encoded result.
 
         Raises:
-            RpcError: The answer is an error.
+            RpcError: The request must be answered with an error.
         """
         if method == "tools/call":
             return await self._call(params)
@@ -291,11 +292,11 @@ def _decode(decode: Callable[[Raw], Any], params: Raw) -> Any:
 
 
 def rpc_result(id: object, result: bytes) -> bytes:
-    """Return the answer to the control request of a JSON-RPC request that succeeded."""
+    """Wrap a JSON-RPC result as the response to a control request."""
     return b'{"mcp_response":{"jsonrpc":"2.0","id":%b,"result":%b}}' % (encode(id), result)
 
 
 def rpc_error(id: object, code: int, message: str) -> bytes:
-    """Return the answer to the control request of a JSON-RPC request that failed."""
+    """Wrap a JSON-RPC error as the response to a control request."""
     error = encode_lossy({"code": code, "message": message})
     return b'{"mcp_response":{"jsonrpc":"2.0","id":%b,"error":%b}}' % (encode(id), error)

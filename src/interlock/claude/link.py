@@ -1,11 +1,11 @@
-"""One running program: its pipes, its protocol, and the tasks that answer its requests.
+"""A running Claude Code: its pipes, its protocol, and the tasks that answer its requests.
 
 Rules:
 
-1. The reader never runs a handler: a request that cannot be answered at once gets a task
-   of its own, so that an interrupt always gets through.
-2. Each request gets one answer, also if its handler fails or is cancelled.
-3. When the program ends, every waiting request fails, and every task is cancelled.
+1. The reader never waits for a handler: a request that cannot be answered at once gets its own
+   task, so that an interrupt is always read.
+2. Each request gets one answer, even if its handler fails or is cancelled.
+3. When the program ends, our open requests fail, and the tasks are cancelled.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Answerer(Protocol):
     """The object that answers the program's requests."""
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
-        """Answer a JSON-RPC request to one of our servers; may raise `RpcError`."""
+        """Answer a JSON-RPC request to one of our servers; the coroutine may raise `RpcError`."""
         ...
 
     def answer_question(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-        """Answer another control request: encoded if it is known, else by a coroutine.
+        """Return the encoded answer to another control request, or a coroutine that returns it.
 
         Raises:
             UnsupportedQuestion: The request is not supported.
@@ -58,11 +58,11 @@ class Answerer(Protocol):
         ...
 
     def message_received(self, kind: str, line: bytes) -> None:
-        """Handle a line of the conversation."""
+        """Handle a line that belongs to the conversation."""
         ...
 
     def program_ended(self, error: InterlockError) -> None:
-        """Handle the end of the program; not called after `close`."""
+        """Handle that the program ended by itself, not by `close`."""
         ...
 
 
@@ -74,7 +74,7 @@ _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
 class Link:
-    """A program that is running, or will be started by `open`.
+    """The connection to one Claude Code program; `open` starts the program.
 
     Args:
         transport: Carries the program's lines.
@@ -86,20 +86,20 @@ class Link:
         self._host = host
         self._protocol = ControlProtocol()
         self._waiting: dict[str, asyncio.Future[Raw]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # by the program's id
-        self._calls: dict[tuple[str, RequestId], list[str]] = {}  # keys of `_tasks`, by JSON-RPC id
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by the program's id of the request
+        self._calls: dict[tuple[str, RequestId], list[str]] = {}  # keys in `_tasks`, by JSON-RPC id
         self._timer: asyncio.TimerHandle | None = None
-        self._is_flushing = False  # whether queued lines will be sent in this turn
+        self._is_flushing = False  # whether a flush will follow in this turn
         self._error: InterlockError | None = None
 
     @property
     def error(self) -> InterlockError | None:
-        """The reason why the program ended; None while it runs."""
+        """Why the program ended; None while it runs."""
         return self._error
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Number of ignored lines from the program, by reason."""
+        """The number of lines from the program that were ignored, by reason."""
         return dict(self._protocol.dropped)
 
     async def open(self) -> None:
@@ -122,7 +122,7 @@ class Link:
         self._transport.abort(error)
 
     def diagnostics(self) -> str:
-        """Return the end of its stderr."""
+        """Return the last lines of the program's stderr."""
         return self._transport.diagnostics()
 
     # Our requests
@@ -132,7 +132,7 @@ class Link:
 
         Raises:
             RemoteError: The program refused the request, or does not support it.
-            RequestTimeout: No answer in time.
+            RequestTimeout: The program did not answer in time.
             InterlockError: The program has ended.
         """
         if self._error is not None:
@@ -179,7 +179,7 @@ class Link:
             self._loop.call_soon(self._flush)
 
     def _flush_answers(self) -> None:
-        """Send queued lines in this turn of the loop, unless other answers may join them."""
+        """Send queued lines in this turn of the event loop, together with answers that follow."""
         if self._protocol.has_lines and not self._is_flushing:
             if self._tasks:
                 self._flush_soon()
@@ -195,7 +195,7 @@ class Link:
     # The program's lines
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:  # noqa: ARG002
-        was_flushing, self._is_flushing = self._is_flushing, True  # sends all answers together
+        was_flushing, self._is_flushing = self._is_flushing, True  # one flush for all
         try:
             for line in frames:
                 event = self._protocol.receive(line)
@@ -216,11 +216,11 @@ class Link:
         self._flush_answers()
 
     def awaits(self, id: RequestId) -> bool:  # noqa: ARG002 - of `Receiver`; for HTTP
-        """Return False: only HTTP needs the answer."""
+        """Return False: only HTTP transports need this."""
         return False
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Do nothing: only HTTP has such requests."""
+        """Do nothing: only HTTP transports call this."""
 
     def connection_lost(self, error: InterlockError) -> None:
         if self._error is not None:
@@ -272,7 +272,7 @@ class Link:
 
     def _cancel(self, id: str) -> None:
         if task := self._tasks.get(id):
-            # In a later turn: a task that is cancelled before its first step would send no answer.
+            # Cancel later: a task that is cancelled before its first step sends no answer.
             self._loop.call_soon(task.cancel)
 
     def _start(self, id: str, answering: Coroutine[Any, Any, None]) -> None:
@@ -318,12 +318,12 @@ class Link:
         self._protocol.refuse(question.id, "internal error")
 
     def _task_ends(self, id: str) -> None:
-        # Not a done callback, which would cost another turn of the loop for each answer.
+        # Done here, because a done callback would delay each answer by a turn of the loop.
         self._tasks.pop(id, None)
         self._flush_answers()
 
 
 def object_of(raw: Raw) -> JsonObject:
-    """Decode an answer of the program; {} if it is not an object."""
+    """Decode an answer from the program; return {} if it is not a JSON object."""
     value = msgspec.json.decode(raw)
     return value if isinstance(value, dict) else {}

@@ -1,10 +1,10 @@
-"""Names of servers and tools for Claude Code's model: "mcp__server__tool".
+"""The names by which Claude Code's model calls tools: "mcp__server__tool".
 
-Claude Code replaces other characters than `[A-Za-z0-9_-]`, so that two names may become one, and
-silently drops long names. So it gets only names that need no change. Rules:
+Claude Code replaces all characters except `[A-Za-z0-9_-]`, which can make two names equal, and
+silently drops tools with long names. So it gets only names that it leaves unchanged. Rules:
 
-1. Two servers never share a name, and neither do two tools of one server.
-2. A server's name contains no "__", so the whole name can be split again.
+1. Two servers never get the same name, and neither do two tools of one server.
+2. A server's name contains no "__", so that the whole name can be split again.
 3. The whole name has at most 64 characters.
 """
 
@@ -24,14 +24,14 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9]+")
 
 
 def server_name(name: str) -> str:
-    """Return the name of a server for Claude Code; `name` is its name in the toolbox."""
+    """Return Claude Code's name for a server; `name` is the server's name in the toolbox."""
     if len(name) <= MAX_SERVER and _SERVER.fullmatch(name) and not _is_hashed(name):
         return name
     return _hashed(name, MAX_SERVER)
 
 
 def tool_name(server: str, name: str) -> str:
-    """Return the name of a tool for Claude Code; `server` is a result of `server_name`."""
+    """Return Claude Code's name for a tool; `server` is a result of `server_name`."""
     room = MAX_NAME - len(PREFIX) - len(server) - 2
     if len(name) <= room and _TOOL.fullmatch(name) and not _is_hashed(name):
         return name
@@ -39,12 +39,12 @@ def tool_name(server: str, name: str) -> str:
 
 
 def whole_name(server: str, tool: str) -> str:
-    """Return the model's name for a tool, from the clean names of its server and itself."""
+    """Join Claude Code's names for a server and its tool to the name that the model uses."""
     return f"{PREFIX}{server}__{tool}"
 
 
 def split(name: str) -> tuple[str, str] | None:
-    """Split a whole name into server and tool; None for a built-in tool."""
+    """Split a whole name into server and tool; return None for a built-in tool's name."""
     if not name.startswith(PREFIX):
         return None
     server, _, tool = name.removeprefix(PREFIX).partition("__")

@@ -1,4 +1,4 @@
-"""The program Claude Code: its path, its arguments, and its environment."""
+"""The Claude Code program: where it is, and the arguments and environment it starts with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLDEST = (2, 0, 0)
 SUPPORTED = (2, 1, 59)
 VERSION_TIMEOUT = 20.0  # seconds for `claude --version`
 
-# Variables that the program inherits, in addition to those of every server program.
+# Variables that Claude Code inherits, in addition to the variables of every server program.
 _INHERITED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
@@ -35,18 +35,18 @@ _INHERITED = (
     *("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING"),
 )
 _INHERITED_PREFIXES = ("ANTHROPIC_", "CLAUDE_", "AWS_", "GOOGLE_", "VERTEX")
-# Variables of a Claude Code that runs this process.
+# Variables that Claude Code sets when it starts this process; a new program must not see them.
 _NOT_INHERITED = {"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"}
 
 _MODES = ("default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual")
 
 
 class FoundProgram(Struct, frozen=True):
-    """A Claude Code that was found on this computer.
+    """A Claude Code program that was found on this computer.
 
     Attributes:
-        path: The file.
-        argv: The first arguments of its command line.
+        path: The program's file.
+        argv: The beginning of its command line, such as the file, or Node.js and the file.
     """
 
     path: str
@@ -54,7 +54,7 @@ class FoundProgram(Struct, frozen=True):
 
 
 class ProgramOptions(TypedDict, total=False):
-    """Claude Code's own options. Claude Code's defaults apply to missing ones."""
+    """Claude Code's own options. Claude Code's defaults apply to missing options."""
 
     mode: str  # permission mode: "default", "acceptEdits", "plan", "bypassPermissions"
     model: str | None
@@ -66,17 +66,17 @@ class ProgramOptions(TypedDict, total=False):
     system_prompt: str | None  # replaces the system prompt
     agents: JsonObject | None  # subagents by name: description, prompt, tools, model
     add_dirs: Sequence[str | Path]
-    thinking: int | str | None  # tokens, "adaptive" or "disabled"
-    built_in: Sequence[str] | None  # names of Claude Code's tools; () for none, None for all
+    thinking: int | str | None  # a number of tokens, "adaptive" or "disabled"
+    built_in: Sequence[str] | None  # names of Claude Code's tools; () allows none, None all
     settings: Sequence[str]  # "user", "project", "local"; the content of these files is trusted
     session: str | None  # the id of a new session, a UUID
     resume: str | None  # the id of a session to continue
-    fork: bool  # continue a copy of that session
+    fork: bool  # whether `resume` continues a copy of the session
     arguments: Sequence[str]  # further command-line arguments
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """`ProgramOptions` with the defaults."""
+    """`ProgramOptions` with defaults for missing options."""
 
     mode: str = "default"
     model: str | None = None
@@ -98,7 +98,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def checked_options(options: ProgramOptions) -> Options:
-    """Return the options of a program.
+    """Convert `ProgramOptions` to `Options`.
 
     Raises:
         LocalProtocolError: An option is unknown.
@@ -117,10 +117,10 @@ def find(program: str | Path | None = None) -> FoundProgram:
     """Find Claude Code.
 
     Args:
-        program: The path; None to search `INTERLOCK_CLAUDE` and the usual places.
+        program: The program's path; None to look in `INTERLOCK_CLAUDE` and the usual places.
 
     Raises:
-        SpawnError: Claude Code is not found; the text lists the places.
+        SpawnError: Claude Code was not found; the text lists the places searched.
     """
     named = program or os.environ.get(VARIABLE)
     if named:
@@ -141,7 +141,7 @@ def find(program: str | Path | None = None) -> FoundProgram:
 
 def _places() -> Iterator[Path]:
     windows = sys.platform == "win32"
-    # On Windows npm's "claude" is a batch file, whose arguments could run commands.
+    # On Windows, npm's "claude" is a batch file: cmd.exe could run commands in its arguments.
     name = "claude.exe" if windows else "claude"
     if in_path := shutil.which(name):
         yield Path(in_path)
@@ -169,7 +169,7 @@ def _found(path: Path) -> FoundProgram:
 
 
 def version(found: FoundProgram) -> str:
-    """Run `claude --version` and return its output; blocks.
+    """Run `claude --version` and return its output. The call blocks.
 
     Raises:
         SpawnError: The program cannot be run.
@@ -194,13 +194,13 @@ def version(found: FoundProgram) -> str:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version such as "2.1.330 (Claude Code)"; () for other text."""
+    """Return the numbers in a version such as "2.1.330 (Claude Code)"; () if there are none."""
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
     return tuple(map(int, match.groups())) if match else ()
 
 
 def support(version: str) -> str:
-    """Return in words how far a version is supported."""
+    """Return a sentence about how well this version is supported."""
     numbers = parse_version(version)
     if numbers < OLDEST:
         return "too old: update it"
@@ -217,7 +217,7 @@ def environment(env: Mapping[str, str], *, inherit: bool = False) -> dict[str, s
 
     Args:
         env: Variables to add.
-        inherit: Whether to add our whole environment, not only the variables that it needs.
+        inherit: Whether to add our whole environment, not only the variables Claude Code needs.
     """
     own = {
         name: value
@@ -228,7 +228,7 @@ def environment(env: Mapping[str, str], *, inherit: bool = False) -> dict[str, s
     return {
         **own,
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
-        # Our own limits apply first, so that the model gets their reasons.
+        # Larger than our own limits, so that ours apply first and the model reads their reasons.
         "MCP_TOOL_TIMEOUT": "86400000",
         "MAX_MCP_OUTPUT_TOKENS": "100000",
         **env,
@@ -236,20 +236,20 @@ def environment(env: Mapping[str, str], *, inherit: bool = False) -> dict[str, s
 
 
 def arguments(options: Options) -> list[str]:
-    """Return the arguments of the program. None of them is a secret.
+    """Return the program's command-line arguments. None of them contains a secret.
 
     Raises:
-        ConfigError: An option is wrong.
+        ConfigError: An option's value is not valid.
     """
     argv = [
         *("--output-format", "stream-json", "--verbose", "--input-format", "stream-json"),
         *("--include-partial-messages", "--permission-prompt-tool", "stdio"),
         f"--permission-mode={_one_of('mode', options.mode, _MODES)}",
-        # Two arguments: 2.0 ignores `--setting-sources=`, and would load all settings.
+        # As two arguments: version 2.0 ignores `--setting-sources=` and would load all settings.
         *("--setting-sources", ",".join(_sources(options.settings))),
     ]
     if not options.settings:
-        argv.append("--strict-mcp-config")  # ignores `.mcp.json` of the folder
+        argv.append("--strict-mcp-config")  # ignore the folder's `.mcp.json`
     # `--flag=value`, so that a value which begins with "-" is not read as another flag.
     flags = {
         "model": options.model,

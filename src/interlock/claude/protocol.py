@@ -1,15 +1,15 @@
-"""The line protocol of Claude Code, without IO: lines and time in, events and lines out.
+"""Claude Code's line protocol, without IO: lines and time in, events and lines out.
 
 Rules:
 
-1. It opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
+1. The protocol opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
 2. Each of our control requests ends exactly once: as `ControlResponse` or as `Failed`.
-3. Each control request of the program is delivered once and answered at most once. It is not
-   answered after the program has withdrawn it.
-4. Only valid JSON is sent, one object per line: one bad byte on its stdin ends the program.
+3. Each control request from the program is delivered once and answered at most once, and never
+   after the program has withdrawn it.
+4. Only valid JSON is sent, one object per line, because an invalid byte on stdin ends the program.
 5. A line that cannot be decoded is counted in `dropped`. Unknown kinds of lines are delivered as
    `Message`, so that newer programs work.
-6. A lone surrogate in a text, which JavaScript permits, becomes U+FFFD in every delivered line.
+6. A lone surrogate, which JavaScript permits in strings, becomes U+FFFD in every delivered line.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import JsonObject, RequestId
 
 CONTROL_TIMEOUT = 10.0  # seconds for the answer to a control request
-MAX_REMEMBERED = 4_096  # ids of the program's requests, to recognize repeated ones
+MAX_REMEMBERED = 4_096  # ids of the program's requests, to ignore repeated requests
 UNSUPPORTED = -32601
 
-# Requests of the program
+# Requests from the program
 
 
 class McpMessage(Struct, frozen=True, gc=False):
     """A JSON-RPC message to a server in this program.
 
-    `rpc_id` is UNSET for a notification. Ids repeat between handshakes, so the answer goes to
-    `id`, the id of the control request.
+    `rpc_id` is UNSET for a notification. The answer is matched by `id`, the id of the control
+    request, because the program reuses JSON-RPC ids after each handshake.
     """
 
     id: str
@@ -53,7 +53,7 @@ class Withdrawn(Struct, frozen=True, gc=False):
 
 
 class ControlRequest(Struct, frozen=True, gc=False):
-    """Any other control request; `line` is the whole line."""
+    """A control request of any other kind; `line` is the whole line."""
 
     id: str
     subtype: str
@@ -78,7 +78,7 @@ class Failed(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A line of the conversation, or a line of an unknown kind."""
+    """A line that belongs to the conversation, or has an unknown kind."""
 
     kind: str
     line: bytes
@@ -114,7 +114,7 @@ class _Line(Struct, gc=False):
 
 
 class _Head(Struct, gc=False):
-    """The part of a line that is decoded when the rest has unexpected types."""
+    """The few members of a line that are decoded if its other members have unexpected types."""
 
     type: str = ""
     request_id: str = ""
@@ -134,15 +134,15 @@ _decode_odd_request = msgspec.json.Decoder(_OddRequest).decode
 _decode_any = msgspec.json.Decoder().decode
 _BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# An escaped character: a pair of surrogates, a lone surrogate (the group), or any other one.
+# An escape: a pair of surrogates, a lone surrogate (the group), or any other escape.
 _ESCAPE = re.compile(rb"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)", re.DOTALL)
 
 
 class ControlProtocol:
-    """One conversation with the program, without its pipes.
+    """Encodes and decodes the lines of one running program.
 
     Attributes:
-        dropped: Number of ignored lines, by reason.
+        dropped: How many lines were ignored, by reason.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class ControlProtocol:
     # Receiving
 
     def receive(self, line: bytes) -> Event | None:
-        """Decode one line; return None for a line without an event."""
+        """Decode one line; return None if the line causes no event."""
         if b"\\ud" in line:
             line = _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], line)
         try:
@@ -179,7 +179,7 @@ class ControlProtocol:
             self.dropped["repeated request" if id else "request without id"] += 1
             return None
         if len(self._seen) >= MAX_REMEMBERED:
-            seen = [*self._seen.items()]  # dropped in bulk, which is faster than one by one
+            seen = [*self._seen.items()]  # dropping many at once is faster
             owed = {id: True for id, is_owed in seen if is_owed}
             self._seen = owed | dict(seen[MAX_REMEMBERED // 2 :])
         self._seen[id] = True
@@ -212,7 +212,7 @@ class ControlProtocol:
             self.dropped["not JSON"] += 1
             return None
         if head.type == "control_request":
-            # The members above belong to "mcp_message"; an "elicitation" has a text `message`.
+            # `message` is an object only in "mcp_message"; in "elicitation" it is a string.
             with suppress(*_BAD_JSON):
                 subtype = _decode_odd_request(line).request.subtype
                 return self._asked(head.request_id, _Asked(subtype), line)
@@ -231,9 +231,9 @@ class ControlProtocol:
 
         Args:
             subtype: The kind of request, such as "interrupt".
-            fields: The other members.
-            now: Monotonic clock, seconds.
-            timeout: Seconds until `expire` fails it: old programs never answer unknown requests.
+            fields: The request's other members.
+            now: The time of a monotonic clock, in seconds.
+            timeout: Seconds until `expire` fails the request; old programs ignore unknown requests.
         """
         self._last_id += 1
         id = str(self._last_id)
@@ -245,7 +245,7 @@ class ControlProtocol:
         return id
 
     def answer(self, id: str, response: bytes) -> None:
-        """Queue the answer to a control request; `response` is an encoded object."""
+        """Queue the answer to a control request; `response` is an encoded JSON object."""
         if self._owes(id):
             self._outbox.append(
                 b'{"type":"control_response","response":'
@@ -265,7 +265,7 @@ class ControlProtocol:
         Args:
             content: The prompt.
             uuid: The prompt's id.
-            verbatim: Whether to send it unchanged; see `ClaudeCode`.
+            verbatim: Whether the program must not interpret the prompt; see `ClaudeCode`.
         """
         message: JsonObject = {
             "type": "user",
@@ -297,7 +297,7 @@ class ControlProtocol:
 
     @property
     def next_deadline(self) -> float | None:
-        """The time at which `expire` must be called; None for never."""
+        """The time at which to call `expire`; None if no request is open."""
         return min((deadline for _, deadline in self._waiting.values()), default=None)
 
     def expire(self, *, now: float) -> list[Failed]:

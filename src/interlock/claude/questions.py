@@ -1,4 +1,4 @@
-"""Requests of the program besides MCP: permissions, hooks and elicitations."""
+"""Answers to the program's other requests than MCP: permissions, hooks and elicitations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from interlock.client.features import Elicit
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import ElicitParams, JsonObject
 
-HOOK = "decide"  # the id of our callback
-HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; our own timeout is shorter
+HOOK = "decide"  # the id of our hook callback
+HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; ours ends earlier
 _log = logging.getLogger("interlock.claude")
 
 
@@ -24,13 +24,13 @@ class UnsupportedQuestion(Exception):
 
 
 class Questions:
-    """Answers the program's questions.
+    """Answers the program's requests about permissions, hooks and elicitations.
 
     Args:
         decisions: Makes one decision for each call.
-        address: Returns the address of a tool, by the program's name for it.
-        agent_of: Returns the subagent that makes a call, by the call's id.
-        elicitation: Asks the user, on behalf of servers to which the program connects itself.
+        address: Converts the program's name for a tool to the tool's address.
+        agent_of: Returns the subagent that makes the call with this id.
+        elicitation: Asks the user for a server to which the program itself connects.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Questions:
 
     @staticmethod
     def hooks() -> JsonObject:
-        """Return the hooks to register, so that the program asks about every call."""
+        """Return the hooks that make the program ask about every call."""
         hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT}
         return {"PreToolUse": [{**hook, "onFailure": "block"}]}
 
     def answer(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-        """Answer a control request: encoded if it is known, else by a coroutine.
+        """Return the encoded answer to a control request, or a coroutine that returns it.
 
         Raises:
             UnsupportedQuestion: The request is not supported.
@@ -68,7 +68,7 @@ class Questions:
                 asked.title or asked.description or "",
                 tuple(asked.permission_suggestions or ()),
             )
-            verdict = self._decisions.made(request)  # made by the hook, unless other hooks are slow
+            verdict = self._decisions.made(request)  # usually made by our hook before
             return self._permission(request) if verdict is None else _permission(verdict)
         if subtype == "hook_callback":
             return self._hook(line)
@@ -83,7 +83,7 @@ class Questions:
         try:
             asked = _decode_hook(line).request
         except msgspec.DecodeError:
-            # Most versions run the call if a hook fails.
+            # Deny explicitly: most versions run the call if the hook fails.
             _log.exception("a hook of Claude Code could not be read")
             return _hook({"permissionDecision": "deny", "permissionDecisionReason": BROKEN})
         hook = asked.input

@@ -1,8 +1,8 @@
-"""Results of tools in a form that Claude Code passes on to the model completely.
+"""Converts tool results so that Claude Code passes them to the model completely.
 
-Claude Code drops the text beside `structuredContent`, rejects a whole result for one block of an
-unknown type, and replaces long results by a file or an error. So structured content and unknown
-blocks become text. Long results are cut by the toolbox; see `interlock.layers.results`.
+Claude Code drops the text beside `structuredContent`, rejects a whole result because of one block
+of unknown type, and replaces a long result with a file or an error. So structured content and
+unknown blocks become text here. The toolbox cuts long results; see `interlock.layers.results`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KNOWN = (TextContent, ImageContent, AudioContent, EmbeddedResource, ResourceLin
 
 
 def shape(outcome: Outcome) -> bytes:
-    """Return a result, encoded, in the form for Claude Code.
+    """Return the encoded result for Claude Code.
 
     Raises:
         RemoteProtocolError: The result is malformed.
@@ -47,12 +47,12 @@ def shape(outcome: Outcome) -> bytes:
 
 
 def one_line(raw: bytes) -> bytes:
-    """Return valid JSON without newlines, which valid JSON has only between its tokens."""
+    """Remove newlines from valid JSON, where they occur only between tokens."""
     return raw.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def error(text: str) -> bytes:
-    """Return an encoded error result with this text."""
+    """Return an encoded result that reports an error with this text."""
     return encode_lossy({"content": [{"type": "text", "text": text}], "isError": True})
 
 

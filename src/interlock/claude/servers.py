@@ -1,4 +1,4 @@
-"""The servers of the program: toolboxes behind facades, and servers to which it connects itself."""
+"""The program's servers: toolboxes behind facades, and servers to which it connects itself."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ Server = ServerConfig | InProcessServer
 
 
 class Servers:
-    """The servers by name.
+    """All servers that the program uses, by name.
 
     Args:
         host: The state that all facades share.
-        direct: The configuration of servers to which the program connects itself, in its form.
+        direct: Configurations of the servers to which the program itself connects, in the format
+            of the program.
 
-        Attributes:
-            problems: Why the program cannot connect to a server, by the program's name for it.
+    Attributes:
+        problems: Why the program cannot connect to a server, by the program's name for it.
     """
 
     def __init__(self, host: FacadeHost, direct: dict[str, JsonObject]) -> None:
@@ -49,12 +50,12 @@ class Servers:
 
     @property
     def program_names(self) -> list[str]:
-        """The program's names for the servers in this program."""
+        """The program's names for the servers that run behind facades here."""
         return [*self._facades]
 
     @property
     def has_direct(self) -> bool:
-        """Whether there are servers to which the program connects itself."""
+        """Whether the program itself connects to any server."""
         return bool(self._direct)
 
     @property
@@ -63,7 +64,7 @@ class Servers:
 
     @property
     def status(self) -> dict[str, ServerStatus]:
-        """Every server by name, with its state and what is missing."""
+        """The status of every server, by name."""
         found = {each.name: each.toolbox.status[each.name] for each in self if each.name != OWN}
         for name in self._direct:
             reason = str(self.problems.get(names.server_name(name), ""))
@@ -71,7 +72,7 @@ class Servers:
         return found
 
     def add(self, toolbox: Toolbox) -> None:
-        """Add the servers of a toolbox. All toolboxes must have the same budget of results."""
+        """Add a toolbox's servers. All toolboxes must have the same result budget."""
         for name in toolbox.status:
             facade = Facade(name, toolbox, self._host)
             self._facades[facade.program_name] = facade
@@ -93,7 +94,7 @@ class Servers:
         return facade.toolbox
 
     def configuration(self, without: Sequence[str] = ()) -> JsonObject:
-        """Return all servers as params of `mcp_set_servers`; `without` are program names."""
+        """Return the params of `mcp_set_servers`; leave out the program names in `without`."""
         ours: JsonObject = {
             name: {"type": "sdk", "name": name} for name in self._facades if name not in without
         }
@@ -111,10 +112,10 @@ class Servers:
     # Tools
 
     def answer(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
-        """Answer a JSON-RPC request of the program.
+        """Answer a JSON-RPC request from the program.
 
         Raises:
-            RpcError: The answer is an error.
+            RpcError: The request must be answered with an error.
         """
         facade = self._facades.get(server)
         if facade is None:
@@ -134,7 +135,7 @@ class Servers:
         return entry.address if entry is not None else f"{facade.name}:{name}"
 
     def has_tool(self, address: str) -> bool:
-        """Return whether the tool with this address is of a server in this program."""
+        """Return whether a server behind a facade has the tool with this address."""
         return self._find(address) is not None
 
     def _find(self, address: str) -> Entry | None:
@@ -143,7 +144,7 @@ class Servers:
         return next((each for each in entries if each.address == address), None)
 
     def entry(self, address: str) -> Entry:
-        """Return the tool with this address; a tool in no toolbox gets an entry without schema."""
+        """Return the tool with this address; if no toolbox has it, an entry without a schema."""
         if (found := self._find(address)) is not None:
             return found
         server, _, tool = address.partition(":")
@@ -154,10 +155,10 @@ class Servers:
 def direct_configuration(
     servers: Mapping[str, Server] | Toolbox | None, direct: Sequence[str]
 ) -> dict[str, JsonObject]:
-    """Return the configuration of direct servers in the program's form.
+    """Return the configurations of direct servers in the program's format.
 
     Raises:
-        ConfigError: One of them is not configured, or has settings that Claude Code lacks.
+        ConfigError: A server is not configured, or has settings that Claude Code lacks.
     """
     found: dict[str, JsonObject] = {}
     for name in direct:

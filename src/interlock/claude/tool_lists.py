@@ -1,4 +1,4 @@
-"""The program's lists of tools, which must follow the lists of our servers."""
+"""Keeps the program's lists of tools equal to the lists of our servers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from interlock.claude.servers import Servers
 from interlock.errors import InterlockError, RemoteError
 
 SET_TIMEOUT = 20.0  # seconds for the program to accept a new list of servers
-LIST_PATIENCE = 5.0  # seconds for the program to list their tools
+LIST_PATIENCE = 5.0  # seconds for the program to list the servers' tools
 LIST_PAUSE = 0.05
-FORGET_TIMEOUT = 3.0  # seconds for an answer that comes at once, or from 2.0.0 never
+FORGET_TIMEOUT = 3.0  # seconds; the answer comes at once, or never from version 2.0.0
 
 _log = logging.getLogger("interlock.claude")
 
 
 class ToolLists:
-    """Informs a running program of the servers, and of changes of their tools.
+    """Sends a running program our list of servers, and makes it reload tools that changed.
 
     Args:
         servers: Our servers.
         link: Returns the connection to the program; None before it is started.
-        running: Returns the same; raises if it cannot be used.
+        running: Returns the connection to the program; raises an error if it cannot be used.
 
     Attributes:
-        hears_changes: Whether the program lists tools again when it is notified of a change.
+        hears_changes: Whether a notification of a change makes the program list tools again.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class ToolLists:
         self._servers = servers
         self._link = link
         self._running = running
-        self._outdated: set[str] = set()  # program names of servers whose list it must read again
+        self._outdated: set[str] = set()  # program names of servers to list again
         self._announcing: asyncio.Task[None] | None = None
-        self._relists = True  # until a refresh has failed
+        self._relists = True  # False once a refresh has failed
         self._closed = False
 
     async def set_servers(self, without: Sequence[str] = ()) -> None:
-        """Replace the program's servers by ours: it forgets servers that are not listed."""
+        """Send the program our list of servers; it drops all other servers."""
         link = self._running()
         servers = self._servers.configuration(without)
         raw = await link.control("mcp_set_servers", SET_TIMEOUT, servers=servers)
@@ -80,7 +80,7 @@ class ToolLists:
 
     async def _announce(self) -> None:
         """Make the program list the tools of servers whose tools have changed."""
-        await asyncio.sleep(0)  # a toolbox reports each server separately
+        await asyncio.sleep(0)  # let the toolbox report changes of other servers first
         self._announcing = None
         link = self._link()
         if link is None or link.error is not None:
@@ -94,7 +94,7 @@ class ToolLists:
                 await link.control("mcp_message", server_name=name, message=message)
 
     async def refresh(self) -> None:
-        """Make a program that ignores changes list the tools again, between two turns."""
+        """Make a program that ignores notifications list the tools again, between two turns."""
         outdated, self._outdated = self._outdated, set()
         if outdated and self._relists and not self.hears_changes:
             self._relists = False
@@ -108,10 +108,10 @@ class ToolLists:
                 _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
 
     async def _forget(self, program_names: Iterable[str]) -> None:
-        """Make the program forget the lists that it keeps by the names of servers.
+        """Make the program forget its cached tool lists of these servers.
 
-        Versions before 2.1.330 cannot reconnect to a server in this program, and answer with an
-        error. 2.1.176 has forgotten its list by then.
+        Versions before 2.1.330 cannot reconnect to an in-process server and answer with an error,
+        but at least 2.1.176 has forgotten the list by then.
         """
         for name in program_names:
             with suppress(RemoteError):

@@ -23,7 +23,7 @@ from interlock.errors import InterlockError, MissingExtra
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# The texts of `--help` and of the completion, so that neither imports a command.
+# The commands' help texts, so that `--help` and completion need not import the commands.
 _COMMANDS = {
     "chat": ("chat.chat", "Talk to a model that uses your tools."),
     "claude": ("chat.claude", "Let Claude Code use the configured servers."),
@@ -107,7 +107,7 @@ _HUNG_UP = 128 + signal.SIGHUP
 
 
 class _Commands(click.Group):
-    """Imports a command when it is used, so that `--help` and `--version` import none."""
+    """A group that imports a command only when it is used, so that `--help` starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
@@ -183,7 +183,7 @@ def _exit_code() -> int:
         return 1
     except InterlockError as error:
         complain(str(error))
-        for note in getattr(error, "__notes__", ()):  # for people, not for models
+        for note in getattr(error, "__notes__", ()):  # for people; models get no notes
             say(safe_line(note))
         return 1
     except ModuleNotFoundError as error:
@@ -207,10 +207,10 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _no_output(error: OSError) -> int:
-    """Return the exit code for a closed stdout or a full disk; raise any other error."""
+    """Return the exit code if stdout is closed or the disk is full; raise any other error."""
     if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
         raise error
-    # At exit Python would try to write the rest of the buffer, and fail again.
+    # At exit, Python writes the rest of its buffer. Send it to /dev/null, so that this cannot fail.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     if error.errno == errno.EIO:  # the terminal was closed

@@ -1,4 +1,4 @@
-"""Tool calls and their results as short lines of text."""
+"""Formats tool calls and their results as short lines of text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LONGEST_PROGRESS = 60  # characters
 
 
 def call_line(address: str, arguments: dict[str, Any]) -> str:
-    """Return a call as one line, shortened."""
+    """Return a tool call on one line; long arguments are cut."""
     listed = ", ".join(f"{name}={encode(value).decode()}" for name, value in arguments.items())
     return f"{safe_line(address)}({safe_line(listed, LONGEST_ARGUMENTS)})"
 
 
 def progress_text(report: Progress | ToolProgress) -> str:
-    """Return the progress of a call: a percentage, and the server's message."""
+    """Return a call's progress as text: a percentage and the server's message."""
     if report.total:
         done = f"{min(report.progress / report.total, 1):.0%}"
     else:

@@ -1,6 +1,6 @@
-"""`interlock completion`, and completion of names beside commands and options.
+"""`interlock completion`, and completion of the names that commands take as arguments.
 
-Completion starts no servers: it uses the tools that a command listed last.
+Completion starts no servers: it offers the tools that a command listed last.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def setting_names(_: click.Context, __: click.Parameter, incomplete: str) -> lis
 def setting_values(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete a model, where the setting's value is one."""
+    """Complete the name of a model, if the setting's value is a model."""
     is_option = str(ctx.params.get("name") or "").startswith("options.")
     return [] if is_option else models(ctx, parameter, incomplete)
 
@@ -158,7 +158,7 @@ def remember(toolbox: Toolbox) -> None:
         return
     from interlock import durable
 
-    with suppress(OSError, durable.NotSynced):  # completion then has fewer names
+    with suppress(OSError, durable.NotSynced):  # then completion only offers older names
         file = _file()
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         durable.replace(file, msgspec.json.encode({**known, **seen}))

@@ -1,4 +1,4 @@
-"""The options `--config` and `--json`, and the servers of a command."""
+"""The options `--config` and `--json`, and loading of the servers that a command uses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def json_option(command: _F) -> _F:
 
 
 def own_file(named: Path | None) -> Path:
-    """Return the file to edit, which may not exist yet. `named` is the value of --config."""
+    """Return the configuration file to edit, which may not exist yet; `named` is --config."""
     from interlock.config import VARIABLE, default_path
 
     found = named or os.environ.get(VARIABLE)
@@ -45,7 +45,7 @@ def own_file(named: Path | None) -> Path:
 
 
 def load(path: Path | None) -> Config:
-    """Read the servers; warn of all members that are unknown or ignored.
+    """Read the configured servers; warn about members that are unknown or ignored.
 
     Raises:
         ConfigError: The same errors as `in_force`.
@@ -57,10 +57,10 @@ def load(path: Path | None) -> Config:
 
 
 def in_force(path: Path | None) -> tuple[Config, list[str]]:
-    """Return the servers of the file, and a warning if the project file is not trusted.
+    """Return the configured servers, and a warning if the project file is not trusted.
 
-    Unless a file is named, MCP_SERVERS replaces it if MCP_ENABLED is true; otherwise a trusted
-    `.mcp.json` in the working folder adds its servers.
+    If `path` is None, MCP_SERVERS replaces the file if MCP_ENABLED is true; otherwise a trusted
+    `.mcp.json` in the working folder adds its servers to the file's.
 
     Raises:
         ConfigError: The file or the variable is missing or invalid.
@@ -98,10 +98,10 @@ def _joined(own: Config, project: Config) -> Config:
 
 
 def find(config: Config, name: str) -> tuple[str, ServerConfig]:
-    """Find a server by its name in addresses, or else by its name in the file.
+    """Find a server by its name in addresses, else by its name in the file.
 
     Returns:
-        Its name in the file, and its configuration.
+        The server's name in the file, and its configuration.
 
     Raises:
         ConfigError: No server has this name.

@@ -27,7 +27,7 @@ def database_of(config: Config) -> str | None:
 
 
 def principal_of(user: str) -> str:
-    """Return the id of the principal that `--user` names."""
+    """Return the principal id of the user that `--user` names."""
     if not user or not user.isprintable() or user != user.strip():
         raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
     from interlock.auth.principal import principal_id
@@ -36,7 +36,7 @@ def principal_of(user: str) -> str:
 
 
 def check_view(config: Config, view: str) -> None:
-    """Raise if `--view` names a view that the file does not have."""
+    """Raise an error if `--view` names a view that the file does not define."""
     views = config.gateway.views if config.gateway is not None else {}
     if view and view not in views:
         known = f"the views are {', '.join(views)}" if views else "it has no views"
@@ -45,7 +45,7 @@ def check_view(config: Config, view: str) -> None:
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, written as "90d"; 0 stands for "never"."""
+    """A duration in seconds, written as "90d"; 0 means "never"."""
 
     name = "duration"
 
@@ -77,7 +77,7 @@ class RateOption(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the rate unchanged, if it is valid."""
+        """Return the rate unchanged after checking that it is valid."""
         from interlock.config.limits_reading import RATE_FORM, parse_rate
 
         if parse_rate(str(value)) is None:

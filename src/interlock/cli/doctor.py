@@ -25,8 +25,8 @@ from interlock.text.urls import display
 if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus
 
-_TRACERS = ("LANGSMITH", "LANGCHAIN")  # beginnings of the names of variables
-_PACKAGES = {  # and the extra of each
+_TRACERS = ("LANGSMITH", "LANGCHAIN")  # prefixes of environment variables
+_PACKAGES = {  # package -> the extra that installs it
     "msgspec": "",
     "aiohttp": "",
     "jsonschema-rs": "",
@@ -43,27 +43,27 @@ _PACKAGES = {  # and the extra of each
 
 
 class Child(Struct, frozen=True):
-    """A server process that any interlock of this user has started."""
+    """A server process that was started by any interlock process of this user."""
 
     id: int
     command: str
     parent: int  # the interlock process that started it
-    orphan: bool  # whether that process has ended
+    orphan: bool  # whether `parent` has ended
 
 
 class Report(Struct):
-    """The results of all checks; `problems` has one line per problem."""
+    """The results of all checks; `problems` has one line for each problem."""
 
     versions: dict[str, str]
-    config: str = ""  # the file, or the variable, that has the servers; "" for none
+    config: str = ""  # the file or variable that configures the servers; "" if there is none
     servers: list[Any] = []
-    logins: dict[str, str] = {}  # state of the login, by server that may need one
+    logins: dict[str, str] = {}  # state of the login, by server
     children: list[Child] = []
     keys: dict[str, bool] = {}  # whether a key is set, by environment variable
     effects: dict[str, str] = {}  # surprising effects of environment variables, by name
     model: str = ""
     database: str = ""
-    claude: str = ""  # the installed Claude Code: version, path, and how far it is supported
+    claude: str = ""  # the installed Claude Code: version, path, and whether it is supported
     problems: list[str] = []
 
 
@@ -160,7 +160,7 @@ async def _model(report: Report) -> None:
 
 
 def _claude() -> str:
-    """Describe the installed Claude Code. A missing one is not a problem."""
+    """Describe the installed Claude Code; it is not a problem if Claude Code is missing."""
     from interlock.claude import program
 
     try:
@@ -211,7 +211,7 @@ def _keys() -> dict[str, bool]:
 
 
 def _effects(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the effects of variables that may have been set for another program."""
+    """Return surprising effects of variables that may have been set for another program."""
     found = {}
     if environ.get("MCP_SERVERS") and not environ.get("MCP_ENABLED"):
         found["MCP_SERVERS"] = "set and not used; set MCP_ENABLED=true to use it"
@@ -232,7 +232,7 @@ def _effects(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def children() -> list[Child]:
-    """Return the server processes of every interlock of this user. Needs /proc."""
+    """Return the server processes of all interlock processes of this user. Needs /proc."""
     from interlock.transports.reaper import MARK_VARIABLE, marked
 
     found = (_child(id, MARK_VARIABLE) for id in marked(f"{MARK_VARIABLE}="))
@@ -243,7 +243,7 @@ def _child(id: int, variable: str) -> Child | None:
     try:
         environment = Path(f"/proc/{id}/environ").read_bytes().split(b"\0")
         arguments = Path(f"/proc/{id}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return None
     mark = next((each for each in environment if each.startswith(f"{variable}=".encode())), b"")
     parent, _, rest = mark.decode(errors="replace").partition("=")[2].partition("-")
@@ -255,7 +255,7 @@ def _child(id: int, variable: str) -> Child | None:
 
 
 def _start_of(id: int) -> str | None:
-    """Return a process's start time in the format of its mark; None if it has ended."""
+    """Return a process's start time, as in the mark it inherited; None if it has ended."""
     try:
         return Path(f"/proc/{id}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

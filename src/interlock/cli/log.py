@@ -1,8 +1,8 @@
-"""The library's log.
+"""The library's log, as the commands write it.
 
-The commands print what the user must know. The log holds the rest, such as tool calls with
-their duration. It is written to the file in INTERLOCK_LOG. Without that file, only errors are
-shown; they are bugs.
+Commands print what the user must know. Everything else, such as tool calls with their durations,
+is written to the file that INTERLOCK_LOG names. If it names no file, only errors are shown, which
+are bugs in interlock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def open_log(shown: int = logging.ERROR) -> None:
     """Send the log to the file named by INTERLOCK_LOG, else to stderr.
 
     Args:
-        shown: The lowest level shown on stderr.
+        shown: The lowest level that is shown on stderr.
 
     Raises:
         ConfigError: INTERLOCK_LOG names a file that cannot be written.
@@ -44,7 +44,7 @@ def open_log(shown: int = logging.ERROR) -> None:
 
 
 class _Plain(logging.Formatter):
-    """Writes each record on one line, even with text of servers; tracebacks keep their lines."""
+    """Writes each record on one line, even if a server's text has several; keeps tracebacks."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return safe_line(super().formatMessage(record))

@@ -1,9 +1,10 @@
-"""Questions that servers ask during a call, put to the person at the terminal.
+"""Asks the person at the terminal the questions that servers send during a call.
 
 1. Each question names its server, and its text is made safe for the terminal.
-2. The person can decline every question before answering it, and sees a form's answer before it
-   is sent.
-3. The model answers a server only if the file's `asks` lists sampling, and after the person's yes.
+2. The person can decline every question before answering it, and sees a form's answer before it is
+   sent.
+3. The model answers a server only if `asks` in the server's configuration lists sampling, and the
+   person agrees.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from interlock.types import (
     join_text,
 )
 
-MAX_SAMPLES = 10  # answers of the model to one server
-REFUSED = -1  # the code for a person's refusal, as in the specification's examples
+MAX_SAMPLES = 10  # model answers that one server can get
+REFUSED = -1  # error code when the person refuses, as in the specification's examples
 
 _YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
 class TerminalQuestions:
-    """Answers questions of servers.
+    """Answers servers' questions by asking the person.
 
     Args:
-        prompt: The prompt on which the person is asked.
-        config: The configuration, with what each server may ask.
-        model: Returns the model of the chat; None if there is none.
+        prompt: Asks the person on the terminal.
+        config: The configuration, which lists what each server may ask.
+        model: Returns the chat's model; None outside of a chat.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class TerminalQuestions:
         self._samples: dict[str, int] = {}
 
     def handlers(self, server: str) -> ClientOptions:
-        """Return the handlers of those requests that a server's configuration allows."""
+        """Return handlers for the requests that a server's configuration allows."""
         asks = self._asks[server]
         handlers = ClientOptions()
         if "roots" in asks:
@@ -101,7 +102,7 @@ class TerminalQuestions:
         first = "Answer it?" if fields else "Do you agree?"
         if await self._prompt.choice(f"{first} [y]es, [n]o: ", "yes", "no") == "no":
             return ElicitResult(action="decline")
-        if not fields:  # nothing was filled in, so there is nothing to confirm
+        if not fields:  # nothing to confirm
             return ElicitResult(action="accept", content={})
         required = form.get("required", [])
         content: dict[str, Any] = {}
@@ -116,7 +117,7 @@ class TerminalQuestions:
         return ElicitResult(action="accept", content=content)
 
     async def _field(self, name: str, field: Mapping[str, Any], required: bool) -> Any:
-        """Ask for one value until it is valid; None if the person leaves it out."""
+        """Ask for a field's value until it is valid; return None if the person leaves it out."""
         say(_description(name, field, required))
         checks = schema.compile(encode({"properties": {name: field}}))
         while True:
@@ -181,7 +182,7 @@ def _description(name: str, field: Mapping[str, Any], required: bool) -> str:
 
 
 def _choices(field: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the values of a choice with their titles; empty for other fields."""
+    """Return a choice field's values with their titles; [] for other fields."""
     items = field.get("items")
     of = items if isinstance(items, Mapping) else field
     if titled := of.get("oneOf") or of.get("anyOf"):
@@ -204,12 +205,12 @@ def _value(field: Mapping[str, Any], text: str) -> Any:
             try:
                 return msgspec.json.decode(text)
             except msgspec.DecodeError:
-                return text  # the form's check refuses it with a reason
+                return text  # not valid; the form's check reports why
     return text
 
 
 def _chosen(choices: list[tuple[Any, str]], text: str) -> Any:
-    """Return the value that a person chose by its number, its title or the value itself."""
+    """Return the value that the person chose by typing its number, its title or the value."""
     for value, title in choices:
         if text in (str(value), title):
             return value

@@ -1,4 +1,4 @@
-"""The status of servers, and the lines about it for the user."""
+"""Starts servers, and shows the user their status."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus, Toolbox
 
 
-IDLE_TIMEOUT = 10.0  # seconds in which no server becomes ready or fails; then the list is shown
+IDLE_TIMEOUT = 10.0  # seconds; if no server becomes ready or fails for so long, the list is shown
 
 
 @asynccontextmanager
 async def started(servers: Mapping[str, ServerConfig]) -> AsyncIterator[Toolbox]:
-    """Start the servers; a slow one delays the others by `IDLE_TIMEOUT` at most.
+    """Start the servers; stop waiting once none becomes ready or fails for `IDLE_TIMEOUT`.
 
-    A single server has its whole connect timeout.
+    A single server gets its whole connect timeout.
     """
     from interlock.toolbox import Toolbox
 
@@ -36,18 +36,18 @@ async def started(servers: Mapping[str, ServerConfig]) -> AsyncIterator[Toolbox]
 
 
 async def statuses(servers: Mapping[str, ServerConfig]) -> list[ServerStatus]:
-    """Start the servers, return their status, and close them."""
+    """Start the servers, close them again, and return their status."""
     async with started(servers) as toolbox:
         return list(toolbox.status.values())
 
 
 def is_broken(status: ServerStatus) -> bool:
-    """Return whether an enabled server does not work; a starting server may still work."""
+    """Return whether an enabled server has failed; a server that is starting has not."""
     return status.state not in ("ok", "disabled", "starting")
 
 
 def status_rows(found: Iterable[ServerStatus]) -> list[tuple[str, ...]]:
-    """Return name, state, revision, start time, number of tools and the server's own name."""
+    """Return a row for each server: name, state, revision, start time, tools, its own name."""
     return [
         (
             each.name,
@@ -62,12 +62,12 @@ def status_rows(found: Iterable[ServerStatus]) -> list[tuple[str, ...]]:
 
 
 def problem_of(status: ServerStatus) -> str:
-    """Return the state of a server and its reason, in one line."""
+    """Return a server's state and the reason for it, on one line."""
     return f"server {status.name!r} {status.state}: {status.reason}"
 
 
 def warn_of_broken(found: Iterable[ServerStatus]) -> None:
-    """Warn of each server that does not work, with the reason and the remedy."""
+    """Print a warning for each server that does not work, with the reason and the remedy."""
     for each in found:
         if is_broken(each):
             warn(problem_of(each))

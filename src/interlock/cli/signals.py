@@ -1,7 +1,7 @@
-"""Runs one coroutine as the whole program, so that servers are closed however it ends.
+"""Runs a coroutine as the whole program, so that servers are closed however it ends.
 
-SIGINT, SIGTERM and SIGHUP cancel the coroutine, which closes its servers as usual. A second
-signal ends the program at once; the servers' reaper process ends them.
+SIGINT, SIGTERM and SIGHUP cancel the coroutine, which then closes its servers as usual. A second
+signal ends the program at once; then a separate reaper process ends the servers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _T = TypeVar("_T")
 _stops: list[
     Callable[[], object]
-] = []  # called on Ctrl-C instead of ending the program; only the last one
+] = []  # the last function is called on Ctrl-C, instead of ending the program
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run `work` and return its result.
+    """Run a coroutine in a new event loop and return its result.
 
     Raises:
-        SystemExit: A signal ended it; the code is 128 + the signal's number.
+        SystemExit: A signal ended the coroutine; the code is 128 + the signal's number.
         ConfigError: The file in INTERLOCK_LOG cannot be written.
     """
     import asyncio  # costs a third of the start-up time, and `--help` does not need it
@@ -58,7 +58,7 @@ def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def interrupt() -> None:
-    """Do the same as Ctrl-C, for a line editor that received it as a key."""
+    """Act as if SIGINT arrived; for a line editor that reads Ctrl-C as a key."""
     if _stops:
         _stops[-1]()
     else:
@@ -80,7 +80,7 @@ async def _until_signal(work: Coroutine[Any, Any, _T], received: list[int]) -> _
             loop.remove_signal_handler(each)
         task.cancel()
 
-    # Signals that the parent process ignores (nohup, background jobs) stay ignored.
+    # Keep ignoring signals that the parent process ignores, as nohup does.
     handled = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
     for each in handled:
         loop.add_signal_handler(each, leave, each)

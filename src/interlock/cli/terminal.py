@@ -1,8 +1,8 @@
-"""Output for people and for programs.
+"""Prints output for people and for programs.
 
-The text of models, tools and servers is untrusted: on a terminal it could move the cursor, hide
-words or reverse their order. On a terminal all such text passes through `safe`, which escapes
-everything but plain text. Text written to a file or a pipe is not changed.
+Text from models, tools and servers is untrusted: on a terminal it could move the cursor, hide words
+or reverse their order. So `safe` escapes everything except plain text before a terminal shows it.
+Text that is written to a file or a pipe is not changed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
-# Between non-ASCII letters and signs these two only shape the script, so they are removed.
+# Between non-ASCII characters, these two joiners only shape the script, so they are allowed.
 _JOINER = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-# The selector for a coloured emoji is common and harmless, once and after a sign. The pattern is
-# compiled on first use, because that takes 3 ms.
+# One emoji selector after a sign is common and harmless, so it is allowed. The pattern is compiled
+# on first use, because compiling takes 3 ms.
 _EMOJI = f"(?<=[#*0-9\u00a9-\U0001ffff])(?<![{INVISIBLE}])\ufe0f"
 _KEPT = "\ue000"
 
 
 def safe(text: str) -> str:
-    """Escape every character that a terminal would act on or not show, but newlines and tabs."""
+    """Escape all characters that a terminal interprets or hides, except newlines and tabs."""
     if text.isascii() and text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace(_KEPT, "\\ue000")
@@ -40,9 +40,9 @@ def safe(text: str) -> str:
 
 
 def safe_line(text: str, longest: int | None = None) -> str:
-    """Do the same as `safe`, and return one line of at most `longest` characters."""
+    """Escape text as `safe` does, and return it on one line of at most `longest` characters."""
     if longest is not None:
-        text = text[: 4 * longest]  # enough even if much of it is whitespace
+        text = text[: 4 * longest]  # saves time; still enough if much is whitespace
     line = safe(" ".join(text.split()))
     if longest is not None and len(line) > longest:
         return line[: longest - 1] + "…"
@@ -60,22 +60,22 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def emit(text: str = "") -> None:
-    """Print data on stdout; on a terminal it is made safe."""
+    """Print data on stdout; escape it with `safe` if stdout is a terminal."""
     print(safe(text) if is_terminal(sys.stdout) else text)
 
 
 def emit_json(value: object) -> None:
-    """Print a value as JSON, with unsafe characters as JSON escapes."""
+    """Print a value as indented JSON; characters that are not safe become JSON escapes."""
     print(visible_json(value))
 
 
 def emit_json_line(value: object) -> None:
-    """Print a value as JSON on one line, with unsafe characters as JSON escapes."""
+    """Print a value as JSON on one line; characters that are not safe become JSON escapes."""
     print(visible(msgspec.json.encode(value).decode()), flush=True)
 
 
 def emit_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns; on a terminal the last column is cut at the edge."""
+    """Print rows in columns; a terminal's right edge cuts off the last column."""
     lines = [[safe_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     edge = _width() if is_terminal(sys.stdout) else None
@@ -86,7 +86,7 @@ def emit_table(rows: Iterable[Sequence[str]]) -> None:
 
 
 def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return names with their descriptions, as lines that break between words."""
+    """Return lines with names and their descriptions, which are wrapped between words."""
     from textwrap import wrap
 
     names = [safe_line(name) for name, _ in rows]
@@ -124,7 +124,7 @@ def complain(text: str) -> None:
 
 
 class Spinner:
-    """A spinner with a text, on a terminal; elsewhere it shows nothing."""
+    """A spinner with a text; without a terminal it shows nothing."""
 
     def __init__(self, status: Status | None) -> None:
         self._status = status
@@ -137,7 +137,7 @@ class Spinner:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hide the spinner, so that a question can be asked."""
+        """Hide the spinner while a question is asked."""
         if self._status is None:
             yield
             return
@@ -150,11 +150,11 @@ class Spinner:
 
 @contextmanager
 def working(on: str) -> Iterator[Spinner]:
-    """Show a spinner on a terminal."""
+    """Show a spinner with a text while the block runs, if stderr is a terminal."""
     if not is_rich(sys.stderr):
         yield Spinner(None)
         return
-    from rich.console import Console  # imported only where it is shown
+    from rich.console import Console  # slow to import, and only needed here
     from rich.text import Text
 
     console = Console(file=sys.stderr)
@@ -167,7 +167,7 @@ def working(on: str) -> Iterator[Spinner]:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """Keep typed characters off the screen; they stay the input of the next prompt."""
+    """Hide characters that the user types meanwhile; the next prompt still receives them."""
     import termios
 
     if not is_terminal(sys.stdin):

@@ -1,4 +1,4 @@
-"""Questions to the person at the terminal, one at a time."""
+"""Asks the person at the terminal, one question at a time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class NoAnswer(Exception):
-    """The person left the question with Ctrl-C or Ctrl-D."""
+    """The person pressed Ctrl-C or Ctrl-D instead of answering."""
 
 
 class TerminalPrompt:
-    """Asks on the terminal, also while stdin and stdout are files.
+    """Asks questions on the terminal, even if stdin and stdout are files.
 
     Args:
-        held: Returns a context in which nothing else is shown.
+        held: Returns a context manager that pauses all other output.
     """
 
     def __init__(self, held: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
@@ -39,21 +39,21 @@ class TerminalPrompt:
 
     @property
     def is_available(self) -> bool:
-        """Whether a person can be asked: needs a terminal and a line editor."""
+        """Whether a person can be asked, because there is a terminal and a line editor."""
         return is_terminal(sys.stderr) and find_spec("prompt_toolkit") is not None
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until no other question is open, and hold the screen for this one."""
+        """Wait until no other question is open, and pause other output during this question."""
         async with self._asking:
             with self._held():
                 yield
 
     async def line(self, question: str) -> str:
-        """Return the line that the user types, without surrounding blanks.
+        """Ask a question; return the typed line without surrounding whitespace.
 
         Raises:
-            NoAnswer: The user left the question.
+            NoAnswer: The user did not answer.
         """
         if self._editor is None:
             self._editor = _line_editor()
@@ -61,15 +61,15 @@ class TerminalPrompt:
             return (await self._editor.prompt_async(question, handle_sigint=False)).strip()
         except EOFError:
             raise NoAnswer from None
-        except KeyboardInterrupt:  # the editor received it as a key
+        except KeyboardInterrupt:  # the editor read Ctrl-C as a key
             signals.interrupt()
             raise NoAnswer from None
 
     async def choice(self, question: str, *choices: str) -> str:
-        """Ask until the answer is one of the choices, or its first letter.
+        """Ask until the answer is one of the choices or a choice's first letter; return the choice.
 
         Raises:
-            NoAnswer: The user left the question.
+            NoAnswer: The user did not answer.
         """
         while True:
             answer = (await self.line(question)).lower()
@@ -91,23 +91,23 @@ QUESTION = "Run it? [y]es, [n]o, [a]lways this tool in this conversation: "
 
 
 class TerminalApproval:
-    """Asks the person whether a call may run. An instance is awaited as `AskCaller`.
+    """Asks the person at the terminal whether a call may run; an instance is an `AskCaller`.
 
     Args:
-        prompt: The prompt on which the person is asked.
-        yes: Approve every call without a question, as `--yes` does.
+        prompt: Asks the person on the terminal.
+        yes: Whether to approve every call without asking, for the option `--yes`.
     """
 
     def __init__(self, prompt: TerminalPrompt, *, yes: bool = False) -> None:
         self._prompt = prompt
         self._yes = yes
-        self._always: set[str] = set()  # addresses of tools
+        self._always: set[str] = set()  # addresses of tools that always run
 
     async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
-        """Return the answer; None if the person cannot be asked, but the approval is kept.
+        """Return the person's decision; None if no person can be asked and the approval is stored.
 
         Raises:
-            ApprovalMissing: The person cannot be asked, and no approval is kept.
+            ApprovalMissing: No person can be asked, and no approval is stored.
         """
         address = call.entry.address
         if self._yes or address in self._always:
@@ -123,7 +123,7 @@ class TerminalApproval:
                 _rule(call),
             )
         async with self._prompt.turn():
-            if address in self._always:  # set by the answer to another call while this one waited
+            if address in self._always:  # the person said so while this call waited
                 return True
             answer = await self._ask(call)
         if answer == "always":
@@ -141,7 +141,7 @@ class TerminalApproval:
             return "no"
 
     def forget(self) -> None:
-        """Ask again about every tool, for example in another conversation."""
+        """Forget the tools that always run, for example when another conversation begins."""
         self._always.clear()
 
 

@@ -1,4 +1,4 @@
-"""Commands whose text arguments must be UTF-8, since they become JSON."""
+"""Commands whose text arguments must be UTF-8, because they become JSON."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import click
 
 
 class Utf8Command(click.Command):
-    """A command that refuses text arguments that are not UTF-8. Paths may hold any bytes."""
+    """A command that refuses text arguments that are not UTF-8. Paths may have any bytes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments as click does, then check their text."""
+        """Parse the arguments as click does, then check that the texts are UTF-8."""
         rest = super().parse_args(ctx, args)
         for param in self.params:
             value = ctx.params.get(param.name or "")
@@ -24,12 +24,12 @@ class Utf8Command(click.Command):
 
 
 def _is_utf8(text: str) -> bool:
-    # Python decodes every invalid byte of an argument to a lone surrogate.
+    # Python decodes each byte of an argument that is not valid UTF-8 to a lone surrogate.
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _label(param: click.Parameter, ctx: click.Context, text: str, number: int | None) -> str:
-    """Return the name of an argument without its value, which may be a secret."""
+    """Return a name for an argument in errors, without its value, which may be a secret."""
     name = param.opts[0] if isinstance(param, click.Option) else param.make_metavar(ctx)
     key, equals, _ = text.partition("=")
     if equals and _is_utf8(key):

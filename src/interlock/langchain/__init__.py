@@ -1,4 +1,4 @@
-"""The tools of a toolbox for LangChain: as `BaseTool` objects, and as middleware."""
+"""A toolbox's tools for LangChain, as `BaseTool` objects and as middleware."""
 
 from __future__ import annotations
 

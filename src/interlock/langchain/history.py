@@ -1,4 +1,4 @@
-"""Repair of a conversation, so that it is valid for every provider.
+"""Repairs a conversation, so that it is valid for every provider.
 
 Providers refuse a history in which a tool call has no answer, an answer has no call, answers do
 not follow their call, or a tool's name has a character such as ":".
@@ -33,18 +33,18 @@ def answer(call: Any, text: str = INTERRUPTED, outcome: str = "stopped") -> Tool
 def fitted(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     """Return a history that every provider accepts; the given messages stay unchanged.
 
-    Tool calls get valid names. Answers follow their calls, in their order, and have names. Calls
-    without answer get one, and answers without call are left out.
+    Tool calls get valid names. Answers get names, and directly follow their calls in the calls'
+    order. Calls without an answer get an answer; answers without a call are left out.
     """
     return _ordered(messages, _wire_name)
 
 
 def closed(messages: Sequence[AnyMessage], text: str = INTERRUPTED) -> list[AnyMessage] | None:
-    """Return the history with an answer for each call, in its place; None if nothing is missing.
+    """Return the history with an answer inserted for each open call; None if no call is open.
 
     Args:
-        messages: The history as it is stored. Names stay as they are.
-        text: The answer to calls that have none.
+        messages: The stored history; names are not changed.
+        text: The answer to insert.
     """
     made = [
         str(call["id"])
@@ -116,7 +116,7 @@ def _renamed(message: AIMessage, name_of: Callable[[str], str]) -> AIMessage:
         return message
     calls = [{**each, "name": names[each["name"]]} for each in message.tool_calls]
     content = message.content
-    if isinstance(content, list):  # Anthropic repeats the calls in the content
+    if isinstance(content, list):  # Anthropic's messages repeat the calls in the content
         content = [
             {**each, "name": names.get(each["name"], each["name"])}
             if isinstance(each, dict) and each.get("type") == "tool_use" and "name" in each

@@ -1,4 +1,4 @@
-"""The result of a call as LangChain's `ToolMessage`."""
+"""Converts the result of a call to LangChain's `ToolMessage`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Finished(Struct, frozen=True):
     Attributes:
         content: The content for the model: text, or blocks with images.
         is_error: Whether the call failed, or the tool reported an error.
-        ending: The way it ended.
-        reason: The code of the layer that refused it; "" for none.
-        artifact: Data for the program that the model does not get.
+        ending: How the call ended.
+        reason: The code of the layer that refused the call; "" if no layer did.
+        artifact: Data for the program, which the model does not get.
     """
 
     content: str | list[str | JsonBlock]
@@ -53,7 +53,7 @@ def finished(result: CallToolResult, images: int = 0) -> Finished:
 
     Args:
         result: The result.
-        images: The largest image in bytes that becomes an image block; 0 for none.
+        images: The largest image in bytes that becomes an image block; with 0 no image does.
     """
     content: str | list[str | JsonBlock]
     if images and any(_is_shown(each, images) for each in result.content):

@@ -1,4 +1,4 @@
-"""Middleware that gives an agent of `create_agent` the current tools of a toolbox."""
+"""Middleware that adds a toolbox's current tools to an agent made by `create_agent`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool of a toolbox as LangChain's `BaseTool`."""
+"""Adapts a toolbox's tool to LangChain's `BaseTool`."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _Made = dict[str, tuple[bytes, "LangChainTool | None"]]
 
 
 class LangChainTool(BaseTool):
-    """A tool of a toolbox. `tools` makes them.
+    """A toolbox's tool for LangChain. The function `tools` creates such objects.
 
-    It keeps the tool's address, not a connection, so it works after restarts of the server. All
-    errors are returned to the model as a `ToolMessage` with status "error".
+    It keeps the tool's address, not a connection, so it still works after the server restarts. All
+    errors are returned to the model as a `ToolMessage` with the status "error".
     """
 
     _toolbox: Tools = PrivateAttr()
@@ -263,7 +263,7 @@ def _make(
     try:
         return LangChainTool(toolbox, entry, caller=caller, images=images, server_info=server_info)
     except ValueError as error:
-        # Passed on, this one would make LangChain refuse all tools.
+        # Leave this tool out: LangChain would refuse all tools because of it.
         _log.warning("tool %s is left out: %s", entry.address, error)
         return None
 

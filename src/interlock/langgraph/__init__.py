@@ -1,4 +1,4 @@
-"""A LangGraph graph that chats with the tools of a toolbox, and its stream of events."""
+"""A LangGraph graph that chats with a toolbox's tools, and the stream of its events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A chat graph as an agent: our messages and models, with LangGraph's loop between them.
+"""An agent whose loop is a LangGraph graph, with our messages and models.
 
-The conversation is recorded in the same way as by `Agent`, so the graph needs no checkpointer.
+It records the conversation in the same way as `Agent`, so the graph needs no checkpointer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHOWN = (TextDelta, ReasoningDelta, Notice, Compacted, ToolStarted, ToolProgres
 
 
 def agent_graph(max_rounds: int = MAX_ROUNDS) -> Any:
-    """Compile one graph for any number of `GraphAgent` objects."""
+    """Compile a graph that any number of `GraphAgent` objects can share."""
     return chat_graph(
         lambda context: context.data.model,
         lambda context: context.data.toolbox,
@@ -103,7 +103,7 @@ class GraphAgent(Agent):
         yield Done(turn.answer, turn.used, turn.stop_reason)
 
     def _is_shown(self, event: object, turn: _Turn) -> bool:
-        if isinstance(event, Compacted):  # reported to the user once
+        if isinstance(event, Compacted):  # report it to the user only once
             turn.is_compacted, was_compacted = True, turn.is_compacted
             return not was_compacted
         return isinstance(event, _SHOWN) and (self._progress or not isinstance(event, ToolProgress))
@@ -111,21 +111,21 @@ class GraphAgent(Agent):
 
 @dataclass(frozen=True)
 class _Run:
-    """The results of the functions of `agent_graph` for one answer."""
+    """The data of one answer, which the shared graph's functions return."""
 
     model: BaseChatModel
     toolbox: Tools | None
 
 
 class _Shown:
-    """A layer that makes a call only after its `ToolStarted` has been yielded.
+    """A layer that delays each call until its `ToolStarted` has been yielded.
 
-    LangGraph starts a call concurrently with the reader of its events. Without this layer, a
-    question about a call could arrive before the call.
+    LangGraph runs calls while its events are still being read. Without this layer, a question
+    about a call could reach the user before the call itself.
 
     Args:
-        files: Receives the images and sounds of results, by the id of the call. Messages of the
-            graph have only text.
+        files: Receives the images and sounds of results, by call id, because the graph's messages
+            have only text.
     """
 
     def __init__(self, files: dict[str, tuple[Attachment, ...]]) -> None:
@@ -133,7 +133,7 @@ class _Shown:
         self._delivered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def deliver(self, call_id: str) -> None:
-        """Allow a call to run, by its id in the audit trail."""
+        """Allow the call with this audit id to run."""
         self._delivered[call_id].set()
 
     def around(self, handle: CallHandler) -> CallHandler:
@@ -149,7 +149,7 @@ class _Shown:
 
 
 class _Turn:
-    """The messages of one answer, in the order of a conversation."""
+    """Collects the messages of one answer in the order that a conversation requires."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -158,14 +158,14 @@ class _Turn:
         self.stop_reason = "end"
         self.is_compacted = False
         self._results: dict[str, ToolMessage] = {}
-        self._finished: dict[str, ToolFinished] = {}  # calls whose messages may still come
+        self._finished: dict[str, ToolFinished] = {}  # ended calls that have no message yet
 
     def finish(self, event: ToolFinished) -> None:
-        """Store the end of a call, in case the answer is stopped before the call's message."""
+        """Note that a call ended, in case the answer is stopped before the call's message comes."""
         self._finished[event.id] = event
 
     def add(self, update: dict[str, Any]) -> list[Message]:
-        """Add the messages of a step of the graph; return those to record now."""
+        """Add the messages from one step of the graph; return the messages to record now."""
         for node in ("model", "tool"):
             messages: list[AnyMessage] = (update.get(node) or {}).get("messages", [])
             for each in messages:

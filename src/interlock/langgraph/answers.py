@@ -1,4 +1,4 @@
-"""The answer of a chat model: its pieces as events, and the message that enters the state."""
+"""Streams a chat model's answer as events, and makes the message for the graph's state."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from interlock.models import ReasoningDelta, TextDelta, Usage
 
-MAX_MALFORMED = 500  # characters of arguments that are not JSON, for the model
+MAX_MALFORMED = 500  # characters of malformed arguments that the model is shown
 
 Write = Callable[[Any], None]
 
 
 def deltas(chunk: BaseMessage) -> Iterator[TextDelta | ReasoningDelta]:
-    """Yield the text and the reasoning in a piece of an answer."""
+    """Yield events for the text and the reasoning in one piece of an answer."""
     if isinstance(chunk.content, str):
         if chunk.content:
             yield TextDelta(chunk.content)
@@ -48,8 +48,8 @@ async def ask(model: Any, messages: list[Any], write: Write | None) -> AIMessage
 
     Args:
         model: A chat model with its tools.
-        messages: The request.
-        write: Called with each delta; None without a reader, which is cheaper.
+        messages: The messages of the request.
+        write: Called with each delta; None, which is cheaper, if nobody reads the deltas.
     """
     if write is None:
         answer: AIMessage = await model.ainvoke(messages)
@@ -62,7 +62,8 @@ async def ask(model: Any, messages: list[Any], write: Write | None) -> AIMessage
     if not pieces:
         return AIMessage("")
     first, *others = pieces
-    whole = first.__add__(others) if others else first  # adds all at once, which is linear
+    # Adding all chunks at once takes linear time.
+    whole = first.__add__(others) if others else first
     if not isinstance(whole, AIMessageChunk):
         return whole
     calls, broken = _parsed(whole)
@@ -74,9 +75,10 @@ async def ask(model: Any, messages: list[Any], write: Write | None) -> AIMessage
 
 
 def _parsed(whole: AIMessageChunk) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the calls of a streamed answer, and those whose arguments are not a JSON object.
+    """Return a streamed answer's valid calls, and its calls whose arguments are no JSON object.
 
-    LangChain completes cut-off JSON: `{"path": "/` would become a call with another path.
+    LangChain's own parser is not used, because it completes cut-off JSON: `{"path": "/` would
+    become a call with a wrong path.
     """
     calls: list[dict[str, Any]] = []
     broken: list[dict[str, Any]] = []
@@ -93,10 +95,10 @@ def _parsed(whole: AIMessageChunk) -> tuple[list[dict[str, Any]], list[dict[str,
 
 
 def normalized(message: AIMessage, used: Iterable[str]) -> AIMessage:
-    """Return an answer whose calls all can be answered.
+    """Return the answer with each call in a form that can be answered.
 
-    A call without id, or with the id of another one, gets a new id. A call whose arguments are
-    not JSON becomes a call without arguments; its text is kept in `additional_kwargs`.
+    A call without an id, or with another call's id, gets a new id. A call whose arguments are not
+    JSON becomes a call without arguments; `additional_kwargs` keeps the text of the arguments.
     """
     taken = set(used)
     malformed: dict[str, str] = {}
@@ -153,7 +155,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def usage_of(messages: Iterable[BaseMessage]) -> Usage:
-    """Return the sum of the tokens of all answers."""
+    """Return the total tokens of all answers."""
     found = [
         each.usage_metadata
         for each in messages

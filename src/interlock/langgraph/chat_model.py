@@ -1,4 +1,4 @@
-"""One of our models as a LangChain chat model."""
+"""Adapts our models to LangChain's interface for chat models."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from interlock.protocol.envelope import encode
 class InterlockChatModel(BaseChatModel):
     """A LangChain chat model that sends requests to one of our models.
 
-    Notices of the model go to the custom stream of the graph.
+    The model's notices are written to the graph's custom stream.
 
     Args:
         model: The model.
-        files: Images and sounds in results of tools.
+        files: Images and sounds of tool results, by call id.
     """
 
     _model: Model = PrivateAttr()
@@ -43,7 +43,7 @@ class InterlockChatModel(BaseChatModel):
         return "interlock"
 
     def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
-        """Return the model with these tools; all are `BaseTool` objects."""
+        """Return a model that offers these tools, which must be `BaseTool` objects."""
         return self.bind(definitions=[_definition(each) for each in tools])
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:

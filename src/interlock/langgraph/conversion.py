@@ -1,7 +1,7 @@
-"""Conversion of our messages to those of LangChain, and back.
+"""Converts our messages to LangChain's messages and back.
 
-A LangChain message made here keeps ours in memory, so that nothing is lost on the way back: data
-that a provider needs again, attachments, usage. It is not meant for a checkpointer.
+A LangChain message that is made here also keeps our message in memory, so that converting back
+loses nothing, such as attachments or usage. Do not store such messages with a checkpointer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from interlock.messages import (
     UserMessage,
 )
 
-OURS = "interlock_message"  # key of additional_kwargs
+OURS = "interlock_message"  # key in additional_kwargs
 Files: TypeAlias = Mapping[str, tuple[Attachment, ...]]  # images and sounds, by id of the call
 NO_FILES: Files = {}
 
 
 def to_langchain(message: Message) -> AnyMessage:
-    """Return a message in LangChain's form."""
+    """Convert one of our messages to a LangChain message."""
     kept = {OURS: message}
     match message:
         case SystemMessage():
@@ -55,11 +55,11 @@ def to_langchain(message: Message) -> AnyMessage:
 
 
 def from_langchain(message: AnyMessage, files: Files = NO_FILES) -> Message:
-    """Return a message in the form in which it is stored and sent to our models.
+    """Convert a LangChain message to one of our messages.
 
     Args:
-        message: The message.
-        files: Images and sounds of results, which `message` lacks.
+        message: The LangChain message.
+        files: Images and sounds of tool results, by call id; `message` has only their text.
     """
     ours = message.additional_kwargs.get(OURS)
     if isinstance(message, AIMessage):

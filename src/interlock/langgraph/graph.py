@@ -1,9 +1,10 @@
-"""A chat graph whose tools are looked up at run time, and whose state survives a crash.
+"""A chat graph that looks up its tools at run time, and whose state survives a crash.
 
     START -> validate -> model -> (approve) -> tool, once for each call -> model … -> END
 
-A call that may have run is never repeated automatically. `live` is set together with the calls of
-an answer and is never stored, so a run that continues from a checkpoint does not have it.
+A call that may have run is never repeated automatically. The state's `live` is set together with
+an answer's calls and never stored. So a run that continues from a checkpoint lacks it, and does not
+repeat the calls.
 """
 
 from __future__ import annotations
@@ -36,21 +37,23 @@ def chat_graph(
     max_image_bytes: int = MAX_IMAGE,
     parallel_tool_calls: bool | None = None,
 ) -> Any:
-    """Return a compiled graph that chats with the tools of a toolbox.
+    """Return a compiled graph that chats with a toolbox's tools.
 
     Args:
-        model: A chat model, a name for `init_chat_model`, or a function of the context.
-        toolbox: An open toolbox or other `Tools`, or a function of the context that returns them.
-        checkpointer: The store of conversations; None to forget them.
-        system: Instructions, sent with each request and not stored.
-        max_rounds: Number of rounds of tool calls for one message before `StepLimit` is
-            raised.
-        max_input: Characters of a user's message.
-        approve: Returns why a person must allow a call, or None if none has to. In that case the
-            graph is interrupted; resume it with `Command(resume={approval_id: "allow"})`.
-        local_tools: Tools or functions of this program. They hide tools of the toolbox.
-        images: Whether to pass images on to the model; otherwise it gets a line of text for each.
-        max_image_bytes: The largest image that is passed on. Each later step stores it again.
+        model: A chat model, a name for `init_chat_model`, or a function that gets the context and
+            returns a model.
+        toolbox: An open toolbox or other `Tools`, or a function that gets the context and returns
+            them.
+        checkpointer: Stores the conversations; with None they are not stored.
+        system: Instructions that are sent with each request and not stored.
+        max_rounds: The rounds of tool calls for one message before `StepLimit` is raised.
+        max_input: The maximum characters of a user's message.
+        approve: Returns why a person must allow a call; None if no person must. If a person must,
+            the graph is interrupted; resume it with `Command(resume={approval_id: "allow"})`.
+        local_tools: Tools or functions of this program. They replace toolbox tools of the same
+            name.
+        images: Whether the model gets images; otherwise it gets a line of text for each image.
+        max_image_bytes: The largest image that the model gets. Each later step stores it again.
         parallel_tool_calls: Passed to `bind_tools` if set; not every provider supports it.
     """
     nodes = Nodes(
@@ -91,14 +94,15 @@ def _approval(state: ChatState) -> str:
 
 
 def _calls(state: ChatState) -> list[Send] | str:
-    """Send each call of the last answer to a task of its own."""
+    """Send each call in the last answer to its own task."""
     calls = open_calls(state["messages"])
     if not calls:
         return END
     malformed = about_call(state["messages"][-1]).get("malformed", {})
     refused = state.get("live")
     beyond = too_many(state["messages"])
-    # LangGraph does not store the names of untracked values, such as `live`, with a task either.
+    # A task from a checkpoint lacks `live`, too: LangGraph does not store keys of a task that are
+    # named like untracked values.
     return [
         Send(
             "tool",

@@ -51,7 +51,7 @@ from interlock.toolbox import Tools
 
 MAX_ROUNDS = 10
 MAX_INPUT = 32 * 1024  # characters of a user's message
-MAX_BOUND = 32  # combinations of a model and tools that are remembered
+MAX_BOUND = 32  # bound models that are cached
 APPROVAL_SECONDS = 86_400
 REFUSALS = {
     "approval_denied": "a person denied it",
@@ -62,19 +62,19 @@ _log = logging.getLogger("interlock.langgraph")
 
 
 def about_call(message: AnyMessage) -> dict[str, Any]:
-    """Return the data that interlock keeps with a message."""
+    """Return the data that interlock stores with a LangChain message."""
     found: dict[str, Any] = message.additional_kwargs.get("interlock", {})
     return found
 
 
 def too_many(messages: Sequence[AnyMessage]) -> set[str]:
-    """Return the ids of the last answer's calls beyond the limit, which do not run."""
+    """Return the ids of the last answer's calls that exceed the limit and do not run."""
     calls, _ = last_calls(messages)
     return {each["id"] for each in calls[MAX_CALLS:]}
 
 
 class Nodes:
-    """The nodes of a graph, with the options of `chat_graph`."""
+    """The node functions of a chat graph, with the options of `chat_graph`."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class Nodes:
     # Nodes
 
     async def validate(self, state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
-        """Check the user's message, and answer calls that have no answer."""
+        """Check the user's message, and add an answer to each call that lacks one."""
         messages = state["messages"]
         if runtime.context is None or runtime.context.begins_at is None:
             self._check_input(messages[-1] if messages else None)
         repaired = closed(messages)
-        # `add_messages` only appends, so a repair replaces the whole list.
+        # `add_messages` can only append, so replace the whole list to insert answers.
         if repaired is None:
             return {}
         return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *repaired]}
@@ -162,7 +162,7 @@ class Nodes:
         return {"live": refused}
 
     async def run_tool(self, task: dict[str, Any], runtime: Runtime[ChatContext]) -> dict[str, Any]:
-        """Run one call, and return exactly one message, whatever happens."""
+        """Run one call; return exactly one message for it, even if the call fails."""
         context = runtime.context or ChatContext()
         call, write = task["call"], runtime.stream_writer
         toolbox = self._toolbox_of(context)
@@ -207,11 +207,11 @@ class Nodes:
     # Helpers
 
     def _toolbox_of(self, context: ChatContext) -> Tools | None:
-        found: Any = self._toolbox  # a function, or any object with the methods of a toolbox
+        found: Any = self._toolbox  # a function, or any `Tools`
         return found if found is None or hasattr(found, "handle") else found(context)
 
     def _with_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
-        """Return the model with its tools, bound again only if they have changed."""
+        """Return the model with its tools; bind them again only if they have changed."""
         key = id(model), id(toolbox), reader
         version = 0 if toolbox is None else toolbox.version
         known = self._bound.get(key)
@@ -287,7 +287,7 @@ def _ids(messages: Sequence[AnyMessage]) -> list[str]:
 
 
 def _is_resumed(runtime: Runtime[ChatContext]) -> bool:
-    """Return whether the running task was ended by an interrupt before."""
+    """Return whether an interrupt ended an earlier run of this task."""
     context, info = runtime.context or ChatContext(), runtime.execution_info
     return info is not None and info.task_id in context.resumed
 
@@ -328,7 +328,7 @@ async def _run_local(tool: BaseTool, call: Any) -> tuple[Finished, ToolMessage |
 
 
 def approval_of(call: Any, entry: Entry, reason: str, expires: str) -> dict[str, Any]:
-    """Describe a call for the person who decides. Its id is bound to its arguments."""
+    """Describe a call for the person who decides. The approval's id depends on the arguments."""
     hash = approval_hash(entry.address, call["args"])
     return {
         "id": "a_" + hashlib.sha256(f"{call['id']} {hash}".encode()).hexdigest()[:24],
@@ -342,7 +342,7 @@ def approval_of(call: Any, entry: Entry, reason: str, expires: str) -> dict[str,
 
 
 def refusal(approval: dict[str, Any], decisions: Any) -> str | None:
-    """Return the code for why a call was not allowed; None if it was."""
+    """Return the code for why a call is not allowed; None if it is allowed."""
     given = decisions.get(approval["id"]) if isinstance(decisions, dict) else None
     if given is None:
         return "approval_changed"

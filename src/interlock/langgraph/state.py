@@ -1,4 +1,4 @@
-"""The context of a run of a chat graph, and the state that it stores."""
+"""The context in which a chat graph runs, and the state that it stores."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class InvalidInput(InvalidArguments):
 
 @dataclass(frozen=True)
 class ChatContext:
-    """Objects that a run needs and never stores, such as tokens.
+    """The context of one run: objects that are never stored, such as tokens.
 
     Attributes:
         user: The user who is chatting; "" for the local user.
         caller: The caller on whose behalf tools are called.
-        streams: Whether to write a delta for each piece of an answer to the custom stream.
-        begins_at: Number of messages before the answer, if the program has checked the last one,
-            which may then be empty, or not the user's. None to let the graph check it.
-        resumed: Ids of LangGraph's tasks that an interrupt ended. Their local tools run again,
-            because LangGraph resumes them from their beginning.
-        data: Data for your functions of the context.
-        around: A layer around each call of the toolbox.
+        streams: Whether each piece of an answer is written to the custom stream.
+        begins_at: Number of messages before the answer, if the program itself has checked the
+            last message; then that may be empty, or not from the user. With None the graph checks.
+        resumed: Ids of LangGraph tasks that an interrupt ended. Their local tools run again,
+            because LangGraph resumes a task from its beginning.
+        data: Data for your functions that get the context.
+        around: A layer around each call to the toolbox.
     """
 
     user: str = ""
@@ -49,8 +49,8 @@ class ChatContext:
 class ChatState(MessagesState):
     """The state of a conversation.
 
-    `live` is never stored. It exists while the calls of the last answer have not been started;
-    it has the refused calls with the reasons.
+    `live` is never stored. It is set until the last answer's calls are started, and maps refused
+    calls to the reasons.
     """
 
     conversation_id: str

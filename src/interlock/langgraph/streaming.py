@@ -1,4 +1,4 @@
-"""The events of one turn of a chat graph, and the repair of a turn that was interrupted."""
+"""Streams the events of a chat graph's turn, and repairs a turn that was interrupted."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ async def stream(
     user: str = "",
     context: ChatContext | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
-    """Send a message, or continue a turn; yield its events.
+    """Send a message, or continue a turn; yield the turn's events.
 
-    Each step is stored before the next one begins. Calls left open by a crash are closed first.
+    Each step is stored before the next step begins. Calls that a crash left without answers are
+    answered first.
 
     Args:
         graph: A result of `chat_graph`.
@@ -47,7 +48,7 @@ async def stream(
             continue a turn that was interrupted.
         thread: The conversation's id. Do not use a client's id, which may be another user's.
         user: The owner of the conversation.
-        context: Data for your functions of the context.
+        context: The context of the run; None makes a context with the user.
 
     Raises:
         UnknownConversation: The conversation has another owner.
@@ -91,7 +92,7 @@ async def _events(
     async with aclosing(parts):
         async for mode, part in parts:
             if mode == "custom":
-                if isinstance(part, _EVENTS):  # local tools may write other objects
+                if isinstance(part, _EVENTS):  # ignore other objects, which local tools may write
                     yield part
                 continue
             for each in part.get("__interrupt__", ()):
@@ -117,22 +118,21 @@ def _approvals(value: Any) -> list[ApprovalAsked]:
 
 
 async def close_open_calls(graph: Any, config: Any, text: str = INTERRUPTED) -> bool:
-    """Answer the calls of a turn that was interrupted, so that a new message can follow.
+    """Answer the open calls of an interrupted turn, so that a new message can follow.
 
-    Finished results are kept. LangGraph itself would discard them at the next
-    message.
+    Results that are already available are kept; LangGraph would discard them at the next message.
 
     Args:
         graph: A result of `chat_graph`.
         config: The configuration with the `thread_id`.
-        text: The answer to calls without result.
+        text: The answer to calls that have no result.
 
     Returns:
-        Whether there were any.
+        Whether there were open calls.
     """
     snapshot = await graph.aget_state(config)
     calls, known = last_calls(snapshot.values.get("messages", ()))
-    # Finished results are available, but not stored until the calls beside them have ended.
+    # Results are in the snapshot before they are stored, which happens once all calls have ended.
     is_under_way = any(task.name in ("tool", "approve") for task in snapshot.tasks)
     if not calls or (not is_under_way and all(call["id"] in known for call in calls)):
         return False
@@ -140,6 +140,6 @@ async def close_open_calls(graph: Any, config: Any, text: str = INTERRUPTED) -> 
         if task.name == "tool" and task.result:
             known |= {each.tool_call_id: each for each in task.result["messages"]}
     answers = [known.get(call["id"]) or answer(call, text) for call in calls]
-    # An update as the node "model" would follow its edge, which does not expect a tool message.
+    # Update as the node "tool": the edge after "model" does not expect a tool message.
     await graph.aupdate_state(snapshot.config, {"messages": answers}, as_node="tool")
     return True

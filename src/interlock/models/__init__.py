@@ -35,5 +35,5 @@ __all__ = [
     "complete",
 ]
 
-# Lazy, because `models.choosing` imports the modules of all vendors.
+# Loaded on first use, because `models.choosing` imports the modules of all vendors.
 __getattr__ = loader(__name__, {"ScriptedModel": "models.scripted", "choose": "models.choosing"})

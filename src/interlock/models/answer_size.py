@@ -1,4 +1,4 @@
-"""The limit on the size of one answer of a model."""
+"""Limits the size of one answer from a model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from interlock.errors import ModelInterrupted
 from interlock.messages import AssistantMessage
 
-MAX_ANSWER_BYTES = 4 * 1024 * 1024  # text, reasoning and tool calls together
-_CALL_OVERHEAD = 256  # bytes counted for each call besides its text, so that empty calls count
+MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bytes of text, reasoning and tool calls together
+_CALL_OVERHEAD = 256  # bytes added for each call, so that empty calls cannot be endless
 
 
 class AnswerSize:
@@ -31,7 +31,7 @@ class AnswerSize:
         self.add(json.dumps(value, ensure_ascii=False))
 
     def add_call(self) -> None:
-        """Count a tool call that begins; its name and arguments are added as text."""
+        """Count the beginning of a tool call. Add its name and arguments as text."""
         self.add_bytes(_CALL_OVERHEAD)
 
     def add_bytes(self, count: int) -> None:

@@ -3,11 +3,11 @@
 Rules for writing a conversation in the format of the Messages API:
 
 1. System messages become the one `system` text.
-2. Consecutive messages of one role become one message; tool results come first in it.
+2. Consecutive messages with the same role become one message, in which tool results come first.
 3. Signed blocks, such as thinking, are sent back unchanged. If the API refuses them because the
    tools or the model have changed, the request is repeated without them.
-4. The ends of tools, instructions and conversation are marked for the prompt cache, so that the
-   next request reads them from it. For servers that refuse the marks, requests have none.
+4. The ends of the tools, the instructions and the conversation are marked for the prompt cache, so
+   that the next request reads them from the cache. If a server refuses the marks, none are sent.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 _PROVIDER = "anthropic"
-_LONGEST_WAIT = 60  # seconds before a retry; if the server asks for more, the request fails
+_LONGEST_WAIT = (
+    60  # seconds; if the server asks for a longer wait before a retry, the request fails
+)
 # "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for MODEL"
 _OUTPUT_LIMIT = re.compile(r"max_tokens: \d+ > (\d+)")
 _STOP_REASONS = {
@@ -66,9 +68,9 @@ _STOP_REASONS = {
 
 
 class AnthropicModel:
-    """A model behind the Messages API.
+    """A model that is used through the Messages API.
 
-    The first request imports the vendor's package and makes the client.
+    The first request imports the vendor's package and creates the client.
     """
 
     def __init__(
@@ -84,12 +86,12 @@ class AnthropicModel:
 
         Args:
             model: The provider's name of the model.
-            api_key: The key; None for `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`.
-            base_url: The URL; None for `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
-            max_tokens: The limit of one answer, thinking included. It is lowered to the model's
-                own limit when the API refuses it.
-            options: Members of each request, such as {"temperature": 0.2}. "effort" is sent in
-                `output_config`.
+            api_key: The API key; None uses `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`.
+            base_url: The API's URL; None uses `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
+            max_tokens: The maximum tokens of one answer, thinking included. If the API refuses the
+                number as too high, the model's own limit is used.
+            options: Members to add to each request, such as {"temperature": 0.2}. "effort" is sent
+                in `output_config`.
         """
         self._model = model
         self._api_key = api_key
@@ -128,7 +130,7 @@ class AnthropicModel:
         yield answer.reply()
 
     async def prepare(self) -> None:
-        """Import the vendor's package and make the client, before the first request does.
+        """Import the vendor's package and create the client, so that the first request is fast.
 
         Raises:
             ModelUnavailable: The key is not set.
@@ -137,7 +139,7 @@ class AnthropicModel:
         await self._open()
 
     async def close(self) -> None:
-        """Close the connections; may be repeated. The next request reopens them."""
+        """Close the connections. Closing twice is allowed, and the next request reopens them."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()
@@ -200,7 +202,7 @@ class AnthropicModel:
         return await self._ask(connection, messages, tools)
 
     async def _learn_limit(self, refusal: str) -> bool:
-        """Lower the limit of an answer to the model's own, if the API has refused a higher one."""
+        """Lower `max_tokens` to the limit that a refusal states; return whether it stated one."""
         found = _OUTPUT_LIMIT.search(refusal)
         if found is None or not 0 < int(found[1]) < self._max_tokens:
             return False
@@ -242,7 +244,7 @@ class AnthropicModel:
 
 
 def _mark(request: dict[str, Any]) -> None:
-    """Mark the last tool, the instructions and the last message for the prompt cache."""
+    """Mark the ends of the tools, instructions and messages for the prompt cache."""
     conversation = request["messages"][-1]["content"] if request["messages"] else []
     for blocks in (request.get("tools"), request.get("system"), conversation):
         if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
@@ -258,9 +260,11 @@ async def _refuse_long_waits(response: httpx2.Response) -> None:
 
 class _Connection(NamedTuple):
     client: AsyncAnthropic
-    create: Callable[..., Any]  # looked up with the client, since that imports the rest
+    create: Callable[
+        ..., Any
+    ]  # looked up with the client, because the look-up imports more modules
     endpoint: ModelEndpoint
-    failures: tuple[type[Exception], ...]  # errors of the package, and of decoding its results
+    failures: tuple[type[Exception], ...]  # errors that the package raises, also while decoding
     bad_request: type[Exception]
 
 
@@ -268,11 +272,11 @@ class _Connection(NamedTuple):
 
 
 def wire_messages(messages: Sequence[Message], *, signed: bool = True) -> list[dict[str, Any]]:
-    """Return a conversation in the format of the Messages API, without its system messages.
+    """Convert a conversation to the format of the Messages API, without its system messages.
 
     Args:
         messages: The conversation; empty messages are omitted, because the API refuses them.
-        signed: Whether to send blocks of the API, such as signed thinking, back unchanged.
+        signed: Whether to send the API's own blocks, such as signed thinking, back unchanged.
     """
     wire: list[dict[str, Any]] = []
     for message in without_files(messages, IMAGES | DOCUMENTS):
@@ -337,7 +341,7 @@ def _signed_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
         return []
     asked = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
     if asked != [call.id for call in message.tool_calls]:
-        return []  # the message was changed; its old calls must not be sent
+        return []  # the message was changed, so its stored blocks are outdated
     return [
         {**block, "id": call_id(block["id"])} if block.get("type") == "tool_use" else block
         for block in blocks
@@ -381,14 +385,16 @@ class _Event(Struct):
 
 
 class _ReplyBuilder:
-    """Assembles the events of one answer."""
+    """Assembles one answer from its events."""
 
     def __init__(self, name: str) -> None:
         self.started = False
         self._name = name
         self._blocks: dict[int, dict[str, Any]] = {}  # by index, in the form to send back
         self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
-        self._arguments: dict[int, list[str]] = {}  # pieces for each tool_use block, by index
+        self._arguments: dict[
+            int, list[str]
+        ] = {}  # pieces of each tool_use block's arguments, by index
         self._size = AnswerSize(name)
         self._usage = _Usage()
         self._stop_reason: str | None = None
@@ -467,7 +473,9 @@ class _ReplyBuilder:
             for field, pieces in self._pieces[index].items():
                 block[field] = str(block.get(field) or "") + "".join(pieces)
             if block.get("type") == "text" and not str(block.get("text", "")).strip():
-                del self._blocks[index]  # the API sends empty text, but refuses to receive it
+                del self._blocks[
+                    index
+                ]  # the API sends empty text blocks, but refuses them in requests
 
     def _calls(self) -> list[ToolCall]:
         calls = []
@@ -482,7 +490,7 @@ class _ReplyBuilder:
         return calls
 
     def _provider_data(self, blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
-        # Text and calls are in the message; other blocks must be sent back unchanged.
+        # The message itself has text and calls, so only answers with other blocks need storing.
         if all(block.get("type") in ("text", "tool_use") for block in blocks):
             return None
         return {"provider": _PROVIDER, "content": blocks}

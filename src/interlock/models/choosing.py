@@ -1,4 +1,4 @@
-"""Selection of a model: the named one, or the first one available.
+"""Chooses a model: by its name, or the first model that is available.
 
 A name is `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for another server::
 
@@ -11,7 +11,7 @@ A name is `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for another server::
     local:~/models/qwen3-8b-q4_k_m.gguf  any GGUF file, run in this process
     scripted:answers.json                a script, for tests and demonstrations
 
-Without MODEL it is the provider's default, or the first model of a server.
+A name without MODEL means the provider's default model, or the first model of a server.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from interlock.models.scripted import ScriptedModel
 
 class _Provider(NamedTuple):
     name: str
-    key: str  # the environment variable of the key
+    key: str  # the environment variable that has the key
     model: str  # the default model
     package: str  # the vendor's package, and the name of the extra
     can: tuple[str, ...]  # see `ListedModel`
 
 
 _ALL = ("tools", "images", "PDFs", "reasoning", "caching")
-# In order of preference.
+# The providers, in order of preference.
 PROVIDERS = (
     _Provider("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", "anthropic", _ALL),
     _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", "openai", _ALL),
@@ -55,7 +55,7 @@ PROVIDERS = (
         ("tools", "reasoning", "caching"),
     ),
 )
-# The provider of the models whose names begin like this
+# The provider of models, by the beginning of the model's name.
 _FAMILIES = {
     "claude": "anthropic",
     "gpt": "openai",
@@ -70,7 +70,7 @@ _FAMILIES = {
 }
 KNOWN = (*(provider.name for provider in PROVIDERS), "ollama", "local", "claude-code", "scripted")
 
-# Usual addresses of local servers besides Ollama, in order of preference.
+# The default URLs of local servers other than Ollama, in order of preference.
 LOCAL_SERVERS = (
     "http://127.0.0.1:8080/v1",  # llama.cpp
     "http://127.0.0.1:1234/v1",  # LM Studio
@@ -78,8 +78,8 @@ LOCAL_SERVERS = (
 )
 _PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
 _LIST_TIMEOUT = 5.0  # seconds, for a server given by name
-_MOST_SHOWN = 50  # models of Ollama whose details are requested, one by one
-_LONGEST_LIST = 1024 * 1024  # bytes
+_MOST_SHOWN = 50  # Ollama models whose details are requested, with one request each
+_LONGEST_LIST = 1024 * 1024  # bytes of a server's list of models
 
 
 async def choose(
@@ -95,7 +95,7 @@ async def choose(
             a key, else a local server that answers, else the embedded model.
         remembered: Whether the name comes from the store, where another program may have written
             it. No API key is sent to a URL in such a name.
-        options: Members of each request to a provider, such as {"temperature": 0.2}.
+        options: Members to add to each request to a provider, such as {"temperature": 0.2}.
 
     Raises:
         ModelUnavailable: No model is available, or the provider is unknown.
@@ -129,10 +129,10 @@ class ListedModel(Struct, frozen=True):
 
     Attributes:
         name: The name, as for `--model`.
-        problem: The step that makes it usable; "" if it is ready.
+        problem: The step that the user must take to use the model; "" if it is ready.
         can: The model's abilities besides text: "tools", "images", "PDFs", "reasoning" and
             "caching" of prompts; empty if unknown.
-        context: The tokens of the longest conversation; 0 if unknown.
+        context: The maximum tokens of a conversation; 0 if unknown.
     """
 
     name: str
@@ -142,9 +142,9 @@ class ListedModel(Struct, frozen=True):
 
 
 async def available() -> list[ListedModel]:
-    """Return the models that are ready, and those that a key or a package would make ready.
+    """Return the models that are ready, and models that only lack a key or a package.
 
-    For a provider, this is the default model; for a local server, all of its models.
+    The list has each provider's default model, and all models of each local server.
     """
     found: list[ListedModel] = []
     for provider in PROVIDERS:
@@ -251,7 +251,7 @@ async def _from_provider(
 
 
 async def _default(provider: _Provider, url: str, with_key: bool) -> str:
-    """Return the provider's default model, or the first model of a server that lacks it."""
+    """Return the provider's default model, or a server's first model if it lacks the default."""
     own = os.environ.get("OPENAI_BASE_URL", "") if provider.name == "openai" else ""
     if not (url or own):
         return provider.model
@@ -291,7 +291,7 @@ def _missing(provider: str, extra: str) -> MissingExtra:
 
 
 async def _local_server(options: Mapping[str, Any]) -> Model | None:
-    """Return the first model of the first local server that lists one."""
+    """Return the first model of the first local server that lists models."""
     if not find_spec("openai"):
         return None
     urls = (ollama_url(), *LOCAL_SERVERS)
@@ -300,7 +300,7 @@ async def _local_server(options: Mapping[str, Any]) -> Model | None:
         if models and url == urls[0]:
             return OpenAIModel(models[0], provider="ollama", options=options)
         if models:
-            # An unknown program on this port must not get the user's API keys.
+            # No key: an unknown program on this port must not get the user's API keys.
             return OpenAIModel(models[0], api_key="", base_url=url, options=options)
     return None
 
@@ -325,7 +325,7 @@ class _Model(Struct):
 
     @property
     def context(self) -> int:
-        """The tokens of the longest conversation; 0 if unknown."""
+        """The maximum tokens of a conversation; 0 if unknown."""
         return self.max_model_len or (self.meta.n_ctx_train if self.meta else 0)
 
 

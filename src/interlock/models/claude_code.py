@@ -1,4 +1,4 @@
-"""Claude Code as a model name. It is an agent with its own loop, which only a chat can use."""
+"""A placeholder for the model name "claude-code": an agent, which only a chat can use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROVIDER = "claude-code"
 
 
 class ClaudeCodeModel:
-    """A placeholder for Claude Code, whose requests always fail.
+    """A model whose requests always fail, because only chats can use Claude Code.
 
     Args:
         model: Claude Code's name of the model, such as "opus"; "" for its default.
@@ -37,4 +37,4 @@ class ClaudeCodeModel:
         yield  # makes this an async generator, as `Model` requires
 
     async def close(self) -> None:
-        """Do nothing, because the chat ends the program."""
+        """Do nothing: the chat ends Claude Code."""

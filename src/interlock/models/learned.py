@@ -1,6 +1,7 @@
-"""Facts about models that refusals of providers have revealed, stored for `KEPT` days.
+"""Stores facts about models that providers' refusals have revealed, for `KEPT` days.
 
-The file is in the user's cache folder. Without it, each process needs a refusal of its own.
+The file is in the user's cache folder. Without the file, each process would have to run into the
+same refusals.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from msgspec.structs import replace
 from interlock import durable
 
 KEPT = 30  # days, after which a model may have changed
-MOST = 200  # models; beyond it the oldest facts are dropped
+MOST = 200  # models; with more, the oldest facts are dropped
 _DAY = 86_400
 
 
 class Fact(Struct, frozen=True, omit_defaults=True):
-    """The facts about a model.
+    """The facts that refusals have revealed about a model.
 
     Attributes:
         day: The day of the last refusal, in days since 1970.
@@ -38,12 +39,12 @@ _read: dict[Path, dict[str, Fact]] = {}
 
 
 def fact(model: str) -> Fact:
-    """Return the facts about a model, by its name as for `--model`."""
+    """Return the facts about the model with this name, as for `--model`."""
     return _facts(file()).get(model, Fact())
 
 
 def note(model: str, *, responses: bool = False, output_limit: int = 0) -> None:
-    """Store another fact about a model; ignore an error of writing the file."""
+    """Store another fact about a model; ignore errors when writing the file."""
     path = file()
     _read.pop(path, None)  # read again, because another process may have written it
     facts = _facts(path)

@@ -1,4 +1,4 @@
-"""llama.cpp as one blocking object: load a model, write text, close it.
+"""Wraps llama.cpp in one blocking class: load a model, write text, close the model.
 
 The binding runs llama.cpp's server in this process, and that server must listen somewhere. It
 gets a random key and a Unix socket in a folder that only this user can enter; the socket's name
@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from interlock.errors import ContextTooLong, MissingExtra, ModelInterrupted, ModelUnavailable
 
-CONTEXT = 4096  # tokens: prompt and answer
+CONTEXT = 4096  # tokens of prompt and answer together
 _WRITING = {
     "temperature": 0.0,
     "repeat_penalty": 1.15,
@@ -40,7 +40,7 @@ _of_last_grammar: Any = None
 
 
 class Text(Struct, frozen=True):
-    """Text written by the model, with the tokens of prompt and text."""
+    """Text that the model wrote, with the numbers of tokens of the prompt and the text."""
 
     text: str
     input_tokens: int
@@ -78,7 +78,7 @@ class LoadedModel:
         params.n_parallel = 1
         params.warmup = False
         params.fit_params = False
-        params.verbosity = -1  # no log on stderr
+        params.verbosity = -1  # write no log to stderr
         params.ui = False
         params.offline = True
         params.use_jinja = True
@@ -106,12 +106,12 @@ class LoadedModel:
         stop: tuple[str, ...] = (),
         on_text: Callable[[str], bool] = lambda _: True,
     ) -> Text:
-        """Continue `prompt`.
+        """Write a continuation of `prompt`.
 
         Args:
             prompt: The text; a beginning shared with the previous prompt is not computed again.
-            max_tokens: Limit of the text.
-            stop: Texts that end the answer and are not part of it.
+            max_tokens: The maximum tokens of the text.
+            stop: Texts that end the answer; they are not included in it.
             on_text: Called with each piece; returns whether to continue.
 
         Raises:

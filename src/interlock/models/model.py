@@ -12,7 +12,7 @@ from interlock.messages import AssistantMessage, Message, Usage
 
 
 class ToolDefinition(Struct, frozen=True):
-    """A tool for a model, independent of a provider's format."""
+    """A tool that a model may call, in a form that no provider's format determines."""
 
     name: str  # wire name: 1-64 of [A-Za-z0-9_-]
     description: str
@@ -20,7 +20,7 @@ class ToolDefinition(Struct, frozen=True):
 
 
 class TextDelta(Struct, frozen=True):
-    """The next piece of the answer's text. `agent` is the subagent that wrote it; "" for none."""
+    """The next piece of the answer's text. `agent` is the subagent that wrote it, or ""."""
 
     text: str
     agent: str = ""
@@ -69,7 +69,7 @@ class Model(Protocol):
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they come, then one `Reply`."""
+        """Ask the model; yield the answer's pieces as they arrive, then one `Reply`."""
         ...
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from interlock.text import urls
 
 
 def split_url(name: str) -> tuple[str, str]:
-    """Return a name without its URL, and the URL; "" for none."""
+    """Split a model's name into the name without its URL, and the URL or ""."""
     # Only "@http" starts a URL, because names of models may contain "@".
     for scheme in ("@http://", "@https://"):
         model, found, address = name.partition(scheme)
@@ -16,6 +16,6 @@ def split_url(name: str) -> tuple[str, str]:
 
 
 def public_name(name: str) -> str:
-    """Return a name without user, password and query of its URL."""
+    """Return a model's name without the user, password and query in its URL."""
     model, url = split_url(name)
     return f"{model}@{urls.display(url)}" if url else name

@@ -1,4 +1,4 @@
-"""OpenAI's models, DeepSeek's, and any server that speaks OpenAI's chat completions.
+"""Models from OpenAI and DeepSeek, and any server with OpenAI's chat completions API.
 
 A model that chat completions refuse is used through the Responses API; see `responses`.
 
@@ -77,7 +77,7 @@ _FILE_REFUSAL = re.compile(
     r"file_data|must be a string",
     re.IGNORECASE,
 )
-# Words in the refusal of tools by a model without them: of Ollama, vLLM, and others.
+# Words with which Ollama, vLLM and other servers refuse tools for a model without tools.
 _TOOL_REFUSAL = re.compile(
     r"does not support tools|tools? (is|are) not supported|enable-auto-tool-choice|"
     r"does not support (function|tool) call|no endpoints found that support tool use",
@@ -87,9 +87,9 @@ _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request abov
 
 
 class OpenAIModel:
-    """A model behind a chat completions API.
+    """A model that is used through a chat completions API.
 
-    The first request imports the vendor's package and makes the client.
+    The first request imports the vendor's package and creates the client.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class OpenAIModel:
                 and "" for no key. Only OpenAI's and DeepSeek's own servers require a key.
             base_url: The URL up to and including "/v1"; None for the provider's `OPENAI_BASE_URL`
                 or `OLLAMA_HOST`, else the provider's own URL.
-            options: Members of each request, such as {"temperature": 0.2}. "effort" stands for
-                "reasoning_effort".
+            options: Members to add to each request, such as {"temperature": 0.2}. "effort" is sent
+                as "reasoning_effort".
 
         Raises:
             ValueError: The provider is unknown.
@@ -168,7 +168,7 @@ class OpenAIModel:
         yield answer.reply()
 
     async def prepare(self) -> None:
-        """Import the vendor's package and make the client, before the first request does.
+        """Import the vendor's package and create the client, so that the first request is fast.
 
         Raises:
             ModelUnavailable: The key is not set.
@@ -177,7 +177,7 @@ class OpenAIModel:
         await self._open()
 
     async def close(self) -> None:
-        """Close the connections; may be repeated. The next request reopens them."""
+        """Close the connections. Closing twice is allowed, and the next request reopens them."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()
@@ -251,7 +251,7 @@ class OpenAIModel:
                     raise
 
     def _learn(self, error: Exception, request: dict[str, Any]) -> bool:
-        """Adapt to an ability that a refusal shows is missing; return whether to retry."""
+        """Stop using a feature that a refusal shows to be missing; return whether to retry."""
         detail = str(error)
         if "tools" in request and self._takes_tools and _TOOL_REFUSAL.search(detail):
             self._takes_tools = False
@@ -318,7 +318,7 @@ def _address(provider: str) -> str:
 
 
 def ollama_url() -> str:
-    """Return the base URL of Ollama: that in `OLLAMA_HOST`, else that on this machine."""
+    """Return Ollama's base URL: from `OLLAMA_HOST`, else the default URL on this machine."""
     host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/") or "127.0.0.1"
     scheme, found, address = host.rpartition("://")
     # The variable also sets the address the server listens on; clients cannot connect to 0.0.0.0.
@@ -361,7 +361,7 @@ def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[st
 
 
 def _files_of_results(files: Sequence[Attachment]) -> dict[str, Any]:
-    # Messages of the role "tool" can contain text only, so files follow in one of the user.
+    # Messages with the role "tool" can have only text, so the files follow in a user message.
     text = {"type": "text", "text": "The files of the results above:"}
     return {"role": "user", "content": [text, *map(_file_part, files)]}
 
@@ -402,8 +402,8 @@ def _wire_assistant(message: AssistantMessage, provider: str) -> dict[str, Any] 
     if data.get("provider") == provider:
         wire |= {field: data[field] for field in _REASONING if isinstance(data.get(field), str)}
     if provider.startswith("deepseek") and not wire.get("reasoning_content"):
-        # DeepSeek refuses a conversation with tools if a message lacks reasoning, as those of
-        # other models do. It also refuses the same text in every message.
+        # DeepSeek refuses a conversation with tools if a message lacks reasoning, as messages from
+        # other models do. It also refuses it if all messages have the same text as reasoning.
         wire["reasoning_content"] = _made_up_reasoning(message)
     return wire
 
@@ -458,7 +458,7 @@ class _Delta(Struct):
 class _Choice(Struct):
     delta: _Delta | None = None
     finish_reason: str | None = None
-    message: _Delta | None = None  # only in an answer that is not streamed
+    message: _Delta | None = None  # only if the answer is not streamed
 
 
 class _Details(Struct):
@@ -483,7 +483,7 @@ class _Chunk(Struct):
 
 
 class ReplyBuilder:
-    """Assembles the chunks of one answer."""
+    """Assembles one answer from its chunks."""
 
     def __init__(self, name: str, provider: str) -> None:
         self._name = name

@@ -202,7 +202,7 @@ class _Event(Struct):
 
 
 class ResponseBuilder:
-    """Assembles the events of one answer."""
+    """Assembles one answer from its events."""
 
     def __init__(self, name: str, provider: str) -> None:
         self._name = name

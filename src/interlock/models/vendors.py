@@ -1,4 +1,4 @@
-"""Conversions that the models of all vendors share: names, ids, schemas, arguments, errors.
+"""Conversions that all vendors' models need: of names, ids, schemas, arguments and errors.
 
 Rules that let a conversation continue with another provider's model:
 
@@ -34,7 +34,7 @@ from interlock.text import urls
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _COMBINED = ("allOf", "anyOf", "oneOf")
-# Errors for a conversation that is too long, of Anthropic, of OpenAI and vLLM, and of llama.cpp.
+# Errors about a conversation that is too long: from Anthropic, OpenAI and vLLM, and llama.cpp.
 _TOO_LONG = (
     re.compile(r"prompt is too long(?:: (?P<used>\d+) tokens > (?P<limit>\d+))?"),
     re.compile(r"maximum context length is (?P<limit>\d+) tokens(?:\D+(?P<used>\d+) tokens)?"),
@@ -44,7 +44,7 @@ _REFUSED_AT_THE_TOP = frozenset((*_COMBINED, "$ref", "enum", "not"))
 
 
 def call_id(id: str) -> str:
-    """Return `id` if every provider accepts it, else a stand-in that depends on `id` only.
+    """Return `id` if every provider accepts it, else a valid id that is derived from it.
 
     Anthropic accepts letters, digits, "_" and "-"; OpenAI accepts at most 40 characters.
     """
@@ -146,7 +146,7 @@ def event_fields(event: Any) -> Any:
 
 
 async def whole_answer(response: Any, endpoint: ModelEndpoint) -> Any:
-    """Return the JSON of a response that is not a stream; None if it is one.
+    """Return the JSON body of a response that is not a stream; None if it is a stream.
 
     Args:
         response: The HTTP response of a vendor's stream.
@@ -212,7 +212,7 @@ def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 
 
 class ModelEndpoint(NamedTuple):
-    """A model and its host, as named in errors."""
+    """The names of a model and its host for errors, and the key that errors must not show."""
 
     name: str  # the name for --model
     model: str  # the provider's name for it
@@ -289,7 +289,7 @@ class ModelEndpoint(NamedTuple):
         return self.clean(str(error) or type(error).__name__)
 
     def clean(self, text: str) -> str:
-        """Return a text of the provider as one short line without the key."""
+        """Return a provider's text as one short line without the key."""
         text = " ".join(self.redact(text[:2000]).split())
         return text if len(text) <= 300 else f"{text[:299]}…"
 

@@ -1,4 +1,4 @@
-"""Removal of secrets from texts, errors and reprs."""
+"""Removes secrets from texts, errors and reprs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HasToken(Protocol):
 
     @property
     def token(self) -> str:
-        """The token in use; "" for none."""
+        """The token in use; "" without a token."""
         ...
 
 
@@ -89,9 +89,10 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
 
 
 def secret_ends(args: Sequence[str]) -> list[str]:
-    """Return the secret that ends each argument of a program, as option names show; "" for none.
+    """Return the secret at the end of each program argument; "" if an argument has no secret.
 
-    It is "abc" in `--api-key abc`, `--token=abc`, `API_KEY=abc`, `Authorization: Bearer abc`.
+    Names of options and variables show which arguments are secret. The secret is "abc" in
+    `--api-key abc`, `--token=abc`, `API_KEY=abc` and `Authorization: Bearer abc`.
     """
     ends = []
     is_value = False

@@ -1,4 +1,4 @@
-"""Apps as their servers declare them, and the content policy of an app's document."""
+"""A server's declarations about an MCP app, and the content policy of the app's document."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from interlock.types import JsonObject, ReadResourceResult, ResourceContents
 EXTENSION = "io.modelcontextprotocol/ui"
 MIME = "text/html;profile=mcp-app"
 SUPPORT: JsonObject = {EXTENSION: {"mimeTypes": [MIME]}}
-MAX_HOSTS = 32  # hosts of one kind
+MAX_HOSTS = 32  # hosts that an app may declare for one purpose
 MAX_DOCUMENT = 8 * 1024 * 1024  # bytes
 _HOST = re.compile(r"(https|wss)://((?:\*\.)?(?:[a-z0-9-]+\.)+[a-z0-9-]+)(:[0-9]{1,5})?/?")
 
 
 class AppDocument(Struct, frozen=True):
-    """The document of an app.
+    """An app's HTML document, and the headers and options it is shown with.
 
     Attributes:
         body: The HTML.
         policy: The Content-Security-Policy of its response.
-        has_border: Whether the page draws a border around it.
-        has_domain: Whether it declares a domain, so that it needs an origin of its own.
+        has_border: Whether the page draws a border around the document.
+        has_domain: Whether the app declares a domain, so that it needs its own origin.
     """
 
     body: bytes
@@ -42,17 +42,18 @@ class AppDocument(Struct, frozen=True):
     def of(
         result: ReadResourceResult, uri: str, listed: Iterable[JsonObject], page: str = ""
     ) -> AppDocument:
-        """Return the document in the result of reading a resource.
+        """Return the app's document from the result of `resources/read`.
 
         Args:
             result: The result, as the server returned it.
             uri: The URI of the resource.
-            listed: The server's list of resources. Its statements about an app apply unless the
-                result has its own.
-            page: The origin of the page that shows it, if apps with a domain have real origins.
+            listed: The server's list of resources. Its `_meta` about the app applies if the
+                result has none.
+            page: The origin of the page that shows the app, if apps with a domain get their own
+                origins; "" otherwise.
 
-            Raises:
-                Problem: The result has no such document.
+        Raises:
+            Problem: The result has no document that can be shown.
         """
         found = next((each for each in result.contents if each.uri == uri), None)
         if found is None or (found.mime_type or "").replace(" ", "") != MIME:
@@ -67,7 +68,7 @@ class AppDocument(Struct, frozen=True):
 
 
 def unavailable(why: str | InterlockError) -> Problem:
-    """Return the error for an app that cannot be shown."""
+    """Return a `Problem` for an app that cannot be shown."""
     text = f"the app cannot be read: {why}" if isinstance(why, InterlockError) else why
     return Problem(502, "app_unavailable", text)
 
@@ -85,11 +86,11 @@ def _body_of(found: ResourceContents) -> bytes:
 
 
 class AppTool(Struct, frozen=True):
-    """The app that a tool declares.
+    """A tool's declaration of its app.
 
     Attributes:
-        uri: The URI of the app's document; "" for none.
-        visibility: The callers that may use the tool: "model", "app".
+        uri: The URI of the app's document; "" if the tool has no app.
+        visibility: The callers that may use the tool: "model", "app" or both.
     """
 
     uri: str = ""
@@ -97,11 +98,11 @@ class AppTool(Struct, frozen=True):
 
 
 def app_of(entry: Entry) -> AppTool:
-    """Return the app that a tool declares, which may be none."""
+    """Return a tool's declaration of its app; its `uri` is "" if the tool has no app."""
     meta: JsonObject = entry.tool.meta or {}
     told = meta.get("ui")
     about: JsonObject = told if isinstance(told, dict) else {}
-    uri = about.get("resourceUri") or meta.get("ui/resourceUri") or ""  # the second one is older
+    uri = about.get("resourceUri") or meta.get("ui/resourceUri") or ""  # the older key
     listed = about.get("visibility")
     given = listed if isinstance(listed, list) else ["model", "app"]
     is_ours = isinstance(uri, str) and uri.startswith("ui://")
@@ -109,13 +110,13 @@ def app_of(entry: Entry) -> AppTool:
 
 
 def app_policy(declared: Any, page: str = "") -> bytes:
-    """Return the Content-Security-Policy of a document.
+    """Return the Content-Security-Policy for an app's document.
 
     Args:
-        declared: Member `csp` of the resource's `_meta.ui`: hosts by purpose. Hosts that are not
-            public, or not used over https, are left out.
-        page: The origin of the page around it, for a document with an origin of its own; "" for
-            a document of our origin, which gets an opaque one.
+        declared: `csp` in the resource's `_meta.ui`: hosts by purpose. Hosts that are not public or
+            not used over https are left out.
+        page: The origin of the page that shows the app, for a document that has its own origin;
+            "" for a document on our origin, which the policy makes opaque.
     """
     sandbox = "sandbox allow-scripts allow-forms"
     told = declared if isinstance(declared, dict) else {}
@@ -152,7 +153,7 @@ def _hosts(listed: Any, *schemes: str) -> list[str]:
 
 
 def _is_public(host: str) -> bool:
-    """Return whether a host is a public name, not one of this machine or of a local network."""
+    """Return whether a host is a public name, not this machine or a host in a local network."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -1,6 +1,6 @@
-"""The operators' pages: the board under /gateway, and one call under /calls.
+"""The operators' pages: the board under /gateway, and the page of one call under /calls.
 
-The pages are the same for every user and hold no data. Their modules fetch data from the JSON API,
+The pages are the same for every user and contain no data. Their modules fetch it from the JSON API,
 which checks the session's cookie and its page key.
 """
 
@@ -26,7 +26,7 @@ from interlock.web.inspector import inspector_page as inspect_pages
 
 _STYLES = (*SHARED_STYLES, "board/board.css")
 
-# The module of the screen, by the first part of the path below /gateway.
+# The module of each screen, by the first part of the path below /gateway.
 SCREENS = {
     "": "overview",
     "servers": "servers",
@@ -40,13 +40,13 @@ SCREENS = {
 
 
 class Board:
-    """Serves the pages and their files, and passes all other paths on.
+    """An ASGI application that serves these pages and their files, and passes other paths on.
 
     Args:
-        beside: Serves the other paths, such as the JSON API.
-        guard: Checks Host, Origin and content type of requests.
-        base: The path that everything is served under; "" for the root.
-        has_chat: Whether the chat is served beside these pages.
+        beside: The application for other paths, such as the JSON API.
+        guard: Checks the Host, Origin and content type of requests.
+        base: The path under which everything is served; "" for the root.
+        has_chat: Whether the program also serves the chat.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Board:
         self._data: JsonObject = {"version": __version__, "chat": has_chat, "board": True}
 
     @cached_property
-    def _files(self) -> Files:  # read for the first page
+    def _files(self) -> Files:  # read at the first request
         return files_of_package()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +82,7 @@ class Board:
             self._guard.check_origin(request)
             return await log_report(request)
         if self._data["chat"] and path.startswith("/calls/"):
-            return None  # the chat shows calls, too
+            return None  # the chat serves /calls itself
         if method not in ("GET", "HEAD"):
             return None
         if path.startswith("/static/"):

@@ -1,4 +1,4 @@
-"""Questions on a page about a call that its user, a model or an app makes there."""
+"""Approval questions on the page from which a call is made: by its user, a model or an app."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class AsksOnPage(Protocol):
-    """A way back to a page that shows a call and lets its person decide."""
+    """A back channel to a page that shows a call and lets the user decide about it."""
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
-        """Return whether a call may run; None if the question is left open.
+        """Ask the user; return whether the call may run, or None if the user leaves it open.
 
         Raises:
             ApprovalMissing: No answer came in time, and the approval is not kept.
@@ -24,6 +24,6 @@ class AsksOnPage(Protocol):
 
 
 async def ask_on_page(call: Call, approval: Approval | None) -> bool | None:
-    """Ask on the page that makes a call, as an `AskCaller`; return None if no page is behind it."""
+    """Ask on the page that makes a call; return None if no page made it. This is an `AskCaller`."""
     back = call.back
     return await back.approve(call, approval) if isinstance(back, AsksOnPage) else None

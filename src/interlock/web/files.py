@@ -1,10 +1,10 @@
 """The pages and their files, in memory: HTML shells, modules, styles and fonts.
 
-    /static/VERSION/board/board.js      cached forever, as VERSION is the hash of all files
-    {base}/gateway                      a shell: HTML that loads modules, and its data as JSON
+    /static/VERSION/board/board.js      cached forever, because VERSION is the hash of all files
+    {base}/gateway                      a shell: HTML that loads modules, with data as JSON
 
-No HTML is made from data. A shell has a script element of type `application/json` in it,
-which a browser does not run.
+Data never becomes HTML on the server. A shell contains it in a script element of type
+`application/json`, which browsers do not run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from interlock.server.http.responses import Header, Send
 from interlock.types import JsonObject
 
 FOLDER = Path(__file__).parent / "static"
-MIN_COMPRESSED = 200  # bytes; a smaller file is not compressed
-MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
+MIN_COMPRESSED = 200  # bytes; smaller files are not compressed
+MAX_REPORT = 16 * 1024  # bytes of a browser's report that the content policy was violated
 SHARED_STYLES = tuple(f"shared/styles/{each}.css" for each in ("tokens", "base", "frame", "parts"))
 
 _KINDS = {
@@ -42,7 +42,7 @@ _VIEWPORT = "width=device-width, initial-scale=1, interactive-widget=resizes-con
 _IMPORT = re.compile(
     r"""(?:^|;)(?:import|export)\b[^;'"(]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE
 )
-# The content of a page until its modules have run: an empty frame.
+# A page shows this empty frame until its modules have run.
 _FRAME = (
     '<div class="frame"><div class="side"><span class="brand"><svg class="icon"></svg>interlock'
     '</span></div><main class="main"></main></div>'
@@ -62,7 +62,7 @@ def policy(*, frames: Iterable[str] = (), reports: str = "") -> bytes:
 
     Args:
         frames: Other origins whose pages may be shown in frames.
-        reports: The path that violations are sent to; "" for none.
+        reports: The path to which browsers report violations; "" for no reports.
     """
     rules = [
         "default-src 'none'",
@@ -102,7 +102,7 @@ class HttpResponse(Struct, frozen=True):
     body: bytes
 
     async def send(self, send: Send, *, with_body: bool = True) -> None:
-        """Send the response over ASGI; to a HEAD request without its body."""
+        """Send the response over ASGI; leave out the body in answer to a HEAD request."""
         length = (b"content-length", b"%d" % len(self.body))
         headers = [*self.headers, length]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
@@ -110,14 +110,14 @@ class HttpResponse(Struct, frozen=True):
 
 
 class Shell(Struct, frozen=True):
-    """A page without its data.
+    """The description of a page, from which `Files.page` makes its HTML.
 
     Attributes:
-        title: Title until the page sets its own.
+        title: The title until the page's modules set another.
         entry: The module that starts the page, such as "board/board.js".
-        styles: Style sheets.
-        screens: Modules to load at once, in addition to those that `entry` imports.
-        later: A module to load after the first screen; "" for none.
+        styles: The page's style sheets.
+        screens: Modules to load at once, in addition to the imports of `entry`.
+        later: A module to load once the first screen is shown; "" for no module.
     """
 
     title: str
@@ -128,7 +128,7 @@ class Shell(Struct, frozen=True):
 
 
 async def log_report(request: HttpRequest) -> HttpResponse:
-    """Log a browser's report of content that the policy of a page blocked."""
+    """Log a browser's report that a page's content policy blocked something."""
     body = await request.read_body(MAX_REPORT)
     _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
     return HttpResponse(204, SECURITY, b"")
@@ -142,10 +142,10 @@ class _File(Struct, frozen=True):
 
 
 class Files:
-    """The files of a folder, read once.
+    """Serves the files of a folder from memory.
 
     Attributes:
-        version: The hash of all files; a part of their addresses.
+        version: The hash of all files, which is part of their URLs.
     """
 
     def __init__(self, folder: Path = FOLDER) -> None:
@@ -164,10 +164,10 @@ class Files:
         return list(self._files)
 
     def answer(self, path: str, headers: Mapping[bytes, bytes]) -> HttpResponse:
-        """Return the answer to GET or HEAD.
+        """Return the response to a GET or HEAD request for a file.
 
         Args:
-            path: The part after `/static/`, such as "VERSION/shared/base.css".
+            path: The path after `/static/`, such as "VERSION/shared/base.css".
             headers: The request's headers, by lower-case name.
         """
         version, _, name = path.partition("/")
@@ -193,13 +193,13 @@ class Files:
         status: int = 200,
         frames: Iterable[str] = (),
     ) -> HttpResponse:
-        """Return a page with its data.
+        """Return a page's HTML with its data.
 
         Args:
             shell: The page.
-            data: The data for its modules, in `document.getElementById("data")`.
+            data: The data for the page's modules, which read the element with the id "data".
             headers: The request's headers.
-            base: The path that the pages are served under; "" for the root.
+            base: The path under which the pages are served; "" for the root.
             status: The HTTP status.
             frames: Other origins whose pages may be shown in frames.
         """
@@ -264,12 +264,12 @@ class Files:
         return [each for each in self.modules(shell.later) if each not in first]
 
     def modules(self, *entries: str) -> list[str]:
-        """Return these modules and all that they import, in the order of loading."""
+        """Return these modules and all modules they import, in the order in which they load."""
         return [each for each in self._graph(*entries) if each.endswith(".js")]
 
     @lru_cache(maxsize=256)  # noqa: B019  (one instance for each process)
     def _graph(self, *entries: str) -> tuple[str, ...]:
-        """Return the modules, and the JSON files that they import."""
+        """Return these modules, all modules they import, and the imported JSON files."""
         found: dict[str, None] = {}
         waiting = list(entries)
         while waiting:
@@ -287,12 +287,12 @@ class Files:
 
 @cache
 def files_of_package() -> Files:
-    """Return the files of the package, which are read and compressed once per process."""
+    """Return the package's web files, which are read and compressed once per process."""
     return Files()
 
 
 def not_found() -> HttpResponse:
-    """Return the answer for a path that does not exist."""
+    """Return the 404 response for a path that does not exist."""
     kind: Header = (b"content-type", b"text/plain; charset=utf-8")
     return HttpResponse(404, (kind, *SECURITY, _NEVER), b"not found\n")
 

@@ -31,11 +31,11 @@ from interlock.web.site import Site
 
 
 class GatewayChat:
-    """Serves the chat with the tools of a gateway, to each user those that the policy allows.
+    """Serves the chat with a gateway's tools; each user has the tools that the policy allows.
 
     Attributes:
-        tables: The JSON routes, for `JsonApi`.
-        ask: Asks about the calls of the page.
+        tables: The chat's JSON routes, for `JsonApi`.
+        ask: Asks the page's user about calls.
 
     Raises:
         MissingExtra: The configured engine needs LangGraph, which is not installed.
@@ -100,7 +100,7 @@ class GatewayChat:
 
 
 class _Users:
-    """Identifies callers that may use tools; other valid credentials are refused."""
+    """Authenticates callers, and refuses callers that may not use tools."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator

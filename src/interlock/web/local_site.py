@@ -1,4 +1,4 @@
-"""The chat for one person at their own machine: `interlock web`."""
+"""The chat page for the person at this machine: `interlock web`."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from interlock.web.inspector.inspection import Host
 from interlock.web.inspector.inspector import Inspector
 from interlock.web.site import Site
 
-IDLE_TIMEOUT = 3.0  # seconds in which no server becomes ready; then the page is served
+IDLE_TIMEOUT = 3.0  # seconds; if no server becomes ready for so long, the page is served
 
 
 class LocalSite:
-    """The running site."""
+    """The chat's site while it is being served on this machine."""
 
     def __init__(self, app: LocalApp, sessions: PageSessions, url: str, toolbox: Toolbox) -> None:
         self.url = url
@@ -65,7 +65,7 @@ class LocalSite:
         return self._toolbox.status.values()
 
     async def link(self) -> str:
-        """Return a URL that opens the page once, within ten minutes."""
+        """Return a URL that opens the page once, within the next ten minutes."""
         return f"{self.url}#{await self._sessions.issue_code(LOCAL_USER)}"
 
     async def served(self) -> None:
@@ -73,7 +73,7 @@ class LocalSite:
 
 
 class LocalApp:
-    """The ASGI application of a `LocalSite`."""
+    """The ASGI application that a `LocalSite` serves."""
 
     path = "/"
     under_way = 0
@@ -121,16 +121,16 @@ async def open_local_site(
     settings: Settings | None = None,
     engine: str = "agent",
 ) -> AsyncIterator[LocalSite]:
-    """Start the servers, and serve the chat on loopback.
+    """Start the servers, and serve the chat on the loopback address.
 
     Args:
         config: The servers and their policy; None for a chat without tools.
         models, opens, settings: See `ModelChoice`.
         port: The port; 0 picks a free one.
-        engine: The name of an engine; see `agents_of`.
+        engine: The name of the engine that answers; see `agents_of`.
 
     Raises:
-        InterlockError: The port, the database or the configuration cannot be used.
+        InterlockError: The port is taken, or the database or configuration cannot be used.
     """
     loaded = config or Config()
     built_in = loaded.gateway is None
@@ -218,15 +218,15 @@ def make_site(
     results: ResultBudget | None = None,
     inspector: Inspector | None = None,
 ) -> Site:
-    """Return the site of the local user.
+    """Return the chat's site for the local user.
 
     Args:
         engine: The engine that answers.
-        sessions: The sessions of the page.
-        port: The port of the listener.
+        sessions: The page's login sessions.
+        port: The port at which the site is served.
         built_in: Whether the built-in rules apply, because the file has no member `gateway`.
-        results: Reads kept results.
-        inspector: The inspector; None without one.
+        results: Reads kept results; None if results are not kept.
+        inspector: The inspector; None serves no inspector.
     """
     cookie = SessionCookie.of(is_local=True, port=port)
     auth, guard = PageAuth(sessions, cookie), PageGuard()
@@ -251,15 +251,15 @@ def make_site(
 
 
 def may_use(policy: Policy) -> MayUse:
-    """Return the function that decides whether a caller may use a tool."""
+    """Return a function that decides by a policy whether a caller may use a tool."""
     return lambda caller, entry: policy.decide(caller, entry).effect != "deny"
 
 
 async def link_to(port: int) -> str:
-    """Return a one-time URL of a page that another process serves.
+    """Get a one-time URL for the page from another process, which serves the chat at a port.
 
     Raises:
-        ConfigError: No chat is served at the port.
+        ConfigError: No process serves a chat at the port.
     """
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""The pages of the chat beside its socket and its JSON routes, as one ASGI application."""
+"""The chat's pages, socket and JSON routes as one ASGI application."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _OTHER_CLIENTS = ("/ag-ui", "/ag-ui/stop", "/api/chat", "/api/chat/stop")
 
 
 class Site:
-    """Serves the chat, and passes all other paths on.
+    """An ASGI application that serves the chat.
 
     Args:
-        chat: The socket, and the protocols of other clients.
+        chat: Serves the socket, and the protocols for other clients.
         context: The objects that the chat's JSON routes use.
         api: Serves the JSON routes.
-        guard: Checks Host, Origin and content type of requests.
+        guard: Checks the Host, Origin and content type of requests.
         authenticator: Identifies callers.
-        base: The path that everything is served under; "" for the root.
+        base: The path under which everything is served; "" for the root.
         features: Data for the page in addition to the version.
-        apps: The apps of servers; None without them.
+        apps: The servers' apps; None serves no apps.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Site:
         self._data: JsonObject = {"version": __version__, "chat": True, **(features or {})}
 
     async def close(self) -> None:
-        """End all turns and sockets; pages reconnect and resume."""
+        """End all turns and close all sockets; pages can reconnect and resume."""
         self._is_closing = True
         if self.apps is not None:
             await self.apps.close()
@@ -88,7 +88,7 @@ class Site:
             if path in _OTHER_CLIENTS:
                 if self._is_closing:
                     raise HttpRefusal(503, "the server is shutting down; try again later")
-                if PAGE_KEY in request.headers:  # only our pages send a session's page key
+                if PAGE_KEY in request.headers:  # only our pages send this header
                     self._guard.check(request)
                 await self._chat(scope, receive, send)
                 return
@@ -139,7 +139,7 @@ class Site:
         return [origin.pattern] if origin is not None else []
 
     async def _upload(self, request: HttpRequest) -> HttpResponse:
-        """Store a file. The body is its content; its name is in the query."""
+        """Store a file that the page uploads: the body is its content, the query has its name."""
         self._guard.check_origin(request)
         try:
             principal = await self._authenticate(request)
@@ -153,7 +153,7 @@ class Site:
         return _json(201, attachments.described(file))
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
-        # No other site can send the header of an API key or of a page's session.
+        # A page of another site cannot send the headers that `authenticate` requires.
         return await self._authenticator.authenticate(
             request.scope["headers"], request.address or None
         )

@@ -1,1 +1,1 @@
-"""The commands of conversations: chat, web, claude, and the settings of models."""
+"""The commands for conversations and models: chat, web, claude, conversations, settings …"""

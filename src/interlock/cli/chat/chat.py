@@ -1,4 +1,4 @@
-"""`interlock chat`: one question, or a conversation."""
+"""`interlock chat`: answer one prompt, or open a conversation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from interlock.messages import Attachment
     from interlock.store import Conversation
 
-SILENCE = 3.0  # seconds after which an empty pipe beside a PROMPT counts as one without a writer
+SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is ignored
 
 
 @click.command(cls=Utf8Command)
@@ -158,9 +158,9 @@ def _with_piped(prompt: str | None) -> str:
 
 
 def _is_silent() -> bool:
-    """Return whether stdin is a pipe that stays open and empty.
+    """Return whether stdin is an open pipe into which nothing is written.
 
-    A program often inherits such a pipe from the program that starts it; reading it never ends.
+    A parent process often leaves such a pipe as stdin, and reading from it would never end.
     """
     try:
         number = sys.stdin.fileno()
@@ -214,7 +214,7 @@ async def _answer(
 
 
 def _print_event(event: AgentEvent, conversation: Conversation | None) -> None:
-    """Print an event in the form of the web page's chat stream, without the members of a turn."""
+    """Print an event as JSON, as the chat page receives it but without the turn's ids."""
     from interlock.agent import Done
     from interlock.cli.terminal import emit_json_line
     from interlock.web.chat.events import fields_of

@@ -1,4 +1,4 @@
-"""`interlock claude`: Claude Code with the configured servers and their policy."""
+"""`interlock claude`: run Claude Code with the configured servers and their policy."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def _main(
 async def _opened(
     calls: LocalCalls, handlers: Callable[[str], ClientOptions]
 ) -> AsyncIterator[Toolbox]:
-    """Open a toolbox. A slow server delays the others only for a while, as in other commands."""
+    """Open a toolbox; wait for slow servers only as long as other commands do."""
     from interlock.cli.server_status import IDLE_TIMEOUT
     from interlock.cli.terminal import working
     from interlock.toolbox import Toolbox
@@ -153,7 +153,7 @@ async def _converse(opened: ClaudeCode, screen: Screen) -> None:
     say(f"interlock · Claude Code {opened.version} · /quit")
     while True:
         try:
-            # The editor reads Ctrl-C as a key; `signals` handles the signal.
+            # The editor handles Ctrl-C only as a key, because `signals` handles SIGINT.
             text = (await editor.prompt_async(handle_sigint=False)).strip()
         except KeyboardInterrupt:
             continue
@@ -198,7 +198,7 @@ async def _show(opened: ClaudeCode, prompt: str, screen: Screen | None) -> Claud
 
 
 def _as_json(event: ClaudeEvent) -> str:
-    """Return an event as one line; its type is the class name without "Claude", in snake case."""
+    """Return an event as one line of JSON; its type is its class name in snake case."""
     name = type(event).__name__.removeprefix("Claude")
     kind = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     return msgspec.json.encode({"type": kind, **msgspec.structs.asdict(event)}).decode()

@@ -225,7 +225,7 @@ async def _read_used(
 
 
 def _labels(messages: Sequence[Message]) -> list[str]:
-    """Number the results of a tool that one answer calls several times, as in "#2"."""
+    """Return a label for each message; repeated calls of a tool in an answer are numbered "#2"."""
     labels = []
     seen: Counter[str] = Counter()
     for message in messages:

@@ -1,4 +1,4 @@
-"""`interlock hook`: policy and audit trail, as a hook of Claude Code's interactive sessions."""
+"""`interlock hook`: apply the policy to Claude Code's interactive sessions, and record calls."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from interlock.calls.decision import Decision
     from interlock.config import Config
 
-DENIED = 2  # the exit code that stops the call; Claude Code ignores all other codes
+DENIED = 2  # the exit code that stops the call; with any other code Claude Code makes it
 FAILED = 1
-ENDS = {"PostToolUse": "ok", "PostToolUseFailure": "tool_error"}  # status of the outcome
+ENDS = {
+    "PostToolUse": "ok",
+    "PostToolUseFailure": "tool_error",
+}  # hook event -> status in the audit record
 
 
 class HookInput(Struct):
-    """The call that Claude Code writes to the hook's stdin."""
+    """The tool call that Claude Code passes to the hook on stdin."""
 
     hook_event_name: str
     tool_name: str
@@ -67,7 +70,7 @@ def hook(config: Path | None) -> int:
         reason = f"{asked.hook_event_name} has no policy; use PreToolUse"
     except InterlockError as error:
         reason = str(error)
-    except Exception as error:  # a call must not run unless it was checked
+    except Exception as error:  # deny, because an unchecked call must not run
         reason = f"internal error: {type(error).__name__}"
     say(f"interlock: {safe_line(reason)}")
     return FAILED if asked.hook_event_name in ENDS else DENIED
@@ -126,7 +129,7 @@ async def _report(asked: HookInput, config: Config) -> None:
 
 
 def _call(asked: HookInput, config: Config) -> Call:
-    """Return the call; its id is the same in all hooks of one call."""
+    """Return the call, whose id is the same in all of the call's hooks."""
     from interlock.calls import Call, Caller, Item
     from interlock.calls.call import call_id_of, new_call_id
 
@@ -142,7 +145,7 @@ def _call(asked: HookInput, config: Config) -> Call:
 
 
 def _parts(name: str, config: Config) -> tuple[str, str]:
-    """Return the server and the tool; a gateway's tools are those of the servers behind it."""
+    """Return a call's server and tool; for a gateway's tool, the server behind the gateway."""
     from interlock.claude import split
     from interlock.config.gateway import BUILT_IN
 
@@ -158,7 +161,7 @@ def _parts(name: str, config: Config) -> tuple[str, str]:
 
 
 def _is_recorded_elsewhere(call: Call, name: str) -> bool:
-    """Return whether the call goes through a gateway, which records it."""
+    """Return whether the call goes through a gateway, which itself records the call."""
     from interlock.claude import split
 
     return split(name) not in (None, (call.entry.server, call.name))

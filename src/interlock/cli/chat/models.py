@@ -1,4 +1,4 @@
-"""`interlock models`: the models that can be used, and what the others need."""
+"""`interlock models`: list the usable models, and what other models need."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Output of a turn: the answer on stdout, everything else on stderr.
+"""Shows a turn: the answer on stdout, everything else on stderr.
 
-A terminal shows a spinner while the model works, a line for each tool call with its result and
-duration, and the answer as Markdown that grows as it arrives. Elsewhere the answer is the model's
-text, unchanged, and tool calls are plain lines that begin with "[TOOL]".
+On a terminal, a spinner runs while the model works, each tool call gets a line with its result and
+duration, and the answer is rendered as Markdown while it arrives. In a file or pipe, the answer is
+the model's unchanged text, and tool calls are plain lines that begin with "[TOOL]".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOTES = {
 
 
 def introduce(model: str) -> None:
-    """State the limits of the embedded model, so that users do not take it for a large one."""
+    """Print the limits of the embedded model, so that users do not expect a large model."""
     if model == _EMBEDDED:
         say(
             "the embedded model only picks tools by words and knows no facts; "
@@ -46,7 +46,7 @@ def introduce(model: str) -> None:
 
 
 def warn_of_unread(model: str, files: Sequence[Attachment]) -> None:
-    """Warn of files that a model cannot read: it gets a line about each instead."""
+    """Warn about files that a model cannot read; the model gets a line about each file instead."""
     names = [each.name or "a file" for each in files if each.media_type != TEXT]
     if names and model.partition(":")[0] in _TEXT_ONLY:
         shown = ", ".join(names)
@@ -54,7 +54,7 @@ def warn_of_unread(model: str, files: Sequence[Attachment]) -> None:
 
 
 def usage_line(usage: Usage, cost: float | None = None) -> str:
-    """Return the numbers of tokens in words, and their cost if it is known."""
+    """Return a line with the numbers of tokens, and their cost if it is known."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     price = "" if cost is None else f"; cost: {cost:.4f}"
     return f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{price}"
@@ -66,15 +66,15 @@ class AnswerView(Protocol):
     def add(self, text: str) -> None: ...
 
     def finish(self) -> None:
-        """Complete the text shown so far, and its line."""
+        """Show the rest of the text, and end its line."""
         ...
 
 
 class ActivityView(Protocol):
-    """A view of everything but the answer."""
+    """A view of everything except the answer's text: reasoning, calls, progress."""
 
     def think(self, thought: str = "") -> None:
-        """Show that the model is working, and the next piece of its reasoning."""
+        """Show that the model is working; `thought` is the next piece of its reasoning."""
         ...
 
     def start(self, event: ToolStarted) -> None: ...
@@ -82,19 +82,19 @@ class ActivityView(Protocol):
     def finish(self, event: ToolFinished) -> None: ...
 
     def stop(self) -> None:
-        """Free the screen; calls that are still running are shown as stopped."""
+        """Remove the spinner; show calls that are still running as stopped."""
         ...
 
     def pause(self) -> None:
-        """Free the screen until the next event."""
+        """Remove the spinner until the next event."""
         ...
 
 
 class Screen:
-    """Shows one turn after another.
+    """Shows the turns of a chat, one after another.
 
     Attributes:
-        cost: Returns the price of tokens, if the user has set one for the model.
+        cost: Returns the price of tokens; None if the user has not set the model's price.
     """
 
     def __init__(self) -> None:
@@ -110,11 +110,11 @@ class Screen:
                 self._answer = rich_output.MarkdownAnswer()
             if is_rich(sys.stderr):
                 self._activity = rich_output.LiveActivity()
-        self._held: list[AgentEvent] | None = None  # events while the screen is held
+        self._held: list[AgentEvent] | None = None  # events to show after `held`; None otherwise
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Show the start of a turn; free the screen when it ends, also after an error."""
+        """Show the start of a turn; remove the spinner when the turn ends or fails."""
         self._activity.think()
         try:
             yield
@@ -122,13 +122,13 @@ class Screen:
             self.release()
 
     def release(self) -> None:
-        """Complete everything shown, so that other output can follow."""
+        """Finish what is shown, so that other output can follow it."""
         self._activity.stop()
         self._answer.finish()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hide the output so that a question can be asked; then show what happened meanwhile."""
+        """Pause the output while a question is asked; then show the events that came meanwhile."""
         self._answer.finish()
         self._activity.pause()
         self._held = []
@@ -178,7 +178,7 @@ class Screen:
 
 
 class _PlainAnswer:
-    """Writes the text unchanged, or made safe for a terminal."""
+    """Writes the answer's text unchanged, or escaped by `safe` on a terminal."""
 
     def __init__(self) -> None:
         self._in_line = False
@@ -198,15 +198,15 @@ class _PlainAnswer:
 
 
 class _PlainActivity:
-    """Prints lines that a program can parse.
+    """Prints plain lines, which programs can parse.
 
-    Concurrent calls of one tool are numbered, from the second one on.
+    Concurrent calls of the same tool are numbered, from the second call on.
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[str, tuple[str, int]] = {}  # address and number of each running call
-        self._free: dict[str, list[int]] = {}  # free numbers, a heap for each address
-        self._running = Counter[str]()  # number of running calls for each address
+        self._numbers: dict[str, tuple[str, int]] = {}  # address and number, by running call
+        self._free: dict[str, list[int]] = {}  # a heap of free numbers, by address
+        self._running = Counter[str]()  # number of running calls, by address
 
     def think(self, thought: str = "") -> None:
         """Print nothing."""

@@ -1,7 +1,7 @@
 """The conversation of `interlock chat` on a terminal.
 
 Ctrl-C stops an answer or clears the line; Ctrl-D quits. Typed lines are stored in a history file
-that only its owner can read.
+that only the user can read.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def run_repl(
     Args:
         config: The servers and their policy; see `open_terminal_chat`.
         files: Files to send with the first message.
-        yes: Run every call without asking.
+        yes: Whether to run every call without asking.
         options: Options of `open_chat`.
 
     Raises:
@@ -85,7 +85,7 @@ async def run_repl(
 
 class _Repl:
     def __init__(self, opened: TerminalChat, files: Sequence[Attachment]) -> None:
-        self._files = list(files)  # sent with the next message
+        self._files = list(files)  # files to send with the next message
         self._chat = opened.chat
         self._screen = opened.screen
         self._approval = opened.approval
@@ -96,7 +96,7 @@ class _Repl:
         while True:
             draft = "" if self._edited is None else attachments.split(self._edited.content)[0]
             try:
-                # The editor reads Ctrl-C as a key; `signals` handles the signal.
+                # The editor handles Ctrl-C only as a key, because `signals` handles SIGINT.
                 text = await editor.prompt_async(default=draft, handle_sigint=False)
             except KeyboardInterrupt:
                 self._edited = None
@@ -296,7 +296,7 @@ def line_editor(commands: Mapping[str, str]) -> PromptSession[str]:
         history=_history(),
         completer=completer,
         complete_while_typing=False,
-        # Show the prompt even if stdout, which gets the answers, is a file.
+        # Show the prompt on the terminal even if stdout, to which answers go, is a file.
         output=create_output(always_prefer_tty=True),
     )
 

@@ -1,4 +1,4 @@
-"""Completion in a conversation: commands, models, prompts and resources of servers, files."""
+"""Completes commands, models, servers' prompts and resources, and files in a conversation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from interlock.types import Prompt
 
 _T = TypeVar("_T")
-_PATIENCE = 2.0  # seconds that servers have to list their items
+_PATIENCE = 2.0  # seconds that completion waits for servers' lists
 
 
 class ReplCompleter(Completer):
-    """Completes the line of a conversation."""
+    """Completes the line that the user types in a conversation."""
 
     def __init__(self, commands: Mapping[str, str], chat: Chat, settings: Settings) -> None:
         self._commands = commands
@@ -31,7 +31,7 @@ class ReplCompleter(Completer):
         self._files = PathCompleter(expanduser=True)
 
     def get_completions(self, *_: object) -> Iterable[Completion]:
-        """Return nothing: completion waits for servers, so only the async method does it."""
+        """Return nothing: completion must wait for servers, which only the async method can."""
         return ()
 
     async def get_completions_async(
@@ -85,7 +85,7 @@ class ReplCompleter(Completer):
     async def _listed(
         self, listed: Callable[[Upstream], Awaitable[Iterable[_T]]]
     ) -> list[tuple[str, _T]]:
-        """Return a list of all servers that work, each item with its server's name."""
+        """Return the listed items of all servers that work, each with its server's name."""
         toolbox = self._chat.toolbox
         states = {} if toolbox is None else toolbox.status
         names = [name for name, status in states.items() if status.state == "ok"]

@@ -20,17 +20,17 @@ from interlock.agent import ToolFinished, ToolProgress, ToolStarted
 from interlock.cli.call_lines import call_line, excerpt, progress_text
 from interlock.cli.terminal import is_terminal, safe, safe_line
 
-_REFRESHES = 10  # per second
+_REFRESHES = 10  # redraws per second
 _LARGE_BLOCK = 20_000  # characters; a longer block is redrawn as plain text, not as Markdown
 
-# HTML is off, because a "<T>" of the model is text.
+# HTML is off, because "<T>" in a model's answer is text.
 _parser = MarkdownIt(options_update={"html": False}).enable("strikethrough").enable("table")
 
 
 class MarkdownAnswer:
-    """Shows Markdown while it arrives: complete blocks are printed once, the last one is redrawn.
+    """Shows Markdown while it arrives: prints complete blocks once, and redraws the last block.
 
-    Only the last block can flicker. While it is taller than the screen, only its end is shown.
+    So only the last block can flicker. If it is taller than the screen, only its end is shown.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class MarkdownAnswer:
 
 
 def markdown(text: str) -> Markdown:
-    """Render a model's Markdown without HTML; the URL of each link is visible."""
+    """Render a model's Markdown. HTML stays text, and each link shows its URL."""
     drawn = Markdown("", code_theme="ansi_dark", hyperlinks=False)
     drawn.markup = safe(text)
     drawn.parsed = _parser.parse(drawn.markup)
@@ -83,8 +83,8 @@ def markdown(text: str) -> Markdown:
 
 
 def _blocks(text: str) -> list[str]:
-    """Split Markdown into one or more blocks; further text can change only the last one."""
-    # The parser ends lines at "\n" and "\r\n" only; `split` below must count the same lines.
+    """Split Markdown into one or more blocks; text that follows can change only the last block."""
+    # Leave only "\n" as a line end, so that `split` below counts the same lines as the parser.
     text = text.replace("\r\n", "\n").replace("\r", " ")
     lines = text.split("\n")
     starts = [token.map[0] for token in _parser.parse(text) if token.level == 0 and token.map]
@@ -95,7 +95,7 @@ def _blocks(text: str) -> list[str]:
 
 
 class _Tail:
-    """Renders the end of a text, as much as fits on the screen."""
+    """Renders as much of a text's end as the screen has room for."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -131,21 +131,21 @@ def _lines(drawn: RenderableType, console: Console, options: ConsoleOptions) -> 
 
 
 class _ReflowingLive(Live):
-    """A live display that is erased whole after the terminal has become narrower."""
+    """A live display that is erased completely even after the terminal became narrower."""
 
     def __init__(self, *, console: Console, **options: Any) -> None:
         super().__init__(console=console, **options)
-        if "XTERM_VERSION" not in os.environ:  # xterm cuts long lines; others wrap them
+        if "XTERM_VERSION" not in os.environ:  # xterm cuts long lines when it becomes narrower
             self._live_render = _ReflowingRender(console, self.get_renderable())
 
 
 class _ReflowingRender(LiveRender):
-    """Counts the rows of its last drawing at the present width of the terminal."""
+    """Computes how many rows the last drawing takes at the terminal's present width."""
 
     def __init__(self, console: Console, renderable: RenderableType) -> None:
         super().__init__(renderable)
         self._console = console
-        self._widths: list[int] = []  # widths of the lines that were drawn last
+        self._widths: list[int] = []  # widths of the last drawing's lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         drawn = list(super().__rich_console__(console, options))
@@ -159,7 +159,7 @@ class _ReflowingRender(LiveRender):
         return super().position_cursor()
 
     def restore_cursor(self) -> Control:
-        """Do the same as `position_cursor`, from the line below the drawing."""
+        """Return the same codes, for a cursor on the line below the drawing."""
         self._count_rows()
         return super().restore_cursor()
 
@@ -176,10 +176,10 @@ class LiveActivity:
     def __init__(self) -> None:
         self._console = Console(file=sys.stderr, highlight=False)
         self._live: Live | None = None
-        self._running: dict[str, str] = {}  # lines by call id
-        self._progress: dict[str, str] = {}  # texts by call id
+        self._running: dict[str, str] = {}  # each running call's line, by call id
+        self._progress: dict[str, str] = {}  # each running call's progress, by call id
         self._thought = ""
-        self._has_results = False  # the lines above are results
+        self._has_results = False  # whether the last printed lines are results
         self._spinner = Spinner("dots", style="cyan")
 
     def think(self, thought: str = "") -> None:

@@ -1,4 +1,4 @@
-"""`interlock settings`: the user's settings of models."""
+"""`interlock settings`: show and change the user's settings for models."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _rows(found: Settings) -> list[tuple[str, str]]:
 
 
 def _public(found: Settings) -> Settings:
-    """Return settings without passwords in the URLs of models."""
+    """Return a copy of the settings without the passwords in model URLs."""
     from interlock.models.model_name import public_name
 
     return msgspec.structs.replace(
@@ -121,7 +121,7 @@ def load() -> Settings:
 
 
 def wishes(given: Sequence[str] = ()) -> ModelWishes:
-    """Return the user's settings with the options of the command, NAME=VALUE.
+    """Return the user's settings, overridden by the command's options in the form NAME=VALUE.
 
     Raises:
         UsageError: An option has no value.
@@ -139,7 +139,7 @@ def wishes(given: Sequence[str] = ()) -> ModelWishes:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a JSON text; return any other text unchanged."""
+    """Decode a text that is JSON; return any other text unchanged."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):

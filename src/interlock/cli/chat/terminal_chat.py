@@ -1,4 +1,4 @@
-"""A chat at the terminal: shows what the model does, and asks the person where needed."""
+"""A chat on the terminal: shows what the model does, and asks the user to approve calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChatOptions(TypedDict):
 
 
 class TerminalChat:
-    """An open chat with its screen and its approvals."""
+    """An open chat with the screen that shows it and the approvals that it asks for."""
 
     def __init__(self, chat: Chat, screen: Screen, approval: TerminalApproval) -> None:
         self.chat = chat
@@ -44,11 +44,11 @@ class TerminalChat:
 async def open_terminal_chat(
     config: Config | None, *, yes: bool, **options: Unpack[ChatOptions]
 ) -> AsyncIterator[TerminalChat]:
-    """Open a chat, and show that it is starting until its first turn.
+    """Open a chat; show a spinner until its first turn begins.
 
     Args:
         config: The servers and their policy; None for a chat without tools.
-        yes: Run every call without asking.
+        yes: Whether to run every call without asking.
         options: Options of `open_chat`.
 
     Raises:

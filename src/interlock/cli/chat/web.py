@@ -1,4 +1,4 @@
-"""`interlock web`: the chat in the browser, for the person at this machine."""
+"""`interlock web`: open the chat in the browser for the person at this machine."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def _serve(
 
 
 async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
-    """Return the names of the models that the page offers, the default first."""
+    """Return the names of the models that the page offers, the default model first."""
     from interlock.models import choosing
 
     if given:
@@ -115,14 +115,14 @@ async def _open(url: str) -> None:
 
     from interlock.aio import in_thread
 
-    # Made by this process: the check of URLs from servers, which forbids "#", does not apply.
+    # This process made the URL, so it skips the check of servers' URLs, which would refuse "#".
     if not await in_thread(lambda: webbrowser.open(url)):
         say("no browser could be opened: open the URL yourself; it is valid once, for 10 minutes")
 
 
 @asynccontextmanager
 async def _more_links(site: LocalSite) -> AsyncIterator[None]:
-    """Print another URL whenever Enter is pressed in the terminal."""
+    """Print another one-time URL whenever the user presses Enter in the terminal."""
     if not is_terminal(sys.stdin):
         yield
         return

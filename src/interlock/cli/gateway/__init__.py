@@ -1,1 +1,1 @@
-"""The commands of a gateway: serve, and the operator's commands on its database."""
+"""The commands for gateways: `serve`, and operators' commands that use its database."""

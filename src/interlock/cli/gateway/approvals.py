@@ -1,4 +1,4 @@
-"""`interlock approvals`: calls that wait until a person approves them."""
+"""`interlock approvals`: list calls that wait for a person, and decide about them."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def deny(id: str, note: str, as_json: bool, config: Path | None) -> None:
 
 
 async def _told(opened: Approvals, id: str) -> Approval:
-    """Return an approval, after showing its call."""
+    """Print an approval's call, and return the approval."""
     found = await opened.get(id)
     say(safe_line(f"{found.tool} for {found.user}, rule {found.rule}. Its arguments:"))
     if found.arguments is None:

@@ -27,7 +27,7 @@ STATUSES: tuple[str, ...] = get_args(Status)
 
 
 class Moment(click.ParamType[int]):
-    """A point in time as microseconds since 1970, UTC."""
+    """A time option; its value is in microseconds since 1970, UTC."""
 
     name = "time"
 

@@ -1,4 +1,4 @@
-"""`interlock credentials`: users' credentials for the servers behind the gateway."""
+"""`interlock credentials`: manage users' credentials for the servers behind a gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interlock.store.database.recorded import Record
 
 _T = TypeVar("_T")
-_MAX_INPUT = 64 * 1024  # characters read from stdin at most
+_MAX_INPUT = 64 * 1024  # the maximum characters that are read from stdin
 _user = click.option(
     "--user", required=True, metavar="USER", help="A user, or ISSUER#SUBJECT of a token."
 )
@@ -139,7 +139,7 @@ def delete(server: str, name: str, user: str, config: Path | None) -> None:
 
 
 async def _login_at(store: CredentialStore, place: Place) -> TokenStore | None:
-    """Return a copy of a login, to revoke it after its deletion; None if it cannot be read."""
+    """Copy a login, so that it can be revoked after its deletion; None if it cannot be read."""
     from interlock.store.credentials import LOGIN
     from interlock.store.login_tokens import LoginTokens
 
@@ -183,7 +183,7 @@ def _servers(config: Config) -> dict[str, ServerConfig]:
 
 
 def _check_name(config: Config, server: str, name: str) -> None:
-    """Refuse a name that the configuration of the server does not use."""
+    """Raise an error if the server's configuration does not use a name."""
     from interlock.config.section import nearest
     from interlock.toolbox.user_credentials import needs_of
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from interlock.toolbox import Toolbox
     from interlock.types import JsonObject
 
-IDLE_TIMEOUT = 5.0  # seconds in which no server becomes ready or fails
+IDLE_TIMEOUT = 5.0  # seconds; stop waiting if no server becomes ready or fails for so long
 
 
 @click.command()
@@ -101,7 +101,7 @@ def explain(
 async def _explainer(
     config: Config, key_id: str, user: str, view: str, address: str
 ) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
-    """Open a gateway without clients. It starts a server only if its tools are unknown."""
+    """Open a gateway without clients; start only servers whose tools are unknown."""
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.explain.explainer import Explainer, credentials_of, reading_approvals
@@ -192,7 +192,7 @@ async def _caller(
 
 
 async def _load_limits(limiter: Limiter, database: Database) -> None:
-    """Load the stored use of limits. Rates are missing: a gateway keeps them in memory."""
+    """Load the stored use of quotas; a gateway keeps the use of rates only in memory."""
     from interlock.layers.quotas import Quotas
     from interlock.store.quotas import QuotaStore
 

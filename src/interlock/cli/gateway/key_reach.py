@@ -1,4 +1,4 @@
-"""The number of tools that a key can call now, and the reasons for the others."""
+"""Counts the tools that a key can call now, and explains why it cannot call the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.toolbox import ServerStatus
 
-IDLE_TIMEOUT = 5.0  # seconds in which no server becomes ready or fails
+IDLE_TIMEOUT = 5.0  # seconds; stop waiting if no server becomes ready or fails for so long
 
 _NOT_COUNTED = "not counted, as each user needs a credential of their own: the tools of server"
 _WORDS = {
@@ -27,9 +27,9 @@ _WORDS = {
 
 
 async def describe_reach(config: Config, key: StoredKey) -> list[str]:
-    """Start the configured servers for a moment; return lines about the tools of a key.
+    """Start the configured servers briefly; return lines about the tools that a key can call.
 
-    The lines name each server that does not start in time, or needs a credential of each user.
+    The lines name each server that does not start in time, or needs each user's credential.
     """
     from interlock.toolbox import Toolbox
     from interlock.toolbox.user_credentials import needs_of

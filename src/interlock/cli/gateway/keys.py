@@ -1,4 +1,4 @@
-"""`interlock keys`: the API keys of the gateway's users."""
+"""`interlock keys`: manage the API keys of a gateway's users."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def _with_store(config: Config, work: Callable[[KeyStore], Awaitable[_T]]) -> _T
 
 
 def _change(config: Config, work: Callable[[KeyStore, Recorded], Awaitable[_T]]) -> _T:
-    """Run work that changes keys; each change is in the transaction of its audit record."""
+    """Run work that changes keys, and write each change together with its audit record."""
 
     async def opened() -> _T:
         from interlock.store import KeyStore

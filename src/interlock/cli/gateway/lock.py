@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from interlock.store.pins import Change
 
 _T = TypeVar("_T")
-_SHOWN_HASH = 12  # digits
+_SHOWN_HASH = 12  # digits of a hash that are shown
 _address = click.argument("address", metavar="ADDRESS", shell_complete=completion.addresses)
 _hash = click.option(
     "--hash", "hash", default="", metavar="H", help="Hash of the definition that was shown to you."
@@ -211,10 +211,10 @@ def import_(file: Path, config: Path | None) -> None:
 
 
 async def _named(definitions: Definitions, address: str, hash: str) -> list[Pin]:
-    """Return the definitions that a command names: one address, or all that wait of a server."""
+    """Return the definitions that a command names: a tool's, or all of a server's that wait."""
     if ":" in address:
         found = await definitions.find(address)
-        several = hash and len(found) > 1  # a tool and a prompt of the same name
+        several = hash and len(found) > 1  # a tool and a prompt have the same name
         return [each for each in found if each.seen_hash == hash] if several else found
     waiting = await definitions.waiting(address)
     if hash:
@@ -222,7 +222,7 @@ async def _named(definitions: Definitions, address: str, hash: str) -> list[Pin]
             address
         )
     if not waiting:
-        await definitions.find(address)  # raises if it does not exist
+        await definitions.find(address)  # raises an error if it does not exist
     return waiting
 
 

@@ -166,7 +166,7 @@ def _change(
     name: str,
     user: str,
 ) -> bool:
-    """Run work that changes an installation, in the transaction of its audit record."""
+    """Run work that changes an installation, and write the change with its audit record."""
 
     async def recorded(store: PluginStore) -> bool:
         async with open_recorder(config) as recorder:

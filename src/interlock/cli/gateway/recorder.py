@@ -1,4 +1,4 @@
-"""Changes that commands make, in the transaction of their audit records."""
+"""Writes commands' changes to the database together with their audit records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from interlock.store.database.claims import Claim
     from interlock.types import JsonObject
 
-OPERATOR = "user:local"  # a person who can open the database counts as the administrator
+OPERATOR = "user:local"  # anyone who can open the database acts as the administrator
 
 
 class Recorder:
-    """Writes changes with their audit records."""
+    """Writes each change and its audit record in one transaction."""
 
     def __init__(self, writer: AuditWriter) -> None:
         self._writer = writer
@@ -28,8 +28,8 @@ class Recorder:
         """Write a change and its record.
 
         Args:
-            kind: The record's kind.
-            body: Further members of the record.
+            kind: The audit record's kind.
+            body: The audit record's other members.
             claim: The change; None to write the record alone.
             server: The server that the change concerns.
             tool: The address of the tool that the change concerns.
@@ -39,7 +39,7 @@ class Recorder:
     async def write_all(
         self, kind: str, about: Iterable[tuple[JsonObject, str, str]], claim: Claim | None
     ) -> None:
-        """Write a change and its records, each with a body, a server and a tool; see `write`."""
+        """Write a change and several records; `about` has each record's body, server and tool."""
         import msgspec
 
         from interlock.store import AuditRecord
@@ -77,7 +77,7 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
         return
     location = settings.database or None
     secret = GatewayKey.load(folder_beside(location))
-    secret.sign(b"")  # fails before the change if a package is missing
+    secret.sign(b"")  # raises an error before the change if a package is missing
     copy = AuditCopy.of(settings.audit)
     async with AuditWriter.open(location, key=secret, copy=copy) as writer:
         yield Recorder(writer)

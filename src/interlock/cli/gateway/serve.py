@@ -1,4 +1,4 @@
-"""`interlock serve`: the configured servers as one MCP endpoint."""
+"""`interlock serve`: serve the configured servers as one MCP endpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
 
-YOUNG_OBJECTS = 10_000  # new objects until the garbage collector looks at them
+YOUNG_OBJECTS = 10_000  # new objects between two runs of the garbage collector
 
 
 @click.command()
@@ -99,7 +99,7 @@ def serve(
 
 @contextmanager
 def _reaper_of(config: Config) -> Iterator[None]:
-    """Start the process that starts server programs, while the gateway is being imported."""
+    """Start the process that starts server programs; it starts while the gateway is imported."""
     from interlock.config import StdioServer
     from interlock.transports.reaper import reaper
 
@@ -128,7 +128,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     gc.set_threshold(YOUNG_OBJECTS)
     try:
         from uvloop import new_event_loop
-    except ImportError:  # the package only makes it faster
+    except ImportError:  # uvloop is optional and only makes the gateway faster
         asyncio.run(work)
         return
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -160,7 +160,7 @@ async def _serve_http(
 
 
 def _import_http(config: Config) -> ServeHttp:
-    """Return `serve_http` after importing the pages that a configuration has."""
+    """Import `serve_http`, and the pages that a configuration needs; return `serve_http`."""
     from interlock.gateway.serving.http import serve_http
     from interlock.web.board import Board
     from interlock.web.inspector.gateway_inspector import GatewayInspector
@@ -170,7 +170,7 @@ def _import_http(config: Config) -> ServeHttp:
         from interlock.web.gateway_chat import GatewayChat
 
         chat = GatewayChat
-    gc.collect()  # garbage of the imports; nothing waits for this thread yet
+    gc.collect()  # remove garbage of the imports now, while no call waits
     return partial(serve_http, board=Board, chat=chat, inspector=GatewayInspector)
 
 
@@ -186,7 +186,7 @@ async def _serve_stdio(
 
 
 class _Reloading:
-    """Reads the file again, never twice at the same time."""
+    """Reloads the configuration file, never twice at the same time."""
 
     def __init__(self, assembly: Assembly, file: Path | None) -> None:
         self._assembly = assembly
@@ -195,7 +195,7 @@ class _Reloading:
         self._is_wanted = False
 
     def begin(self) -> None:
-        """Start a reload, or another one once the present reload has ended."""
+        """Start a reload; if a reload is running, start the next reload once it has ended."""
         import asyncio
 
         self._is_wanted = True

@@ -1,4 +1,4 @@
-"""`interlock serve --check`: problems of a configuration, and the changes that it would make."""
+"""`interlock serve --check`: report problems of a configuration, and what it would change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
 
     Args:
         config: The configuration.
-        start_servers: Start the servers for a moment, to get the names of their tools.
+        start_servers: Whether to start the servers briefly, to get the names of their tools.
 
     Raises:
         ConfigError: The configuration cannot be served.
@@ -45,7 +45,7 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
     place = location.find(parts.settings.database or None)
     # Serving would create the database; a check must not.
     database = place if isinstance(place, Path) and place.exists() else None
-    Toolbox(parts.servers)  # raises if a name is reserved
+    Toolbox(parts.servers)  # raises an error if a name is reserved
     changes: list[str] = []
     if start_servers:
         odd = asyncio.run(_with_servers(config, parts))
@@ -60,7 +60,7 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
 
 
 async def _with_servers(config: Config, parts: Parts) -> list[str]:
-    """Start servers for a moment; return problems with the names of their tools."""
+    """Start the servers briefly; return problems with the names of their tools."""
     toolbox = Toolbox(parts.servers)
     try:
         await toolbox.open()
@@ -75,7 +75,7 @@ async def _with_servers(config: Config, parts: Parts) -> list[str]:
 async def _with_last_lists(
     config: Config, parts: Parts, place: Path | None
 ) -> tuple[list[str], list[str]]:
-    """Start no server; use the last lists of tools. Return problems and changes."""
+    """Use the servers' stored tool lists, without starting them; return problems and changes."""
     odd = _unset_variables(config)
     if place is None:
         return [*odd, *_odd_names(config, (), _NOT_STARTED)], []
@@ -122,7 +122,7 @@ def _unset_variables(config: Config) -> list[str]:
 
 
 def _changes(before: JsonObject, now: JsonObject) -> list[str]:
-    """Return the differences of two configurations, in the form of audit records."""
+    """Return the differences between two configurations, which are given as in audit records."""
     changes = []
     for noun, member in (("server", "servers"), ("view", "views"), ("plugin", "plugins")):
         found = compared(dict.fromkeys(before[member]), dict.fromkeys(now[member]))
@@ -134,10 +134,10 @@ def _changes(before: JsonObject, now: JsonObject) -> list[str]:
 
 
 class _LastLists:
-    """A `PinKeeper` that has the last list of each server, and stores nothing.
+    """A `PinKeeper` that has each server's last list, and stores nothing.
 
     Attributes:
-        relaunched: Servers whose launch differs from the accepted one.
+        relaunched: Servers whose launch differs from the accepted launch.
     """
 
     def __init__(self, pins: Sequence[Pin], folder: Path) -> None:
@@ -154,7 +154,7 @@ class _LastLists:
         offered: Sequence[Offered],
         kinds: Kinds,  # noqa: ARG002
     ) -> Mapping[Key, Pin] | None:
-        """Note whether the server is launched as before."""
+        """Note whether the server's launch differs from the accepted launch."""
         accepted = {each.hash for each in await self.pins(server) if each.kind == "server"}
         now = {each.hash for each in offered if each.kind == "server"}
         if accepted and not now <= accepted:

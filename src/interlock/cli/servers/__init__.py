@@ -1,1 +1,1 @@
-"""The commands of servers: configure, log in, list, call and serve."""
+"""The commands for servers: configure, log in, list and call tools, and run a Python server."""

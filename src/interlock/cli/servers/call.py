@@ -147,7 +147,7 @@ async def _preview(
 def given_arguments(
     pairs: Iterable[str], arguments: str | None
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the arguments of KEY=VALUE, converted by `typed`, and those of --arguments."""
+    """Return the texts of KEY=VALUE arguments, and the JSON values of --arguments."""
     texts, values = texts_of(pairs), _object(arguments)
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
@@ -155,7 +155,7 @@ def given_arguments(
 
 
 def texts_of(pairs: Iterable[str]) -> dict[str, str]:
-    """Split KEY=VALUE arguments."""
+    """Split KEY=VALUE arguments; return the values by key."""
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -200,7 +200,7 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def _takes_file(schema: Any) -> bool:
-    """Return whether an argument is a file in the form of OpenAPI tools."""
+    """Return whether a schema is that of a file argument of an OpenAPI tool."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return isinstance(properties, dict) and {"text", "base64"} <= properties.keys()
 
@@ -239,11 +239,11 @@ def _value(key: str, text: str, types: set[str]) -> Any:
 
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-_MAX_DEPTH = 8  # of nested references and alternatives
+_MAX_DEPTH = 8  # levels of nested references and alternatives that are followed
 
 
 def _types(part: Any, schema: dict[str, Any], depth: int) -> set[str]:
-    """Return the JSON types that a part of the schema allows; empty if it states none."""
+    """Return the JSON types that a part of the schema allows; an empty set if it states none."""
     if not isinstance(part, dict) or depth > _MAX_DEPTH:
         return set()
     if "type" in part:
@@ -266,14 +266,14 @@ def _types(part: Any, schema: dict[str, Any], depth: int) -> set[str]:
     return set().union(*(_types(each, schema, depth + 1) for each in alternatives))
 
 
-# Keywords besides `properties` that may define parameters.
+# Keywords other than `properties` that can define parameters.
 _MORE_PARAMETERS = {"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties"}
 
 
 def unknown_parameters(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
     """Yield a problem for each argument that the schema accepts without naming it.
 
-    An argument that the schema does not accept is left to the toolbox, which refuses the call.
+    Arguments that the schema does not accept are not reported: the toolbox refuses such a call.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict) or _MORE_PARAMETERS & schema.keys():

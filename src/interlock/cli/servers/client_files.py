@@ -1,11 +1,12 @@
-"""The files in which other MCP clients keep their servers, and the form of their entries.
+"""Edits the files in which other MCP clients configure their servers.
 
 Rules:
 
 1. Files keep their comments, order and other members. They are replaced whole, after a backup.
 2. Only entries that interlock made are replaced or removed, unless the user forces it. They are
    recorded in `installed.json` in the user's data folder.
-3. A file that is shared with others gets no secret: values of `env` and `headers` are `${VAR}`.
+3. No secret is written to a file that is shared with others: the values of `env` and `headers` must
+   be `${VAR}`.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from interlock.errors import ConfigError
 
 Entry = dict[str, Any]
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
-_TIMEOUT = 30.0  # seconds for `claude mcp`
+_TIMEOUT = 30.0  # seconds for the command `claude mcp`
 
 
 class ClientFile(Struct, frozen=True):
-    """One file of one client.
+    """A file in which a client configures its servers.
 
     Attributes:
         client: The client's name.
         scope: "user", "project" or "local".
         path: The file.
-        keys: The path to the servers in it.
-        variables: The client's notation for a variable; "" if it has none.
-        is_shared: Whether others read the file, because it is committed.
-        has_cwd: Whether an entry may have a working folder.
+        keys: The keys that lead to the servers in the file.
+        variables: The client's notation for variables; "" if it does not support variables.
+        is_shared: Whether other people read the file, because it is committed to a repository.
+        has_cwd: Whether the client supports a working folder for a server.
     """
 
     client: str
@@ -63,7 +64,7 @@ class ClientFile(Struct, frozen=True):
         return entry if self.client == "cursor" else {"type": "stdio", **entry}
 
     def of_url(self, url: str, headers: Mapping[str, str], *, kind: str = "http") -> Entry:
-        """Return the entry of a URL.
+        """Return the entry for a server with a URL.
 
         Raises:
             ConfigError: The client starts programs only.
@@ -80,7 +81,7 @@ class ClientFile(Struct, frozen=True):
         return entry
 
     def document(self, entries: Mapping[str, Entry]) -> dict[str, Any]:
-        """Return a whole document with these entries, in the client's form."""
+        """Return a whole document with these entries, in the client's format."""
         document: dict[str, Any] = dict(entries)
         for key in reversed(self.keys):
             document = {key: document}
@@ -118,12 +119,12 @@ class ClientFile(Struct, frozen=True):
         return found if isinstance(found, dict) else {}
 
     def ours(self) -> dict[str, Entry]:
-        """Return the present form of the entries that interlock made."""
+        """Return the entries that interlock made, as they are in the file now."""
         made = {name for path, keys, name, _ in _records() if self._is_at(path, keys)}
         return {name: entry for name, entry in self.entries().items() if name in made}
 
     def add(self, name: str, entry: Entry, *, force: bool) -> None:
-        """Enter a server.
+        """Add a server's entry to the file.
 
         Raises:
             ConfigError: The file cannot be edited, or has an entry that interlock did not make.
@@ -142,7 +143,7 @@ class ClientFile(Struct, frozen=True):
         _keep([*others, (*self._record(name), written)])
 
     def remove(self, name: str, *, force: bool) -> None:
-        """Remove a server.
+        """Remove a server's entry from the file.
 
         Raises:
             ConfigError: The file cannot be edited, or interlock did not make the entry.
@@ -265,7 +266,7 @@ def application_folder(name: str) -> Path:
 
 
 def _run_claude(arguments: list[str], stdin: str = "") -> str:
-    """Let Claude Code edit its own file, as it may be running; return its output."""
+    """Run `claude` to edit Claude Code's file, which it may be writing too; return the output."""
     from interlock.claude import find
 
     ran = subprocess.run(  # noqa: S603 - the user's own program

@@ -1,4 +1,4 @@
-"""`interlock servers import`: copy the servers of other programs on this machine."""
+"""`interlock servers import`: copy servers from other programs' files on this machine."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _WORDS: dict[State, str] = {
 
 
 class FoundServer(Struct, frozen=True):
-    """One server of another program.
+    """A server that is configured in another program's file.
 
     Attributes:
         program: The program that has the server.
         file: The program's file.
         name: The server's name in that file.
         server: The server in interlock's form; None if it cannot be used.
-        state: The effect of importing it.
-        detail: The reason why it cannot be used; "" otherwise.
+        state: The effect of importing the server.
+        detail: Why the server cannot be used; "" if it can.
     """
 
     program: str
@@ -162,7 +162,7 @@ def _of_file(
 
 
 def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> FoundServer:
-    """Read one entry by itself, so that a wrong one does not affect the others."""
+    """Read a single entry, so that an invalid entry does not affect other entries."""
     from interlock.config import HttpServer, StdioServer, loads
 
     text = json.dumps({"mcpServers": {name: entry}}).encode()
@@ -181,7 +181,7 @@ def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> 
 
 
 def _places(program: str) -> list[tuple[Path, tuple[str, ...]]]:
-    """Return the files of a program, and the path to the servers in each."""
+    """Return a program's files, each with the keys that lead to the servers in it."""
     home, here = Path.home(), Path.cwd()
     servers, code = ("mcpServers",), application_folder("Code") / "User"
     match program:

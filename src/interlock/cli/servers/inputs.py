@@ -1,4 +1,4 @@
-"""Values that a configuration leaves to the user: `${input:ID}` and `${user:NAME}`."""
+"""Asks for the values that a configuration leaves to the user: `${input:ID}`, `${user:NAME}`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
 
     Args:
         config: The configuration.
-        keys: The only servers that start, by their names in the file; None for all.
+        keys: The names in the file of the servers that will start; None for all servers.
     """
     starting = {
         key: server
@@ -71,7 +71,7 @@ def _kept_logins(config: Config, servers: Mapping[str, ServerConfig]) -> dict[st
 
 
 def _answers(config: Config, servers: Mapping[str, ServerConfig]) -> dict[str, dict[str, str]]:
-    """Return the answers for these servers by reference; ask for those that are not kept."""
+    """Return the answers for these servers by reference; ask for answers that are not stored."""
     from interlock.cli.servers.kept_inputs import ids_of
     from interlock.config import variables
 
@@ -97,7 +97,7 @@ def _answers(config: Config, servers: Mapping[str, ServerConfig]) -> dict[str, d
 def _kept(
     servers: Mapping[str, ServerConfig], wanted: Iterable[tuple[str, str]]
 ) -> tuple[dict[tuple[str, str], str], KeptInputs | None]:
-    """Return the answers in the keyring by server and id; and the keyring, if it can be used."""
+    """Return the stored answers by server and id, and the keyring if it can be used."""
     from interlock.cli.servers.kept_inputs import KeptInputs
 
     keyring = KeptInputs.find()

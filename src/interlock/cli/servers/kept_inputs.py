@@ -1,4 +1,4 @@
-"""Answers to `${input:ID}` that the user keeps in the keyring, each for one server.
+"""Stores the user's answers to `${input:ID}` in the keyring, each for one server.
 
 An answer belongs to the server's entry at the time of the answer. If its command, URL or a variable
 changes, the user is asked again, so that no other program gets what was typed for this one.
@@ -35,19 +35,19 @@ _PLACES = (
 
 
 class KeptInputs:
-    """The answers in one keyring."""
+    """The stored answers in a keyring."""
 
     def __init__(self, keyring: KeyringBackend) -> None:
         self._keyring = keyring
 
     @classmethod
     def find(cls) -> KeptInputs | None:
-        """Return the answers in the user's keyring; None without a keyring that encrypts."""
+        """Return the answers in the user's keyring; None if no keyring encrypts its content."""
         keyring = keyrings.find()
         return None if keyring is None else cls(keyring)
 
     def load(self, server: ServerConfig, id: str) -> str | None:
-        """Return the answer to an input of a server; None if it is not kept.
+        """Return the answer to a server's input; None if no answer is stored.
 
         Raises:
             StoreError: The keyring cannot be read.
@@ -59,7 +59,7 @@ class KeptInputs:
         return None if found is None else found.decode()
 
     def save(self, server: ServerConfig, id: str, answer: str | None) -> None:
-        """Keep an answer; None deletes it.
+        """Store an answer; delete the stored answer if `answer` is None.
 
         Raises:
             StoreError: The keyring cannot be written.
@@ -72,7 +72,7 @@ class KeptInputs:
 
 
 def forget(servers: Iterable[ServerConfig]) -> int:
-    """Delete all answers that are kept for these servers; return their number.
+    """Delete all stored answers for these servers; return how many were deleted.
 
     Raises:
         StoreError: The keyring cannot be used.

@@ -1,4 +1,4 @@
-"""The servers of a command that makes one request: `call`, `read` and `prompt`."""
+"""Opens the servers for commands that make one request: `call`, `read` and `prompt`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CALLER = Caller(surface="cli")
 async def open_toolbox(
     config: Config, server: str | None, spinner: Spinner, *, yes: bool = False
 ) -> AsyncIterator[Toolbox]:
-    """Open the servers of a file, with the policy for the person at the terminal.
+    """Open the configured servers, under the policy for the person at the terminal.
 
     Args:
         config: The configuration.
-        server: The only server to start, by its name in the file; None for all.
-        spinner: Pauses while the person is asked.
-        yes: Whether calls run although the policy asks about them.
+        server: The name in the file of the only server to start; None starts all servers.
+        spinner: The command's spinner, which pauses while the person is asked.
+        yes: Whether calls run without asking the person.
     """
     prompt = TerminalPrompt(spinner.held)
     # Without a gateway's policy, the person has approved a call by typing it.

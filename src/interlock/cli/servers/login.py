@@ -197,7 +197,7 @@ async def _publishes_login(server: HttpServer) -> bool:
 
 
 async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) -> tuple[str, ...]:
-    """Add the scopes of the stored login, so that `--scope` extends it."""
+    """Add the stored login's scopes, because `--scope` extends a login."""
     if not scopes:
         return ()
     with suppress(StoreError):
@@ -253,7 +253,7 @@ class LoginPrompt:
         self._opens_browser = opens_browser
 
     async def authorize(self, request: AuthorizationRequest) -> Mapping[str, str]:
-        """Show the URL and open it; return the query of the redirect that ends the login."""
+        """Show and open the login URL; return the query of the redirect that ends the login."""
         scopes = f", for {' '.join(request.scopes)}" if request.scopes else ""
         say(f"log in to {self._name!r} at {request.host}{scopes}:")
         say(request.url)
@@ -283,7 +283,7 @@ async def _never() -> dict[str, str]:
 
 
 async def _pasted() -> dict[str, str]:
-    """Wait for a URL that the user pastes; return its query."""
+    """Wait until the user pastes a URL; return the URL's query."""
     say("if the browser ends at a page that it cannot show, paste the URL of that page:")
     while True:
         line = await _line()

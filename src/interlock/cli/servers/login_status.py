@@ -1,4 +1,4 @@
-"""The state of stored logins, without a request to any server."""
+"""Reports the state of stored logins, without sending requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Login = Literal["kept", "expired", "none", "unreadable"]
 
 
 async def logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
-    """Return the login state of each server that may use one, by name."""
+    """Return the login state of each server that may use a login, by the server's name."""
     found = {name: login_url(server) for name, server in servers.items()}
     urls = {name: url for name, url in found.items() if url}
     if not urls:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from interlock.openapi.server import OpenApiServer
 
 _ENDINGS = (".json", ".yaml", ".yml")
-MANY_TOOLS = 40  # models choose badly among more
-MANY_TAGS = 20  # tags in a message
+MANY_TOOLS = 40  # with more tools, models choose badly
+MANY_TAGS = 20  # tags that a message lists
 
 
 @click.group()
@@ -298,7 +298,7 @@ async def _accepted(name: str, config: Config) -> dict[str, State]:
 
 
 def _loaded(name: str, config: Path | None) -> tuple[OpenApiServer | None, Document]:
-    """Return a configured server with its document, or only the document at a place."""
+    """Return a configured server and its document, or None and the document at a path or URL."""
     if _is_document(name):
         return None, run(_read(name))
     server = _server(name, config)

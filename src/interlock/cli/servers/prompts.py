@@ -57,7 +57,7 @@ async def _prompts(servers: Mapping[str, ServerConfig], as_json: bool) -> int:
 
 
 def _usage(prompt: Prompt) -> str:
-    """Return the arguments of a prompt as the user types them; optional ones in brackets."""
+    """Return a prompt's arguments as the user types them; optional arguments are in brackets."""
     shown = (
         f"{each.name}=…" if each.required else f"[{each.name}=…]" for each in prompt.arguments or ()
     )

@@ -124,7 +124,7 @@ def format_contents(contents: ResourceContents) -> str:
 
 
 def chosen(config: Config, server: str | None) -> Mapping[str, ServerConfig]:
-    """Return one server by its name, or all, with the user's answers to their inputs.
+    """Return one server by its name, or all servers, with the user's answers to their inputs.
 
     Raises:
         ConfigError: No server has this name.
@@ -174,7 +174,7 @@ async def _listed(upstream: Upstream) -> list[Resource | ResourceTemplate]:
 async def of_every_server(
     toolbox: Toolbox, listed: Callable[[Upstream], Awaitable[_T]]
 ) -> dict[str, _T]:
-    """Return a list of each server that works; warn of the others."""
+    """Return the list from each server that works; warn about the other servers."""
     import asyncio
 
     names = [name for name, status in toolbox.status.items() if status.state == "ok"]

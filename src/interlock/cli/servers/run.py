@@ -104,7 +104,7 @@ def _format_error(error: BaseException) -> str:
 
 
 def _find(module: ModuleType, path: Path, name: str) -> Server:
-    """Find the module's server with this name; "" finds its only one."""
+    """Find the module's server with this name; "" finds the only server."""
     from interlock.server import Server
 
     found = {key: each for key, each in vars(module).items() if isinstance(each, Server)}

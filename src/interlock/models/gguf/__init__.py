@@ -1,4 +1,4 @@
-"""GGUF files as models; see `gguf_model`."""
+"""Runs models from GGUF files; see `gguf_model`."""
 
 from __future__ import annotations
 

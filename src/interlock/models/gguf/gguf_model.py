@@ -1,7 +1,7 @@
-"""Any GGUF file as a model, run by llama.cpp in this process.
+"""Runs a model from any GGUF file with llama.cpp, in this process.
 
-The model gets the conversation in its own chat template, and the tools in the format that it was
-trained on. If the template has no place for tools, `tool_format` is used. A grammar restricts calls
+The model gets the conversation in its own chat template, with the tools in the format that it was
+trained on. If the template does not support tools, `tool_format` is used. A grammar restricts calls
 to the names and schemas of the tools. A file without a template gets ChatML, whose turns are
 `<|im_start|>ROLE`, the text, and `<|im_end|>`.
 """
@@ -32,7 +32,7 @@ _CHATML = ("<|im_end|>", "<|im_start|>")
 _MAX_TOKENS = 4096  # tokens of an answer, unless the user sets another limit
 _SMALLEST_CONTEXT = 2048
 _STEP = 256  # a context is a multiple of this
-_FOR_CONTEXT = 0.5  # the share of the memory beside the weights that a context may use
+_FOR_CONTEXT = 0.5  # the context may use this part of the memory that the weights leave
 OPTIONS = frozenset(
     (
         *("context", "frequency_penalty", "max_tokens", "min_p", "presence_penalty"),
@@ -42,7 +42,7 @@ OPTIONS = frozenset(
 
 
 class GgufModel:
-    """A model in a GGUF file. The first request loads it; requests run one at a time."""
+    """A model in a GGUF file. The first request loads the file; requests run one at a time."""
 
     def __init__(self, path: str | Path, *, options: Mapping[str, Any] | None = None) -> None:
         """Store the settings and read the file's header.
@@ -78,7 +78,7 @@ class GgufModel:
 
     @property
     def context(self) -> int:
-        """The number of tokens of prompt and answer together."""
+        """The maximum tokens of prompt and answer together."""
         return self._context
 
     async def stream(
@@ -143,7 +143,7 @@ class GgufModel:
 
 
 def _context(path: Path, header: Header, wished: int | None) -> int:
-    """Return the tokens of the context: as many as the model and the memory allow."""
+    """Return the size of the context in tokens: as many as the model and the memory allow."""
     memory = free_memory()
     least = header.size + _SMALLEST_CONTEXT * header.token_bytes
     if least > memory:
@@ -159,7 +159,7 @@ def _context(path: Path, header: Header, wished: int | None) -> int:
 async def _chunks(
     engine: LoadedModel, request: dict[str, Any], calls: _Calls | None
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Run a request in a thread; yield its chunks. Closing the generator stops it."""
+    """Run a request in a thread; yield the answer's chunks. Closing the generator stops it."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
     stopped = threading.Event()

@@ -1,4 +1,4 @@
-"""The header of a GGUF file, with facts that llama.cpp's binding does not report.
+"""Reads a GGUF file's header for facts that llama.cpp's Python binding does not report.
 
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -25,15 +25,15 @@ _MOST_KEYS = 100_000
 
 
 class Header(Struct, frozen=True):
-    """The facts in a GGUF file about its model.
+    """Facts about the model in a GGUF file.
 
     Attributes:
-        size: The bytes of the file.
-        name: The author's name for the model; "" for none.
+        size: The file's size in bytes.
+        name: The author's name for the model; "" if the file has no name.
         architecture: "llama", "qwen3", ...
         context: The tokens of the longest text that the model was trained on; 0 if unknown.
         token_bytes: The bytes of memory for each token of a conversation; 0 if unknown.
-        template: The chat template; "" for none.
+        template: The chat template; "" if the file has no template.
         markers: Texts that the tokenizer reads as control tokens, such as the end of a turn.
     """
 
@@ -47,7 +47,7 @@ class Header(Struct, frozen=True):
 
 
 def read_header(path: Path) -> Header:
-    """Return the header of a model's file. Tensors are not read.
+    """Read the header of a model's file, without the tensors.
 
     Raises:
         ModelUnavailable: The file is missing, or is not a GGUF model.
@@ -112,7 +112,7 @@ class _Reader:
         self._at = 0
 
     def metadata(self) -> dict[str, Any]:
-        """Return all pairs of metadata. Token texts stay bytes."""
+        """Return all metadata, by key. The texts of tokens stay bytes."""
         if self._bytes(4) != _MAGIC:
             raise ValueError("it does not begin with GGUF")
         version, tensors, pairs = self._unpack("IQQ")

@@ -66,7 +66,7 @@ class Markers:
         ]
 
     def original(self, call: ToolCall) -> ToolCall:
-        """Return a call of the model, with the original markers in texts that it copied."""
+        """Return a model's call, restoring the original markers in texts that the model copied."""
         text = encode_lossy(call.input).decode()
         if JOINER not in text:
             return call

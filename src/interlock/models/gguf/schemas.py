@@ -1,4 +1,4 @@
-"""Reduction of JSON Schemas to keywords that llama.cpp can compile into a grammar.
+"""Reduces JSON Schemas to keywords that llama.cpp can compile to a grammar.
 
 llama.cpp drops a whole grammar because of one unknown keyword, and large numbers and patterns make
 it slow. The dropped keywords are checked before the tool runs, as for every model.
@@ -19,7 +19,7 @@ _DEEPEST = 20
 
 
 def grammar_schema(encoded: bytes) -> dict[str, Any]:
-    """Return a tool's input schema, reduced to what a grammar can express."""
+    """Return a tool's input schema, reduced to keywords that a grammar can express."""
     schema = object_schema(encoded)
     sections = {
         section: {str(name): _reduce(each, schema, 0) for name, each in schema[section].items()}

@@ -1,4 +1,4 @@
-"""A format of tools for models whose chat template has no place for them.
+"""A format for tools and calls, for models whose chat template does not support tools.
 
 The instructions list the tools, one JSON object a line. A call is written as::
 
@@ -146,7 +146,7 @@ class CallReader:
         return ("" if self._seen and not text.strip() else text), calls
 
     def finish(self) -> tuple[str, list[tuple[str, str]]]:
-        """Return the rest at the end of an answer: text, or a call that was cut off."""
+        """Return what remains when the answer ends: text, or a call that was cut off."""
         held, self._held = self._held, ""
         if self.ended or not held:
             return "", []

@@ -1,4 +1,4 @@
-"""The embedded model; see `embedded`."""
+"""The embedded model, which needs no API key; see `embedded`."""
 
 from __future__ import annotations
 

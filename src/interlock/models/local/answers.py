@@ -1,4 +1,4 @@
-"""Answers for the user that are made of tool results."""
+"""Formats tool results as answers for the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_LENGTH = 8_000  # characters of one result
 
 
 def format_results(results: Sequence[ToolMessage], calls: Sequence[ToolCall] = ()) -> str:
-    """Return the results as one answer. Each of several is titled with the input of its call."""
+    """Return the results as one answer; several results get their calls' inputs as titles."""
     inputs = {call.id: call.input for call in calls} if len(results) > 1 else {}
     return "\n\n".join(
         _format_result(result, inputs.get(result.tool_call_id, {})) for result in results
@@ -32,7 +32,7 @@ def _format_result(result: ToolMessage, input: dict[str, Any]) -> str:
         return f"{title}: done, and nothing was returned."
     if content.startswith("- "):
         return f"{title}:\n\n{content}"
-    # Fenced, because Markdown would join the lines of a text.
+    # A code block, because Markdown would join the lines.
     return f"{title}:\n\n{fenced(content)}" if "\n" in content else f"{title}: {content}"
 
 

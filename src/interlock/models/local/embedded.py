@@ -43,11 +43,11 @@ INTRODUCTION = (
     "words of a request, and I know no facts."
 )
 MAX_TOKENS = 128  # tokens of an answer
-ENOUGH_TOKENS = 40  # tokens after which an answer ends with its sentence; long answers are worse
-SURE = 0.8  # a tool with this score is called
-FAR = 0.3  # a tool with a missing argument must lead by this much to be preferred
-CLEAR = 1.35  # a tool with this score is meant, even if a required argument is missing
-# Answers to requests about facts that the model would make up.
+ENOUGH_TOKENS = 40  # after this many tokens, stop at the end of the sentence: longer is worse
+SURE = 0.8  # the minimum score of a tool to be called
+FAR = 0.3  # a tool that lacks an argument is preferred only if its score is higher by this much
+CLEAR = 1.35  # the minimum score of a tool for the user to be asked for a missing argument
+# The fixed answers to requests for facts, which the model would invent.
 _LARGER = (
     "use a larger model: interlock chat --model anthropic:…, openai:…, ollama:… or local:FILE.gguf"
 )
@@ -200,7 +200,7 @@ class LocalModel:
 
 
 async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
-    """Run `write` in a thread. If cancelled, stop it and wait for its end.
+    """Run `write` in a thread. If this task is cancelled, stop `write` and wait for its end.
 
     Args:
         write: Called with a function that returns whether to continue.

@@ -1,4 +1,4 @@
-"""The prompt of the embedded model: examples, then the request.
+"""Makes the embedded model's prompt: examples, then the request.
 
 The model continues texts better than it converses. The prompt is therefore a page of questions
 with short answers, and the model writes the next answer. Earlier messages are left out: the model

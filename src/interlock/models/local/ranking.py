@@ -1,4 +1,4 @@
-"""Ranking of the tools for a request, by the words and the values of the request."""
+"""Ranks the tools for a request by the words and the values in the request."""
 
 from __future__ import annotations
 

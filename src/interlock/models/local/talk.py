@@ -1,13 +1,13 @@
-"""Recognition of requests that need no facts: small talk, and made-up texts.
+"""Recognizes requests whose answers need no facts: small talk, and requests to invent a text.
 
-Only these reach the model. It would invent an answer to any other request, in the form of a fact.
+Only these requests reach the model, because it would invent the facts in any other answer.
 """
 
 from __future__ import annotations
 
 import re
 
-LONGEST = 200  # characters of such a request
+LONGEST = 200  # characters; a longer request is not small talk
 
 # In English, German, French and Spanish.
 _PHRASES = (
@@ -48,7 +48,7 @@ _ABOUT = re.compile(
 
 
 def is_talk(request: str) -> bool:
-    """Return whether the answer to a request needs no fact."""
+    """Return whether a request can be answered without facts."""
     text = request.strip()
     if len(text) > LONGEST:
         return False

@@ -1,4 +1,4 @@
-"""Comparison of the words of requests and tool descriptions."""
+"""Compares the words in requests with the words in tool descriptions."""
 
 from __future__ import annotations
 

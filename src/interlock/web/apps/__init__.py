@@ -1,1 +1,1 @@
-"""MCP Apps: pages of servers in a frame of our page, and the calls that they make."""
+"""MCP Apps: servers' pages, shown in frames of our page, and the tool calls they make."""

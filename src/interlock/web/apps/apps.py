@@ -1,12 +1,12 @@
-"""MCP Apps: pages of servers, in a frame of our page (`io.modelcontextprotocol/ui`).
+"""MCP Apps: servers' pages, shown in frames of our page (`io.modelcontextprotocol/ui`).
 
-1. The frame's document comes from `/apps/TICKET` with a policy of its own: an opaque origin
-   without storage, cookies and parent. It loads from, and connects to, only the public https
-   hosts that its server declares.
-2. The document is pinned for its user: a changed one is shown only after the user has accepted
-   it.
-3. A call by an app counts as its user's call. It may only use tools of the same server, and
-   passes the whole policy. Where a rule asks, the user is asked on the page.
+1. The frame's document comes from `/apps/TICKET`. Its content policy gives it an opaque origin, so
+   it has no storage, no cookies and no access to our page. It loads from, and connects to, only
+   the public https hosts that its server declares.
+2. The document is pinned for each user: a changed document is shown only after the user has
+   accepted it.
+3. An app calls tools as its user. It can call only its own server's tools, and each call passes
+   the whole policy. If a rule requires an approval, the page asks the user.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from interlock.web.apps.origin import AppsOrigin
 from interlock.web.apps.tickets import Tickets
 from interlock.web.chat.chat_api import ChatApiContext
 
-MAX_OPEN = 2_000  # open apps; the calls of others are refused
-WAIT = 25.0  # seconds that a page may wait for the end of a call
+MAX_OPEN = 2_000  # open apps; with more, the oldest app can no longer make calls
+WAIT = 25.0  # seconds that one request of a page may wait for a call to end
 
 
 class _App(Struct, frozen=True):
@@ -40,14 +40,14 @@ class _App(Struct, frozen=True):
 
 
 class Apps:
-    """The apps of a chat.
+    """Keeps a chat's open apps, and makes their calls.
 
     Args:
         context: The context of the chat's routes.
-        pins: The documents that users have accepted.
-        tickets: The documents that wait to be fetched.
-        built_in: Whether the built-in rules apply; settings of a conversation may replace them.
-        origin: The origins of apps that have a domain; None if such apps are not served.
+        pins: Stores the documents that users have accepted.
+        tickets: Serves the documents to the frames.
+        built_in: Whether the built-in rules apply, which a conversation's settings can override.
+        origin: The origins of apps that have a domain; None serves no such apps.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Apps:
         self._open: OrderedDict[str, _App] = OrderedDict()
 
     def opened(self, owner: str, server: str, conversation: str) -> str:
-        """Open an app: return the id under which its calls are accepted from now on."""
+        """Register an open app; return the id with which it makes calls."""
         id = secrets.token_urlsafe(16)
         self._open[id] = _App(owner, server, conversation)
         while len(self._open) > MAX_OPEN:
@@ -94,14 +94,17 @@ class Apps:
 
 
 class OpenApp(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that opens the app of a call; `accept` is the hash of a changed document."""
+    """The body of a request to open a call's app.
+
+    `accept` is the hash of a changed document that the user accepts.
+    """
 
     call: str
     accept: str = ""
 
 
 async def open_app(apps: Apps, request: ApiRequest) -> JsonObject:
-    """Return the address of the app of a call; it can be requested once."""
+    """Return the URL of the app of a call; the URL works once."""
     context, given = apps.context, request.body
     caller = context.caller(request.principal)
     try:
@@ -149,14 +152,14 @@ async def _read(
 
 
 class NewCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of an app's call."""
+    """The body of a request by which an app calls a tool."""
 
     name: str
     arguments: JsonObject | UnsetType = UNSET
 
 
 async def call_tool(apps: Apps, request: ApiRequest) -> JsonObject:
-    """Call a tool of the app's own server as the user; return the result, or the question."""
+    """Call a tool of the app's server as the user; return the result, or a question to the user."""
     context, given = apps.context, request.body
     caller = context.caller(request.principal)
     id = request.path["id"]
@@ -183,7 +186,7 @@ async def call_tool(apps: Apps, request: ApiRequest) -> JsonObject:
 
 
 async def _state_of(apps: Apps, request: ApiRequest, app: _App, entry: Entry) -> str:
-    """Return the app's conversation's setting for a tool; see `TurnToolbox.state_of`."""
+    """Return the setting for a tool in the app's conversation; see `TurnToolbox.state_of`."""
     try:
         conversation = await apps.context.store(request).resolve(app.conversation)
     except UnknownConversation:
@@ -194,30 +197,33 @@ async def _state_of(apps: Apps, request: ApiRequest, app: _App, entry: Entry) ->
 
 
 class Waiting(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a call: the seconds to wait, and the question that the page shows already."""
+    """The query of a request for a call's result.
+
+    It has the seconds to wait, and the hash of the question that the page already shows.
+    """
 
     wait: Annotated[float, Meta(ge=0, le=WAIT)] = 0.0
     seen: str = ""
 
 
 async def get_call(apps: Apps, request: ApiRequest) -> JsonObject:
-    """Return the result of a call, or the question to its user."""
+    """Return the result of an app's call, or the question that the user must answer first."""
     return await _found(apps, request).shown(request.query.seen, request.query.wait)
 
 
 class AppDecisionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a decision: the hash of the call that was shown."""
+    """The body of a decision, with the hash of the call that the page showed."""
 
     hash: str
 
 
 async def approve(apps: Apps, request: ApiRequest) -> None:
-    """Allow a call."""
+    """Allow an app's call that waits for its user."""
     _found(apps, request).decide(request.body.hash, True)
 
 
 async def deny(apps: Apps, request: ApiRequest) -> None:
-    """Deny a call."""
+    """Deny an app's call that waits for its user."""
     _found(apps, request).decide(request.body.hash, False)
 
 

@@ -1,7 +1,7 @@
-"""Calls that apps make, and the questions to their users before such a call runs.
+"""Apps' tool calls, and the questions to users before such a call runs.
 
-A call that must be approved waits here. The page shows all of it, and sends the decision with the
-hash of what it showed.
+A call that must be approved waits here. The page shows the whole call, and sends the decision with
+the hash of the call that it showed.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from interlock.store.approvals import Approval
 
 MAX_CALLS = 200  # calls that are kept
-MAX_OF_ONE = 16  # calls of one app that run or wait at once
-ANSWER_WITHIN = 600.0  # seconds, unless an approval states its own time
+MAX_OF_ONE = 16  # calls of one app that run or wait at the same time
+ANSWER_WITHIN = 600.0  # seconds for the user to decide, unless the approval states its own time
 
 _CAPABILITIES = ClientCapabilities(extensions=SUPPORT)
 
 
 class AppCall:
-    """One call of an app: it runs, waits for its user, or has ended.
+    """One tool call by an app, which runs, waits for its user, or has ended.
 
     Args:
         app: The id of the app.
-        owner: The owner of the app.
-        call: The call.
+        owner: The app's user.
+        call: The call to make.
         state: The conversation's setting for the tool: "on", "ask" or "".
 
     Attributes:
-        asked: The question that the user must answer now; None for none.
+        asked: The question that the user must answer now; None if no question is open.
     """
 
     def __init__(self, app: str, owner: str, call: Call, state: str = "") -> None:
@@ -72,7 +72,7 @@ class AppCall:
 
     def _ended(self, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled():
-            task.exception()  # `shown` raises it, if its page is still there
+            task.exception()  # so that asyncio does not log it; `shown` raises it
         self._changed.set()
 
     async def end(self) -> None:
@@ -81,14 +81,14 @@ class AppCall:
             await asyncio.wait({self._task})
 
     async def shown(self, seen: str, wait: float) -> JsonObject:
-        """Return the result, or the question to the user; wait until there is one of them.
+        """Wait for the call's result or a new question to the user, and return it.
 
         Args:
-            seen: The hash of the question that the page shows already; "" for none.
-            wait: Seconds after which the answer has neither.
+            seen: The hash of the question that the page already shows; "" if it shows none.
+            wait: Seconds to wait; after that, the answer has neither a result nor a question.
 
         Raises:
-            Problem: The call was refused, or failed.
+            Problem: The call was denied, or failed.
         """
         task = self._task
         if task is None:
@@ -119,7 +119,7 @@ class AppCall:
             is_allowed: Whether the call may run.
 
         Raises:
-            Problem: The call no longer waits, or the user was shown another call.
+            Problem: The call no longer waits for a decision, or the hash is of another call.
         """
         if self.asked is None or self._answer is None or self._answer.done():
             raise Problem(409, "not_pending", "this call waits for no decision any more")
@@ -134,20 +134,20 @@ class AppCall:
         return self.app
 
     def notify(self, method: str, params: bytes) -> None:
-        """Do nothing: no page shows the progress of an app's call."""
+        """Do nothing: the page shows no progress of an app's call."""
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> NoReturn:  # noqa: ARG002
-        """Refuse: an app has no form for questions of its server."""
+        """Refuse a server's question: an app's page has no form for it."""
         raise AskRefused(f"an app's call cannot answer {method}", "cannot_ask")
 
     def close_stream(self, retry_ms: int) -> None:
-        """Do nothing: the page has no stream."""
+        """Do nothing: the page uses no stream for an app's call."""
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
         if self._state == "on" or (self._state == "ask" and self._answer is not None):
-            return True  # the person has switched the tool on, or has approved this call
+            return True  # the user switched the tool on, or approved this call
         if call.slots is not None:
-            call.slots.give_back()  # a decision may take long
+            call.slots.give_back()  # other calls can use the slots while the user decides
         self.asked = _asked(call, approval)
         self._answer = asyncio.get_running_loop().create_future()
         self._changed.set()
@@ -181,14 +181,14 @@ def _asked(call: Call, approval: Approval | None) -> JsonObject:
 
 
 class AppCalls:
-    """The calls of all apps."""
+    """Keeps the calls of all apps, including ended calls whose results can still be fetched."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[str, AppCall] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
 
     def add(self, made: AppCall) -> None:
-        """Keep a call; drop a call that has ended to make room, else one of the same user.
+        """Store a call. If there are too many, drop one that has ended, else one of the same user.
 
         Raises:
             Problem: The app has too many calls that have not ended.
@@ -205,10 +205,10 @@ class AppCalls:
         self._calls[made.call.id] = made
 
     def find(self, owner: str, app: str, call: str) -> AppCall:
-        """Return a call of a user's app.
+        """Return a call that a user's app has made.
 
         Raises:
-            Problem: The app has no such call.
+            Problem: The app has made no call with this id.
         """
         found = self._calls.get(call)
         if found is None or (found.app, found.owner) != (app, owner):

@@ -1,8 +1,8 @@
-"""Origins of apps that declare a `domain`: each server has an origin of its own.
+"""Origins for apps that declare a `domain`: one origin for each server.
 
-An app without a declared domain has an opaque origin. An app with a domain needs a real origin,
-because a service recognizes it by its origin, or it stores something in the browser. The operator
-points a wildcard name such as `*.apps.example.org` at this program.
+An app that declares no domain has an opaque origin. An app that declares a domain needs a real
+origin, for example to store data in the browser, or because a web service allows requests by
+origin. The operator points a wildcard DNS name such as `*.apps.example.org` at this program.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class AppsOrigin(Struct, frozen=True):
 
     @staticmethod
     def of(pattern: str, page: str) -> AppsOrigin:
-        """Return the origins after checking them.
+        """Check the pattern and the page's origin, and return the `AppsOrigin`.
 
         Raises:
-            ConfigError: The pattern is not valid, or the pages have no public origin.
+            ConfigError: The pattern is not valid, or the page has no public origin.
         """
         if _ORIGIN.fullmatch(pattern) is None:
             raise ConfigError(

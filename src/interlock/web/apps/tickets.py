@@ -1,6 +1,6 @@
-"""Documents of apps that wait to be fetched by their frames.
+"""One-time URLs from which frames fetch the documents of apps.
 
-A ticket is for one request within a minute. It needs no cookie, as the frame has none.
+A ticket is valid for one request within a minute. It replaces a cookie, which the frame lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interlock.web.files import SECURITY, HttpResponse
 
 TICKET_TTL = 60.0  # seconds
 MAX_TICKETS = 500  # documents that wait to be fetched
-PREFIX = "/apps/"  # start of the path of a document; the ticket follows
+PREFIX = "/apps/"  # the path of a document is this prefix and the ticket
 
 
 class _Document(Struct, frozen=True):
@@ -27,16 +27,16 @@ class _Document(Struct, frozen=True):
 
 
 class Tickets:
-    """The documents that one program serves at `/apps/TICKET`."""
+    """Serves the documents of apps at `/apps/TICKET`, each once."""
 
     def __init__(self) -> None:
         self._documents: OrderedDict[str, _Document] = OrderedDict()
 
     def path_of(self, body: bytes, policy: bytes) -> str:
-        """Return a path that serves a document once.
+        """Return a path at which a document can be fetched once.
 
         Args:
-            body: HTML.
+            body: The document's HTML.
             policy: The document's Content-Security-Policy.
         """
         ticket = secrets.token_urlsafe(24)
@@ -46,7 +46,7 @@ class Tickets:
         return PREFIX + ticket
 
     def document(self, path: str) -> HttpResponse | None:
-        """Return the document at a path, once; None for any other path."""
+        """Return the document at a path and forget its ticket; None if no ticket has this path."""
         now = monotonic()
         while self._documents and next(iter(self._documents.values())).until < now:
             self._documents.popitem(last=False)
@@ -63,7 +63,7 @@ class Tickets:
 
 
 class TicketSite:
-    """Serves the documents of tickets, and passes all other requests on."""
+    """An ASGI application that serves the documents of tickets, and passes other requests on."""
 
     def __init__(self, tickets: Tickets, beside: AsgiApp) -> None:
         self._tickets = tickets

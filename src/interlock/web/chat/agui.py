@@ -1,4 +1,4 @@
-"""Turns as events of AG-UI 1.0."""
+"""Encodes turns as events of the protocol AG-UI, version 1.0."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DECISION = {
 
 
 class AguiEncoder(TurnEncoder):
-    """Encodes the events of one run.
+    """Encodes a turn's events as those of one AG-UI run.
 
     Args:
         thread: The client's id of the conversation.
         run: The client's id of the run.
         turn: The turn's id.
-        announced: Ids of calls that the client has seen already.
+        announced: Ids of calls that the client already knows.
     """
 
     def __init__(self, thread: str, run: str, turn: str, announced: frozenset[str]) -> None:
@@ -37,7 +37,7 @@ class AguiEncoder(TurnEncoder):
 
     @property
     def _message(self) -> str:
-        """The id of the current reply; all its calls have it as their parent."""
+        """The id of the model's current reply, which is the parent of the reply's calls."""
         return f"{self._turn}-{self._run}-{self._replies}"
 
     def start(self) -> list[JsonObject]:
@@ -148,7 +148,7 @@ class _Message(msgspec.Struct):
 
 
 class AguiInput(msgspec.Struct, rename="camel"):
-    """A client's request. The server keeps history, tools and state itself, and ignores these."""
+    """A client's request. Its history, tools and state are ignored: the server keeps its own."""
 
     thread_id: str
     run_id: str
@@ -159,7 +159,7 @@ class AguiInput(msgspec.Struct, rename="camel"):
 
     @property
     def ignored(self) -> list[str]:
-        """The names of requested features that are not supported."""
+        """The unsupported features that the request uses."""
         found = [name for name in ("tools", "state") if getattr(self, name)]
         if any(each.role in ("system", "developer") for each in self.messages):
             found.append("instructions")
@@ -177,12 +177,12 @@ class AguiInput(msgspec.Struct, rename="camel"):
 
     @property
     def message_id(self) -> str:
-        """The client's id of that message."""
+        """The client's id of the new message."""
         return self.messages[-1].id if self.messages else ""
 
     @property
     def decisions(self) -> dict[str, tuple[str, str]]:
-        """The decision and the note, by the id of the approval."""
+        """The client's decisions with their notes, by approval id."""
         return {each.interrupt_id: _decision(each) for each in self.resume or ()}
 
 

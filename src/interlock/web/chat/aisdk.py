@@ -1,4 +1,4 @@
-"""Turns as chunks of the UI message stream of the AI SDK, version 1."""
+"""Encodes turns as chunks of the AI SDK's UI message stream, version 1."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ END = b"data: [DONE]\n\n"
 
 
 class AiSdkEncoder(TurnEncoder):
-    """Encodes the events of one response.
+    """Encodes a turn's events as the chunks of one response.
 
     Args:
         message: The id of the assistant's message.
-        announced: Ids of calls that the client has seen already.
+        announced: Ids of calls that the client already knows.
     """
 
     def __init__(self, message: str, announced: frozenset[str]) -> None:
@@ -97,14 +97,14 @@ class _Message(msgspec.Struct):
 
 
 class AiSdkInput(msgspec.Struct):
-    """A client's request. The server keeps the history itself: only the last message is read."""
+    """A client's request. Only its last message is read: the server keeps the history itself."""
 
     id: str
     messages: list[_Message] = []
 
     @property
     def ignored(self) -> list[str]:
-        """The names of requested features that are not supported."""
+        """The unsupported features that the request uses."""
         return ["instructions"] if any(each.role == "system" for each in self.messages) else []
 
     @property
@@ -116,7 +116,7 @@ class AiSdkInput(msgspec.Struct):
 
     @property
     def message_id(self) -> str:
-        """The client's id of that message."""
+        """The client's id of the last message."""
         return self.messages[-1].id if self.messages else ""
 
     @property
@@ -127,7 +127,7 @@ class AiSdkInput(msgspec.Struct):
 
     @property
     def decisions(self) -> dict[str, tuple[str, str]]:
-        """The decision and the note, by the id of the approval."""
+        """The client's decisions with their notes, by approval id."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "assistant":
             return {}

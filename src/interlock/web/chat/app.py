@@ -1,4 +1,4 @@
-"""The chat as an ASGI application: /ws, /ag-ui and /api/chat."""
+"""The chat as an ASGI application with the paths /ws, /ag-ui and /api/chat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from interlock.web.chat.turn import Engine, Turn, TurnLimits
 from interlock.web.chat.turns import Turns
 
 MAX_BODY = 4 * 1024 * 1024  # bytes: clients send the whole history, though it is ignored
-MAX_THREADS = 10_000  # clients' ids of conversations that are remembered
+MAX_THREADS = 10_000  # conversation ids of clients that are remembered
 
 _STATUS = {
     "bad_message": 400,
@@ -44,14 +44,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatApp:
-    """The chat. Mount it, or serve it alone.
+    """An ASGI application that serves the chat. Mount it, or serve it alone.
 
     Args:
         engine: The engine that answers: an `AgentEngine` or a `GraphEngine`.
         authenticator: Identifies callers; None if every caller is the local user.
         limits: See `TurnLimits`.
-        hosts: Allowed values of `Host`; see `Guard`.
-        origins: Allowed values of `Origin`.
+        hosts: Allowed values of the header `Host`; see `Guard`.
+        origins: Allowed values of the header `Origin`.
         is_local: Whether every authenticated caller is the local user.
     """
 
@@ -70,7 +70,7 @@ class ChatApp:
         self._guard = Guard(hosts, origins, ())
         self._is_local = is_local
         self._sockets = Sockets(self.turns, authenticator, is_local=is_local)
-        # Clients choose ids of conversations themselves; this maps them to ours, by owner.
+        # Clients choose their own conversation ids; this maps an owner and such an id to our id.
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._ignored: set[str] = set()
 
@@ -131,14 +131,14 @@ class ChatApp:
         caller = await self._caller(scope)
         try:
             given = msgspec.json.decode(await _body(receive), type=kind)
-        except ValueError as error:  # its text names the place, but no value
+        except ValueError as error:  # names the place of the problem, but no value
             raise _Refused(400, "bad_message", str(error)[:200]) from None
         if path.endswith("/stop"):
             await self._stop(caller, given)
             await _reply(send, 204, b"", [])
             return
         for each in set(given.ignored) - self._ignored:
-            self._ignored.add(each)  # logged once, as clients repeat them with each message
+            self._ignored.add(each)  # log it once: clients repeat it with each message
             _log.warning("%s: the %s of clients are ignored", path, each)
         turn, after, encoder = await self._turn(caller, given)
         await self._stream(turn, after, encoder, receive, send)
@@ -167,13 +167,17 @@ class ChatApp:
         return self._threads.get((caller.owner, thread))
 
     async def _turn(self, caller: Caller, given: _Input) -> tuple[Turn, int, TurnEncoder]:
-        """Start a turn, or continue one with decisions; return it with what to send of it."""
+        """Start a turn, or continue a turn with decisions.
+
+        Returns:
+            The turn, the number of the event after which events are sent, and their encoder.
+        """
         try:
             if given.decisions:
                 return self._decided(caller, given)
             thread = _thread(given)
             conversation = self._conversation(caller, thread)
-            # A repeated message id gets the first answer; the message does not run again.
+            # The same message id always gets the first answer, so a repeated request does no work.
             message = f"{thread} {given.message_id}" if given.message_id else None
             turn = await self.turns.start(caller, given.content, conversation, message)
         except TurnError as error:
@@ -194,7 +198,7 @@ class ChatApp:
             raise TurnError("approval_closed", "this approval is not open")
         announced, after = turn.announced, turn.log.seq
         for id, (decision, note) in given.decisions.items():
-            # The server has the arguments, and the client has no hash of them.
+            # These clients send no hash of the arguments, so use the hash of the waiting call.
             if found[id] is turn:
                 turn.decide(id, turn.hash_of(id), decision, note, f"user:{caller.owner or 'local'}")
         return turn, after, _encoder(given, turn, announced)

@@ -1,4 +1,4 @@
-"""Files in messages: their form for the model, and their form for the page."""
+"""Files in messages: how the model receives them, and how the page shows them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 
 
 def given_as(type: str) -> str:
-    """Return the part of a file of this type that the model gets: "text" or "name"."""
+    """Return what the model gets of a file of this type: its "text" or only its "name"."""
     return "text" if type == TEXT else "name"
 
 
 def described(file: ChatFile) -> JsonObject:
-    """Return a file in the form in which the page shows it."""
+    """Return a file's id, name and other facts as JSON for the page."""
     return {
         "id": file.id,
         "name": file.name,
@@ -39,7 +39,7 @@ def described(file: ChatFile) -> JsonObject:
 
 
 async def with_files(files: ChatFileStore, content: str, ids: Sequence[str]) -> str:
-    """Return a message with its files.
+    """Return the text of a message with its files added.
 
     Raises:
         TurnError: A file does not exist, or there are too many.
@@ -63,7 +63,7 @@ def _text_of(file: ChatFile, body: bytes) -> str:
 
 
 def split_files(content: str) -> tuple[str, list[JsonObject]]:
-    """Split a message into its text and its files."""
+    """Split a stored message into its text and its files."""
     files: list[JsonObject] = []
 
     def take(match: re.Match[str]) -> str:

@@ -34,18 +34,18 @@ from interlock.web.chat.history import Cards, shown_page
 from interlock.web.chat.turns import Turns
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
-TOKEN = 4  # characters per token, roughly
-PART = 64 * 1024  # bytes of a kept result in one answer
+TOKEN = 4  # characters per token, on average
+PART = 64 * 1024  # bytes of a kept result that one response returns
 
 
 class ChatApiContext(Struct, frozen=True):
-    """The objects that the routes use.
+    """The objects that the chat's JSON routes use.
 
     Attributes:
         engine: The engine that answers.
-        turns: The turns.
+        turns: The turns of all users.
         is_local: Whether every authenticated caller is the local user.
-        results: Reads kept results; None for none.
+        results: Reads kept results; None if results are not kept.
     """
 
     engine: AgentEngine
@@ -86,7 +86,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_conversations(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """List conversations, last changed first."""
+    """List conversations, the most recently changed first."""
     page: ListQuery = request.query
     store = context.store(request)
     before = None
@@ -130,7 +130,7 @@ def _shown(context: ChatApiContext, conversation: Conversation, owner: str) -> J
 
 
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a new conversation."""
+    """The body of a request to create a conversation."""
 
     title: str = ""
     model: str = ""
@@ -167,7 +167,7 @@ class ConversationSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a change; absent members stay unchanged."""
+    """The body of a change to a conversation; what is absent stays unchanged."""
 
     title: str | None = None
     model: str | None = None
@@ -175,7 +175,7 @@ class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def change_conversation(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Change the title, the model or the settings."""
+    """Change a conversation's title, model or settings."""
     change: ChangeBody = request.body
     found = await context.conversation(request)
     try:
@@ -195,7 +195,7 @@ async def change_conversation(context: ChatApiContext, request: ApiRequest) -> J
 
 
 async def delete_conversation(context: ChatApiContext, request: ApiRequest) -> None:
-    """Stop a conversation's turn, and delete the conversation."""
+    """Stop the conversation's turn and delete the conversation."""
     found = await context.conversation(request)
     turn = context.turns.find(found.owner, found.id)
     if turn is not None:
@@ -204,27 +204,27 @@ async def delete_conversation(context: ChatApiContext, request: ApiRequest) -> N
 
 
 class Fork(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a copy: the number of messages; null for all."""
+    """The body of a request to copy a conversation: the number of messages, or null for all."""
 
     messages: Annotated[int, Meta(ge=0)] | None = None
 
 
 async def fork_conversation(context: ChatApiContext, request: ApiRequest) -> JsonReply:
-    """Copy a conversation."""
+    """Copy a conversation, or its first messages."""
     found = await context.conversation(request)
     copy = await context.store(request).fork(found.id, request.body.messages)
     return JsonReply(_shown(context, copy, copy.owner), 201)
 
 
 class Before(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a page of messages."""
+    """The query for one page of messages."""
 
     before: int | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 60
 
 
 async def list_messages(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return messages with the cards of their calls, the last messages by default."""
+    """Return one page of messages with the cards of their calls; by default the last page."""
     query: Before = request.query
     found = await context.conversation(request)
     store = context.store(request)
@@ -263,7 +263,7 @@ class ExportAs(Struct, frozen=True, rename={"form": "as"}):
 
 
 async def export_conversation(context: ChatApiContext, request: ApiRequest) -> LineStream:
-    """Return a whole conversation in the form of `interlock conversations export`."""
+    """Return a whole conversation in the format of `interlock conversations export`."""
     found = await context.conversation(request)
     messages = await context.store(request).messages(found.id)
     if request.query.form == "markdown":
@@ -294,7 +294,7 @@ async def search(context: ChatApiContext, request: ApiRequest) -> JsonObject:
 
 
 async def list_models(context: ChatApiContext, _request: ApiRequest) -> JsonObject:
-    """List the models that users may choose; the first is the default."""
+    """List the models that users may choose, the default first."""
     return {"items": [{"name": name} for name in context.engine.models.names]}
 
 
@@ -320,7 +320,7 @@ async def list_servers(context: ChatApiContext, request: ApiRequest) -> JsonObje
 
 
 async def get_stderr(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return the end of a server's stderr; only for the person at this machine."""
+    """Return the end of a server's stderr; only the local user may read it."""
     toolbox = context.engine.toolbox
     found = toolbox.upstreams.get(request.path["id"]) if toolbox is not None else None
     if found is None or not context.is_local:
@@ -346,7 +346,7 @@ def _tool(context: ChatApiContext, entry: Entry) -> JsonObject:
         "description": text,
         "tokens": (len(text) + len(entry.input_schema) + len(entry.wire_name)) // TOKEN,
         "readOnly": is_read,
-        # On a person's own machine, tools that only read run without a question in any case.
+        # For the local user, tools that only read run without a question anyway.
         "app": bool(app_of(entry).uri),
         "repeatable": may_repeat or (is_read and context.is_local),
     }
@@ -361,19 +361,19 @@ def _entry(context: ChatApiContext, request: ApiRequest) -> Entry:
 
 
 async def get_tool(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return a tool with its schema."""
+    """Return one tool with its schema."""
     entry = _entry(context, request)
     return _tool(context, entry) | {"schema": msgspec.Raw(entry.input_schema)}
 
 
 class CheckBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a check."""
+    """The body with the arguments to check."""
 
     arguments: JsonObject
 
 
 async def check_arguments(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return the problems of arguments, as a call would report them."""
+    """Check arguments against a tool's schema; return the problems that a call would report."""
     entry = _entry(context, request)
     problems = schema.compile(entry.input_schema).errors(request.body.arguments)
     return {"problems": list(problems)}
@@ -396,7 +396,7 @@ async def get_call(context: ChatApiContext, request: ApiRequest) -> JsonObject:
 
 
 async def stop_call(context: ChatApiContext, request: ApiRequest) -> None:
-    """Stop one call that is running."""
+    """Stop one running call; its turn continues."""
     owner = context.caller(request.principal).owner
     if not context.turns.stop_call(owner, request.path["id"]):
         raise not_found("no such call is running")
@@ -412,14 +412,14 @@ async def get_file(context: ChatApiContext, request: ApiRequest) -> LineStream:
 
 
 async def list_files(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return the descriptions of files; the ids are separated by commas."""
+    """Return the descriptions of the files whose ids the query lists."""
     ids = request.query.ids.split(",")[: attachments.MAX_FILES]
     found = await context.store(request).files.named(ids)
     return {"items": [attachments.described(each) for each in found]}
 
 
 class PartQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query for a kept result: the arguments of the tool `read_result`."""
+    """The query for a part of a kept result; it has the arguments of the tool `read_result`."""
 
     line: Annotated[int, Meta(ge=1)] | None = None
     offset: Annotated[int, Meta(ge=0)] | None = None
@@ -429,7 +429,7 @@ class PartQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_result(context: ChatApiContext, request: ApiRequest) -> msgspec.Raw:
-    """Return a part of a kept result of the caller, in the form of the tool `read_result`."""
+    """Return a part of one of the caller's kept results, as the tool `read_result` does."""
     if context.results is None:
         raise not_found("no such result")
     reading = Reading(request.path["id"], **msgspec.structs.asdict(request.query))
@@ -442,7 +442,7 @@ async def get_result(context: ChatApiContext, request: ApiRequest) -> msgspec.Ra
 
 
 class Ids(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query for several files."""
+    """The query for several files, whose ids are separated by commas."""
 
     ids: str
 
@@ -483,7 +483,7 @@ ROUTES = (
     Route("GET", "/api/files", "mcp:", list_files, "what is known of files", Ids),
     Route("GET", "/api/files/{id}", "mcp:", get_file, "the content of a file"),
 )
-# A gateway has a route of its own for calls, as most of them are not made in the chat.
+# Only without a gateway: a gateway has its own route for calls, because most are not chat calls.
 LOCAL_ROUTES = (
     *ROUTES,
     Route("GET", "/api/calls/{id}", "mcp:", get_call, "one call with its whole result"),

@@ -1,4 +1,4 @@
-"""The common part of the encodings of a turn for clients other than our page."""
+"""The common base of the encoders that translate turns for clients other than our page."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ _PROGRESS = ("tool_call_id", "progress", "total", "message")
 
 
 class TurnEncoder(ABC):
-    """Encodes the events of a turn. It tracks the open piece of text and the announced calls.
+    """Translates a turn's events to a client's protocol.
+
+    It tracks the text block that is open, and the calls that the client knows.
 
     Args:
-        announced: Ids of calls that the client has seen already.
+        announced: Ids of calls that the client already knows.
     """
 
     def __init__(self, announced: frozenset[str]) -> None:
         self._announced = set(announced)
-        self._open = ""  # "text" or "reasoning"
-        self._has_results = False  # whether a call of the current reply has a result
+        self._open = ""  # the kind of the open block: "text", "reasoning" or ""
+        self._has_results = False  # whether any call of the current reply has a result
 
     def feed(self, event: JsonObject) -> list[JsonObject]:
-        """Return the objects to send for an event of the turn."""
+        """Return the protocol's objects to send for one event of the turn."""
         match event["type"]:
             case "token" | "reasoning" if event["content"]:
                 kind = "text" if event["type"] == "token" else "reasoning"
@@ -53,7 +55,7 @@ class TurnEncoder(ABC):
         return self._closed(kind) if kind else []
 
     def _next_reply(self) -> list[JsonObject]:
-        """Begin another reply of the model, if calls of this one have results."""
+        """Begin the model's next reply, if calls of the current reply have results."""
         if not self._has_results:
             return []
         self._has_results = False

@@ -1,4 +1,4 @@
-"""The engines that answer the messages of a chat, and the store of their conversations."""
+"""The engines that answer the messages of a chat, and the stores of their conversations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ LONGEST_TITLE = 80  # characters
 
 
 def agents_of(engine: str) -> Callable[..., Agent]:
-    """Return the constructor of the agents of a configured engine.
+    """Return the function that constructs a configured engine's agents.
 
     Args:
-        engine: "agent", or "graph" for agents whose loop is a graph of LangGraph.
+        engine: "agent", or "graph" for agents whose loop is a LangGraph graph.
 
     Raises:
         MissingExtra: LangGraph is not installed.
@@ -46,15 +46,15 @@ def agents_of(engine: str) -> Callable[..., Agent]:
 
 
 class AgentEngine:
-    """Answers with an agent; conversations are kept in a store.
+    """Answers messages with an agent, and keeps the conversations in a store.
 
     Args:
-        model: The model; a `ModelChoice` if users may choose.
+        model: The model, or a `ModelChoice` if users may choose among models.
         toolbox: An open toolbox; None for a chat without tools.
         store: The store of the conversations.
         may_use, approve, asks_people, built_in: See `TurnToolbox`.
         system: Instructions for the model at the start of each conversation.
-        agent: Makes the agent that answers a message, with the arguments of `Agent`.
+        agent: Creates the agent for each message; called with the arguments of `Agent`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class AgentEngine:
             shown = " ".join(title.split())[:LONGEST_TITLE]
             return (await store.create(shown, self.models.default)).id
         found = await store.resolve(conversation)
-        if found.id != conversation:  # only a whole id is accepted, not its beginning
+        if found.id != conversation:  # `resolve` also accepts the beginning of an id
             raise UnknownConversation("no such conversation")
         return found.id
 
@@ -155,12 +155,12 @@ class AgentEngine:
         turn: Turn,  # noqa: ARG002
         decisions: dict[str, JsonObject],  # noqa: ARG002
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Do nothing: a call waits for its decision in its own task."""
+        """Do nothing: with an agent, a call waits for its decision in its own task."""
         return
         yield
 
     async def stopped(self, turn: Turn) -> None:
-        """Do nothing: the agent has left the conversation valid."""
+        """Do nothing: a stopped agent leaves a valid conversation."""
 
 
 def _shown(message: Message) -> JsonObject | None:

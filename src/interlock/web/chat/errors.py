@@ -1,4 +1,4 @@
-"""Errors of turns, and the form of errors for clients: a stable code, and a text without values."""
+"""Errors of turns, and errors as clients receive them: a stable code and a text without values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlock.errors import (
 
 
 class TurnError(InterlockError):
-    """A request about a turn was refused.
+    """A client's request about a turn was refused.
 
     Attributes:
         code: A stable code for programs.
@@ -27,7 +27,7 @@ class TurnError(InterlockError):
 
 
 def explained(error: Exception) -> tuple[str, str]:
-    """Return the code and the text of an error for clients, without values."""
+    """Return the code and the text with which clients receive an error; they contain no values."""
     match error:
         case TurnError():
             return error.code, str(error)

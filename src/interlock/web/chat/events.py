@@ -1,4 +1,4 @@
-"""The events of a turn as JSON objects, the same for every protocol."""
+"""A turn's events as JSON objects, from which every protocol's encoder starts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MAX_RESULT = 16 * 1024  # characters of a tool's result in an event
 CUT = "\n[cut: the whole result has {0:,} characters]"
 
 Kind: TypeAlias = str
-TEXTS = frozenset(("token", "reasoning"))  # events that are pieces of a longer text
+TEXTS = frozenset(("token", "reasoning"))  # kinds of events that are pieces of a longer text
 _encode = msgspec.json.Encoder().encode
 
 
 class TurnEvent:
-    """One event of a turn, encoded when the first client needs it and only once.
+    """One event of a turn, encoded only once, when the first client needs it.
 
     Attributes:
         seq: The event's number within the turn, from 1.
         kind: The event's type.
-        fields: The whole event.
-        size: The approximate size in bytes.
+        fields: The event's members.
+        size: The event's approximate size in bytes.
     """
 
     __slots__ = ("_text", "fields", "kind", "seq", "size")
@@ -47,7 +47,7 @@ class TurnEvent:
 
     @property
     def begin(self) -> int:
-        """The number of its first piece of text, or the event's own number."""
+        """The number of the first piece of a joined text; else the event's own number."""
         begin: int = self.fields.get("from", self.seq)
         return begin
 
@@ -59,12 +59,12 @@ class TurnEvent:
 
 
 def now() -> str:
-    """Return the current time in UTC, in the form of the events."""
+    """Return the current time in UTC, in the format that events use."""
     return str(rfc3339(now_micros()))
 
 
 def fields_of(event: AgentEvent) -> JsonObject | None:
-    """Return the members of an agent's event; None for an event that ends a turn."""
+    """Convert an agent's event to the members of a turn's event; None for the last event."""
     match event:
         case TextDelta(text):
             return {"type": "token", "content": text}
@@ -151,7 +151,7 @@ def _finished(event: ToolFinished) -> JsonObject:
 
 
 def stopped_call(started: JsonObject) -> JsonObject:
-    """Return the end of a stopped call, made of the members of its start."""
+    """Return the event that ends a stopped call, from the event that started it."""
     return {
         "type": "tool_complete",
         "tool_name": started["tool_name"],
@@ -166,7 +166,7 @@ def stopped_call(started: JsonObject) -> JsonObject:
 
 
 def decoded(text: str | bytes) -> Any:
-    """Return the JSON object in a text.
+    """Decode a text that must be a JSON object.
 
     Raises:
         ValueError: The text is not a JSON object.

@@ -1,4 +1,4 @@
-"""The engine that answers with a graph of LangGraph."""
+"""The engine that answers with a LangGraph graph."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ROLES = {"human": "user", "ai": "assistant", "tool": "tool"}
 
 
 class GraphEngine:
-    """Answers with a graph; its checkpointer keeps the messages.
+    """Answers messages with a LangGraph graph, whose checkpointer stores the messages.
 
     Args:
-        graph: A graph of `chat_graph`, with a checkpointer.
-        store: The store of each conversation's owner.
-        context: Returns the context of a run; None for a context with only the caller.
+        graph: A graph made by `chat_graph`, with a checkpointer.
+        store: Stores the owner of each conversation.
+        context: Returns the context of a run; with None, the context has only the caller.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class GraphEngine:
         return [_shown(each) for each in values.get("messages", ()) if each.type in _ROLES]
 
     async def branch(self, owner: str, conversation: str, count: int) -> str:  # noqa: ARG002
-        """Refuse: the checkpointer keeps the messages, and cannot copy them."""
+        """Refuse to copy a conversation: the checkpointer, which stores the messages, cannot."""
         raise TurnError("bad_message", "conversations of this chat cannot be copied")
 
     async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:

@@ -1,4 +1,4 @@
-"""Stored messages in the form of the page: a reply of the model with the cards of its calls."""
+"""Stored messages as the page shows them: each reply of the model with cards of its calls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from interlock.web.chat.events import MAX_RESULT
 
 
 class Cards:
-    """The cards of the calls of a page.
+    """Makes the cards of the calls in one page of messages.
 
     Args:
-        calls: Calls in the order of their ends.
-        toolbox: Resolves wire names to addresses.
+        calls: Recorded calls, in the order in which they ended.
+        toolbox: Converts wire names to addresses.
     """
 
     def __init__(self, calls: Sequence[ChatCall], toolbox: Toolbox | None) -> None:
@@ -29,12 +29,13 @@ class Cards:
             self._calls.setdefault(each.tool_call_id, []).append(each)
 
     def take(self, asked: ToolCall, answer: ToolMessage | None, since: int) -> JsonObject:
-        """Return the card of a call.
+        """Return the card of a call, and use up the call's record.
 
         Args:
             asked: The call as the model requested it.
-            answer: The result that the model got; None for none.
-            since: Time of the request in microseconds, because a model may repeat ids of calls.
+            answer: The result that the model got; None if it got none.
+            since: When the model requested the call, in microseconds. Earlier records with the
+                same id are of other calls, because a model may reuse ids.
         """
         text = answer.content if answer is not None else ""
         card: JsonObject = {
@@ -74,7 +75,7 @@ class Cards:
 
 
 def shown_page(stored: Sequence[StoredMessage], cards: Cards) -> list[JsonObject]:
-    """Return the messages of a page. Results of tools are in the cards of their calls."""
+    """Return one page of messages as JSON. Tool results are in the cards of their calls."""
     answers: dict[int, dict[str, ToolMessage]] = {}
     asking = -1
     for each in stored:

@@ -1,4 +1,4 @@
-"""The models among which users of a chat choose."""
+"""The models that users of a chat can choose."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ OpenModel = Callable[[str], Awaitable[Model]]
 
 
 class ModelChoice:
-    """Models by name, each opened when it is first used.
+    """The offered models by name. Each model is opened when it is first used.
 
     Args:
-        names: Names in the form of `--model`. The first is the default.
-        opens: Returns a model by its name; `choose` if None.
-        settings: The user's settings, for the prices of models.
+        names: Names as for `--model`. The first model is the default.
+        opens: Opens the model with this name; None uses `choose`.
+        settings: The user's settings, which have the prices of models.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ModelChoice:
 
     @classmethod
     def of(cls, model: Model) -> ModelChoice:
-        """Return a choice with only this model, which stays open."""
+        """Return a choice that offers only this model, which is already open."""
         made = cls([model.name])
         made._open[model.name] = model
         return made
@@ -45,11 +45,11 @@ class ModelChoice:
         return self.names[0]
 
     def pick(self, name: str) -> str:
-        """Return the name, or the default if the model is not offered (any more)."""
+        """Return the name if the model is offered, else the name of the default model."""
         return name if name in self.names else self.default
 
     async def get(self, name: str) -> Model:
-        """Return a model.
+        """Return an offered model, opening it if needed.
 
         Raises:
             ModelUnavailable: The model cannot be used.
@@ -61,7 +61,7 @@ class ModelChoice:
             return found
 
     def check(self, name: str) -> str:
-        """Return the name of an offered model.
+        """Return the name of a model after checking that it is offered.
 
         Raises:
             TurnError: The model is not offered.

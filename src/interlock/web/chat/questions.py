@@ -1,4 +1,4 @@
-"""Questions during a call to the people who see its turn."""
+"""Questions that arise during a call, for the people who see the call's turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}}, extensions=SUP
 
 
 class TurnQuestions:
-    """The way back from a call to the people who see its turn; see also `AsksOnPage`."""
+    """A call's back channel to the people who see its turn; it also implements `AsksOnPage`."""
 
     def __init__(self, turn: Turn, call: Call, approve: AskCaller) -> None:
         self.approve = approve
@@ -36,14 +36,14 @@ class TurnQuestions:
 
     @property
     def caller(self) -> Hashable:
-        """The conversation, so that its requests take turns with those of others."""
+        """The conversation, so that conversations share the servers fairly."""
         return self._turn.conversation
 
     def notify(self, method: str, params: bytes) -> None:
-        """Do nothing: progress comes another way, and log messages are not shown."""
+        """Do nothing: the agent reports progress, and log messages are not shown."""
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Ask the people, and return the answer.
+        """Ask the people who see the turn, and return the answer.
 
         Raises:
             AskRefused: The page cannot ask this question.
@@ -68,11 +68,11 @@ class TurnQuestions:
         return Raw(encode(ElicitResult(answer["action"], answer.get("content"))))
 
     def close_stream(self, retry_ms: int) -> None:
-        """Do nothing: the page has a connection of its own."""
+        """Do nothing: the page's connection does not depend on the call."""
 
 
 def checked_answer(question: QuestionAsked, action: str, content: object) -> JsonObject:
-    """Return the answer to a question.
+    """Check an answer to a question and return it.
 
     Raises:
         TurnError: The answer does not fit the question.

@@ -25,13 +25,13 @@ from interlock.web.chat.turn import Asked, Turn
 from interlock.web.chat.turns import Turns
 
 SUBPROTOCOL = "interlock.chat.1"
-MAX_FRAME = 64 * 1024  # bytes from a client
+MAX_FRAME = 64 * 1024  # bytes of a frame from a client
 MAX_HELLO = 4 * 1024
 HELLO_SECONDS = 5.0
 MAX_QUEUE = 256 * 1024  # bytes that wait for a slow client
-SLOW_SECONDS = 10.0  # during which the queue may be full
-CHECK_SECONDS = 1.0  # between two checks of all sockets
-PING_SECONDS = 20.0  # without a frame; a page cannot see the protocol's own pings
+SLOW_SECONDS = 10.0  # a socket whose queue is full for longer is closed
+CHECK_SECONDS = 1.0  # seconds between two checks of all sockets
+PING_SECONDS = 20.0  # without other frames; scripts in a page cannot see WebSocket pings
 PING = {"type": "ping"}
 
 MALFORMED, LOGIN, ORIGIN, SLOW, TOO_LARGE, TOO_MANY, RESTART = (
@@ -45,7 +45,7 @@ LOCAL_USER = Principal("user:local")
 
 
 class Closing(Exception):
-    """The socket must be closed."""
+    """Raised to close the socket with a code and a reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -54,11 +54,11 @@ class Closing(Exception):
 
 
 class Sockets:
-    """All sockets of a server.
+    """Serves all WebSocket connections of a server.
 
     Args:
-        turns: The turns.
-        authenticator: Checks the token of the first frame; None if every caller is the local user.
+        turns: The turns of all users.
+        authenticator: Checks the token in the first frame; None if every caller is the local user.
         is_local: Whether every authenticated caller is the local user.
     """
 
@@ -72,7 +72,7 @@ class Sockets:
         self._checks: set[asyncio.Task[None]] = set()
 
     async def serve(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one connection whose Host and Origin were checked."""
+        """Serve one connection, after its Host and Origin have been checked."""
         offered = scope.get("subprotocols") or ()
         chosen = SUBPROTOCOL if SUBPROTOCOL in offered else None
         await send({"type": "websocket.accept", "subprotocol": chosen})
@@ -103,7 +103,7 @@ class Sockets:
                 socket.ping(now)
 
     async def close(self) -> None:
-        """Close all sockets; clients reconnect and resume."""
+        """Close all sockets; clients can reconnect and resume."""
         for check in self._checks:
             check.cancel()
         if self._checks:
@@ -128,8 +128,8 @@ class Socket:
         self._queue: deque[_Frame] = deque()
         self._queued = 0  # bytes
         self._full_since: float | None = None
-        self._idle: asyncio.Future[None] | None = None  # awaited by the writer
-        self._under_way: Awaitable[None] | None = None  # the send that `_send_now` began
+        self._idle: asyncio.Future[None] | None = None  # the writer waits for it
+        self._under_way: Awaitable[None] | None = None  # the unfinished send from `_send_now`
         self._closing: Closing | None = None
         self._followed: set[Turn] = set()
         self._sent = monotonic()
@@ -211,7 +211,7 @@ class Socket:
         self.send({"type": "ready", "user": self._user, "limits": limits})
 
     def _credential(self, hello: JsonObject) -> Headers:
-        """Return the headers that authenticate the client by a token or a page's session."""
+        """Return headers that authenticate the client: its token, or its page's session cookie."""
         name = "key" if "key" in hello else "token"
         secret = hello.get(name)
         if not isinstance(secret, str) or not secret.isascii() or not secret.isprintable():
@@ -280,7 +280,7 @@ class Socket:
         )
         self._turns.follow(self._caller.owner, turn.conversation, self._on_event)
         if turn not in self._followed:
-            self._follow(turn, 0)  # the message was repeated
+            self._follow(turn, 0)  # the client repeated the message
 
     async def _stop(self, frame: JsonObject) -> None:
         turn = self._turns.find(self._caller.owner, text_of(frame, "conversation_id") or "")
@@ -385,7 +385,7 @@ class Socket:
             self._note_full()
 
     def send(self, fields: JsonObject) -> None:
-        """Send a frame that belongs to no turn."""
+        """Send a frame that is not an event of a turn."""
         event = TurnEvent(0, fields)
         if self._idle is not None:
             self._send_now(event.text)
@@ -397,9 +397,9 @@ class Socket:
         self._queued += frame.size
 
     def _send_now(self, text: str) -> None:
-        """Start to send; the writer takes over only if the connection is busy.
+        """Send a frame in this task; leave the rest to the writer if the connection is busy.
 
-        Most sends end at once, and waking a task would cost more than the send itself.
+        Most sends complete at once, and waking the writer would cost more than the send.
         """
         sending = self._send({"type": "websocket.send", "text": text})
         self._sent = monotonic()
@@ -438,7 +438,7 @@ class Socket:
             return
 
     def ping(self, now: float) -> None:
-        """Send a ping to a page that got no frame for a while, as a sign of life."""
+        """Send a ping if the page has received no frame for `PING_SECONDS`."""
         if self._is_page and not self._queue and now - self._sent >= PING_SECONDS:
             self.send(PING)
 
@@ -465,7 +465,7 @@ class Socket:
 
 
 class _Frame:
-    """A frame in the queue: one event, or the joined text of one turn."""
+    """A frame in the queue: one event, or several texts of one turn joined to one."""
 
     __slots__ = ("_event", "_last", "_pieces", "_turn")
 
@@ -501,7 +501,7 @@ class _Frame:
 
 @coroutine
 def _rest(sending: Coroutine[Any, Any, None], waiting: Any) -> Generator[Any, Any, None]:
-    """Finish a coroutine that was started outside of a task, and waits for a future."""
+    """Finish a coroutine that was started by hand, and now waits for the future `waiting`."""
     yield waiting
     yield from sending
 
@@ -528,10 +528,10 @@ def _asked(frame: JsonObject, content: str) -> Asked:
 
 
 def text_of(frame: JsonObject, key: str) -> str | None:
-    """Return a text of a frame; None if the frame lacks it.
+    """Return a frame's member that must be a string; None if the frame lacks it.
 
     Raises:
-        TurnError: The member is not a text.
+        TurnError: The member is not a string.
     """
     value = frame.get(key)
     if value is not None and not isinstance(value, str):

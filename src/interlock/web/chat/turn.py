@@ -1,9 +1,9 @@
 """A turn: an answer that the server keeps, no matter which clients are connected.
 
-1. A conversation has one turn at a time, and one owner.
-2. Each event has a number within its turn. A client that reconnects gets the events it missed.
-3. Exactly one `complete` or `error` ends a turn, and each `tool_start` has its `tool_complete`
-   before that.
+1. A conversation has one owner, and at most one turn at a time.
+2. A turn's events are numbered. A client that reconnects gets the events it missed.
+3. Exactly one `complete` or `error` ends a turn. Before it, each `tool_start` is followed by its
+   `tool_complete`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ Listener = Callable[["Turn", TurnEvent], None]
 
 
 class Asked(Struct, frozen=True):
-    """The request that starts a turn.
+    """A client's request that starts a turn.
 
     Attributes:
         content: The message; "" to continue an interrupted turn.
-        model: The model that answers; "" for the conversation's.
-        files: Ids of attached files.
-        replaces: Position of the message that this one replaces in a copy of the conversation.
-        continues: Whether the model continues from the last message, without a new one.
+        model: The model that answers; "" uses the conversation's model.
+        files: Ids of the message's attached files.
+        replaces: Position of an earlier message that this message replaces. The turn then
+            continues in a copy of the conversation up to that position.
+        continues: Whether the model continues from the last message, without a new message.
     """
 
     content: str
@@ -53,21 +54,21 @@ class Asked(Struct, frozen=True):
 class TurnLimits(Struct, frozen=True):
     """Limits of turns. Times are in seconds."""
 
-    turn: float = 600.0  # seconds of work; waiting for a person does not count
+    turn: float = 600.0  # seconds of work, without the time in which a person is asked
     turns: int = 4  # concurrent turns of one user
     messages: int = 30  # messages of one user in a period
     period: float = 60.0
     all_turns: int = 1_000
-    kept: float = 300.0  # after the end of a turn, for clients that reconnect
-    message: int = 32 * 1024  # characters
-    sockets: int = 16  # sockets of one user
+    kept: float = 300.0  # how long an ended turn is kept for clients that reconnect
+    message: int = 32 * 1024  # characters of a message
+    sockets: int = 16  # open sockets of one user
 
 
 class Engine(Protocol):
     """An engine that answers messages, such as `AgentEngine` and `GraphEngine`."""
 
     async def open(self, owner: str, conversation: str | None, title: str) -> str:
-        """Check that a conversation is the owner's, or create one; return its id.
+        """Check that the owner has the conversation, or create one if it is None; return its id.
 
         Raises:
             UnknownConversation: The conversation has another owner, or does not exist.
@@ -75,11 +76,11 @@ class Engine(Protocol):
         ...
 
     async def messages(self, owner: str, conversation: str) -> list[JsonObject]:
-        """Return the messages of a conversation: {"role", "content"} each."""
+        """Return a conversation's messages, each with "role" and "content"."""
         ...
 
     async def branch(self, owner: str, conversation: str, count: int) -> str:
-        """Copy the first messages of a conversation; return the id of the copy.
+        """Copy the first `count` messages of a conversation; return the copy's id.
 
         Raises:
             TurnError: The engine cannot copy conversations.
@@ -87,36 +88,36 @@ class Engine(Protocol):
         ...
 
     def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
-        """Answer a message. `Stopped("waiting")` ends a run that waits for decisions."""
+        """Answer a message. If decisions are needed, the last event is `Stopped("waiting")`."""
         ...
 
     def resume(
         self, turn: Turn, decisions: dict[str, JsonObject]
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Continue with decisions about approvals, by their id."""
+        """Continue a run that waits for decisions; `decisions` has them by approval id."""
         ...
 
     async def stopped(self, turn: Turn) -> None:
-        """Leave the conversation valid after a run was cancelled."""
+        """Make the conversation valid again after a run was cancelled."""
         ...
 
 
 class Turn:
-    """The answer to one message.
+    """The answer to one message, which runs whether or not clients are connected.
 
     Attributes:
-        id: A unique id.
+        id: The turn's unique id.
         conversation: The id of the conversation.
         owner: The owner of the conversation.
         caller: The caller on whose behalf tools are called.
         asked: The request that started the turn.
-        first: Position of its first message in the conversation; None until that is stored.
-        position: Position of the message that it answers; None until that is stored.
-        price: Price of the model's tokens, if the user has set one.
+        first: Position of the turn's first message in the conversation; None until it is stored.
+        position: Position of the message that the turn answers; None until it is stored.
+        price: Price of the model's tokens; None if the user has not set one.
         tool_states: The conversation's settings for tools; see `TurnToolbox`.
         has_ended: Whether there will be no more events.
         decided: Decisions about calls, by the model's id of the call.
-        log: The latest events.
+        log: The turn's latest events.
     """
 
     def __init__(
@@ -146,9 +147,9 @@ class Turn:
         self._task: asyncio.Task[None] | None = None
         self._limit: asyncio.Timeout | None = None
         self._is_stopping = False
-        self._text: list[str] = []  # of the current reply
+        self._text: list[str] = []  # the text of the current reply
         self._waiting = TurnText(self._emit_text)
-        self._open: dict[str, JsonObject] = {}  # calls that have started
+        self._open: dict[str, JsonObject] = {}  # calls that have started and not ended
         self._approvals: dict[str, ApprovalAsked] = {}
         self._decisions: dict[str, JsonObject] = {}
         self._deciders: dict[str, asyncio.Future[JsonObject]] = {}
@@ -159,7 +160,7 @@ class Turn:
     # Events
 
     def emit(self, **fields: Any) -> TurnEvent:
-        """Add an event and pass it to all listeners, after the text that waits."""
+        """Add an event and send it to all listeners, after any text that is still waiting."""
         self._waiting.flush()
         return self._emit(fields)
 
@@ -175,7 +176,7 @@ class Turn:
         return event
 
     def follow(self, listener: Listener) -> None:
-        """Call a function with each event from now on. It must not block."""
+        """Call a function with each event from now on. The function must not block."""
         self._listeners[listener] = None
 
     def unfollow(self, listener: Listener) -> None:
@@ -206,7 +207,7 @@ class Turn:
         return self._approvals[approval].hash
 
     def tool_call_of(self, call_id: str) -> str:
-        """Return the model's id of a running call; "" if it is unknown."""
+        """Return the model's id of a running call, given the audit trail's id; "" if unknown."""
         for id, started in self._open.items():
             if started["call_id"] == call_id:
                 return id
@@ -266,7 +267,7 @@ class Turn:
                 elif isinstance(event, Stopped) and event.reason == "stopped":
                     self._stop()
                 elif isinstance(event, Stopped) and not is_asking:
-                    # A graph interrupted for something other than an approval.
+                    # The graph was interrupted for something other than an approval.
                     text = "the answer waits for something that this chat cannot ask"
                     self._end("error", code="interrupted", message=text)
 
@@ -278,7 +279,7 @@ class Turn:
     def _note(self, fields: JsonObject) -> None:
         match fields["type"]:
             case "tool_start":
-                self._text.clear()  # text before a call is not part of the answer
+                self._text.clear()  # the answer is only the text after the last call
                 self._open[fields["tool_call_id"]] = fields
             case "tool_complete":
                 self._open.pop(fields["tool_call_id"], None)
@@ -369,11 +370,12 @@ class Turn:
 
         Args:
             id: The id of the approval.
-            hash: The hash of the call that was shown.
+            hash: The hash of the call that the person was shown.
             decision: "allow" or "deny".
             note: A remark for the model.
             by: The person who decides.
-            arguments: Deny the call, and ask about one with these arguments instead.
+            arguments: The person's changed arguments. The call is denied, and the person is asked
+                about the call with these arguments instead.
 
         Raises:
             TurnError: The approval does not exist or was decided already, or the call has changed.
@@ -397,7 +399,7 @@ class Turn:
             waiting.set_result(chosen)
         elif self._decisions.keys() >= self._approvals.keys():
             decisions, self._decisions, self._approvals = self._decisions, {}, {}
-            # A client may decide before the run that asked has ended.
+            # The run that asked may not have ended yet, so the next run waits for it.
             resumed = self._run(self._engine.resume(self, decisions), after=self._task)
             self._task = asyncio.create_task(resumed)
 
@@ -412,7 +414,7 @@ class Turn:
         self.emit(type="approval_done", approval_id=approval.id, state=state, by=by, timestamp=at)
 
     async def ask(self, approval: ApprovalAsked, seconds: float | None = None) -> JsonObject:
-        """Ask for a decision, and wait for it in the task of a call.
+        """Ask the people who see the turn for a decision, and wait for it in the call's task.
 
         Raises:
             TimeoutError: No decision came in time.
@@ -430,7 +432,7 @@ class Turn:
             self._note_decision(approval, "expired", "")
             raise
         except asyncio.CancelledError:
-            if id not in self._decisions and not self.has_ended:  # decided elsewhere, or stopped
+            if id not in self._decisions and not self.has_ended:  # stopped, or decided elsewhere
                 self._decisions[id] = {}
                 self.emit(type="approval_done", approval_id=id, state="closed", by="")
             raise
@@ -443,7 +445,7 @@ class Turn:
     # Questions
 
     async def ask_question(self, question: QuestionAsked, seconds: float) -> JsonObject:
-        """Ask a server's question, and wait for the answer in the task of a call.
+        """Ask the people who see the turn a server's question, and wait in the call's task.
 
         Raises:
             TimeoutError: No answer came in time.
@@ -479,7 +481,7 @@ class Turn:
 
     @asynccontextmanager
     async def _waiting_for_person(self) -> AsyncIterator[None]:
-        """Stop the clock of the turn: waiting for a person does not count."""
+        """Pause the turn's time limit while it waits for a person."""
         clock = asyncio.get_running_loop().time
         self._people += 1
         if self._people == 1 and self._limit is not None:

@@ -1,4 +1,4 @@
-"""The events of a turn: text is joined, and the latest are kept for clients that reconnect."""
+"""A turn's events: pieces of text are joined, and the latest events are kept for reconnects."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from time import monotonic
 from interlock.types import JsonObject
 from interlock.web.chat.events import TEXTS, TurnEvent
 
-JOIN_SECONDS = 0.05  # between two events of text
-MAX_EVENTS = 2_000  # events of a turn that are kept
+JOIN_SECONDS = 0.05  # seconds between two events with text
+MAX_EVENTS = 2_000  # events that are kept of one turn
 MAX_BYTES = 1024 * 1024
-MAX_JOINED = 1_000  # pieces of text that are joined into one at a time
-_PIECE = 64  # bytes of memory that a piece of text takes beyond its letters
+MAX_JOINED = 1_000  # pieces of text that are joined at a time
+_PIECE = 64  # bytes of memory for a piece of text besides its characters
 
 
 class TurnText:
-    """The text of a turn that is not emitted yet.
+    """Joins a turn's pieces of text, so that fewer events are encoded and sent.
 
-    The first piece is emitted at once. Pieces within `JOIN_SECONDS` of the last event wait and
-    become one event, which is encoded once for all clients of the turn.
+    The first piece is emitted at once. Pieces that arrive within `JOIN_SECONDS` of the last event
+    wait, and are then emitted as one event.
 
     Args:
         emit: Called with a kind ("token" or "reasoning") and a text.
@@ -59,7 +59,7 @@ class TurnText:
 
 
 class TurnLog:
-    """The latest events of a turn. Old text is joined, and then old events are dropped.
+    """The latest events of a turn. If it grows too large, old text is joined, then events dropped.
 
     Attributes:
         seq: The number of the last event.
@@ -104,7 +104,7 @@ class TurnLog:
             if isinstance(each, TurnEvent):
                 found.append(each)
             elif each.begin <= after < each.first - 1:
-                return None  # the number is within text that was joined
+                return None  # the client has only a part of a joined text
             else:
                 found.append(each.since(after))
         return found
@@ -127,15 +127,15 @@ class TurnLog:
 
 
 class _Text:
-    """Pieces of text that follow each other. The oldest of them may be joined.
+    """Successive pieces of text, of which the oldest may be joined.
 
-    An object for each piece would take ten times the memory.
+    One object for all pieces saves memory: an object for each piece would take ten times as much.
 
     Attributes:
         begin: The number of the first piece.
         first: The number of the first piece that is not joined.
-        joined: The text before that piece.
-        pieces: The pieces from there on.
+        joined: The joined text of the pieces before `first`.
+        pieces: The pieces from `first` on.
     """
 
     __slots__ = ("_fields", "begin", "first", "joined", "kind", "pieces")
@@ -153,12 +153,12 @@ class _Text:
 
     @property
     def count(self) -> int:
-        """The number of events that it counts as."""
+        """The number of events that these pieces count as in `MAX_EVENTS`."""
         return len(self.pieces) + (self.first > self.begin)
 
     @property
     def size(self) -> int:
-        """The approximate memory that it takes, in bytes."""
+        """The approximate memory that the text takes, in bytes."""
         letters = len(self.joined) + sum(map(len, self.pieces))
         return letters + _PIECE * self.count
 
@@ -167,7 +167,7 @@ class _Text:
         return self.count > 1
 
     def join(self) -> int:
-        """Join the oldest pieces; return by how many events the count falls."""
+        """Join the oldest pieces; return by how much `count` falls."""
         before = self.count
         some = self.pieces[:MAX_JOINED]
         self.joined = "".join([self.joined, *some])
@@ -176,7 +176,7 @@ class _Text:
         return before - self.count
 
     def since(self, after: int) -> TurnEvent:
-        """Return the text after a number as one event."""
+        """Return the text after the piece with a number, as one event."""
         if after < self.begin:
             content, begin = "".join([self.joined, *self.pieces]), self.begin
         else:

@@ -1,4 +1,4 @@
-"""The tools of one turn: the tools its caller may use, with the conversation's settings."""
+"""The tools of one turn: those its caller may use, under the conversation's settings."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ Approve = Callable[[Caller, Entry, JsonObject], str | None]
 
 
 class TurnToolbox:
-    """The `Tools` of an agent for one turn.
+    """Offers an agent the tools for one turn; an implementation of `Tools`.
 
     Args:
         toolbox: The toolbox.
         turn: The turn.
-        may_use: Returns whether the caller may use a tool, perhaps with some arguments only. None
+        may_use: Returns whether the caller may use a tool, with at least some arguments. None
             allows all tools.
-        approve: Returns why a person must allow a call that the rules allow; None for no reason.
-        asks_people: Whether questions of servers and rules go to the people who see the turn.
-        built_in: Whether the built-in rules apply; settings of a conversation may replace them.
+        approve: Returns why a person must also allow a call that the rules allow; None if no
+            person must.
+        asks_people: Whether the people who see the turn answer the questions of servers and rules.
+        built_in: Whether the built-in rules apply, which a conversation's settings can override.
 
     Attributes:
-        results: Results of servers, by the id of the call.
+        results: The servers' results, by call id.
     """
 
     def __init__(
@@ -64,15 +65,15 @@ class TurnToolbox:
         self._approve = approve
         self._asks_people = asks_people
         self._built_in = built_in
-        self._changed: dict[str, JsonObject] = {}  # arguments that a person changed, by call
+        self._changed: dict[str, JsonObject] = {}  # a person's changed arguments, by call
 
     @property
     def version(self) -> int:
-        """A number that changes whenever a tool of the toolbox does."""
+        """A number that changes whenever a tool of the toolbox changes."""
         return self._toolbox.version
 
     def state_of(self, entry: Entry | Item) -> str:
-        """Return "on", "ask", "off", or "" if the conversation has no setting for a tool."""
+        """Return the conversation's setting for a tool: "on", "ask", "off", or "" if unset."""
         states = self._turn.tool_states
         return states.get(entry.address) or states.get(entry.server, "")
 
@@ -88,14 +89,14 @@ class TurnToolbox:
         return is_on and self._may_use(self._turn.caller, entry)
 
     def find(self, name: str, caller: Caller) -> Entry:
-        """Find a tool; a tool that is not offered does not exist here."""
+        """Find a tool; raise the error for an unknown tool if it is not offered in this turn."""
         found = self._toolbox.find(name, caller)
         if not self._is_offered(found):
             raise UnknownTool(f"no tool {name!r}")
         return found
 
     async def handle(self, call: Call) -> Outcome:
-        """Make a call, which a person can stop or change."""
+        """Make a call, which a person can stop, or change before it runs."""
         call = replace(call, slots=Slots())
         if self._asks_people:
             back = TurnQuestions(self._turn, call, self._ask_by_rule)
@@ -112,7 +113,7 @@ class TurnToolbox:
         return outcome
 
     async def _check_resource(self, call: Call) -> None:
-        """Refuse to read a resource of a server that is switched off in the conversation."""
+        """Refuse to read a resource if the conversation has switched its server off."""
         uri = call.arguments.get("uri") or ""
         item = await self._toolbox.find_resource(uri, call.caller) if uri else None
         if item is not None and self.state_of(item) == "off":
@@ -135,32 +136,35 @@ class TurnToolbox:
             return _with_note(outcome, arguments)
 
     def _why_ask(self, call: Call) -> str | None:
-        """Return why a person is asked before the rules, "" without a reason; None if not asked."""
+        """Return why a person is asked whatever the rules say; None if that is not needed.
+
+        The reason is "" if only the conversation's setting requires it.
+        """
         reason = None
         if self._approve is not None and isinstance(call.entry, Entry):
             reason = self._approve(call.caller, call.entry, call.arguments)
         return "" if reason is None and self.state_of(call.entry) == "ask" else reason
 
     async def _ask_by_rule(self, call: Call, approval: Approval | None) -> bool:
-        """Return whether a call that a rule asks about may run; an `AskCaller`."""
+        """Ask about a call that a rule lets a person decide; return whether it may run."""
         state = self.state_of(call.entry)
         if state == "ask" or (self._built_in and state == "on"):
-            return True  # in state "ask", the person was already asked about this call
+            return True  # with the setting "ask", a person was already asked
         return await self._ask(call, approval)
 
     async def _ask(self, call: Call, approval: Approval | None, reason: str = "") -> bool:
-        """Ask the people who see the turn about a call; return whether they allow it.
+        """Ask the people who see the turn about a call; return whether it may run.
 
         Args:
             call: The call.
-            approval: The approval, if it is kept; None otherwise.
-            reason: The reason for the question; "" for the rule's.
+            approval: The stored approval; None if none is stored.
+            reason: Why a person is asked; "" uses the rule's reason.
 
         Raises:
             ApprovalMissing: No decision came in time.
         """
         if call.slots is not None:
-            call.slots.give_back()  # a decision may take long
+            call.slots.give_back()  # other calls can use the slots meanwhile
         asked = self._asked(call, approval, reason)
         expires = datetime.fromisoformat(asked.expires)
         seconds = (expires - datetime.now(UTC)).total_seconds()
@@ -196,12 +200,12 @@ class TurnToolbox:
 
 
 def replace_arguments(call: Call, arguments: JsonObject) -> Call:
-    """Return a call with other arguments, and without the decisions about it."""
+    """Return the call with other arguments, without the decisions about the old arguments."""
     return replace(call, arguments=arguments, decision=None)
 
 
 def _with_note(outcome: Outcome, arguments: JsonObject) -> Outcome:
-    """Add a note for the model that a person changed the arguments."""
+    """Tell the model in the result that a person changed the arguments."""
     result: JsonObject = msgspec.json.decode(outcome.raw)
     if result.get("resultType", "complete") != "complete":
         return outcome

@@ -1,4 +1,4 @@
-"""All turns of a server, no matter which clients are connected."""
+"""The turns of all users, which run whether or not clients are connected."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from interlock.web.chat.errors import TurnError
 from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Engine, Listener, Turn, TurnLimits
 
-MAX_FOLLOWED = 256  # conversations that one socket follows
-# Events that change an entry in a list of conversations.
+MAX_FOLLOWED = 256  # conversations that one socket can follow
+# Kinds of events after which a list of conversations must be updated.
 _TELLING = frozenset(
     ("started", "approval", "approval_done", "question", "question_done", "complete", "error")
 )
 
 
 class Turns:
-    """All turns of a server.
+    """Starts, finds and keeps the turns of all users.
 
     Args:
         engine: The engine that answers.
@@ -34,12 +34,14 @@ class Turns:
         self.limits = limits or TurnLimits()
         self._engine = engine
         self._turns: dict[str, Turn] = {}
-        self._latest: dict[str, Turn] = {}  # by conversation
+        self._latest: dict[str, Turn] = {}  # each conversation's latest turn
         self._by_message: dict[tuple[str, str], Turn] = {}
         self._stopping: set[asyncio.Future[None]] = set()
-        self._asked: dict[str, deque[float]] = {}  # times of each user's messages
-        self._followers: dict[str, dict[Listener, str]] = {}  # with owners, by conversation
-        self._watchers: dict[str, dict[Listener, None]] = {}  # by owner
+        self._asked: dict[str, deque[float]] = {}  # times of recent messages, by owner
+        self._followers: dict[
+            str, dict[Listener, str]
+        ] = {}  # listeners and their owners, by conversation
+        self._watchers: dict[str, dict[Listener, None]] = {}  # listeners, by owner
 
     async def start(
         self,
@@ -57,9 +59,10 @@ class Turns:
             caller: The caller on whose behalf the turn runs.
             content: The message.
             conversation: The conversation; None for a new one.
-            message_id: The client's id of the message. A repeated id returns its turn.
-            asked: The request, with more than `content`.
-            follow: Called with each event, the first one included.
+            message_id: The client's id of the message. If the id was used before, its turn is
+                returned.
+            asked: The whole request; None if it has only `content`.
+            follow: Called with each event, from the first event on.
 
         Raises:
             TurnError: The message was refused.
@@ -134,7 +137,7 @@ class Turns:
             del self._asked[turn.owner]
 
     def find(self, owner: str, conversation: str, turn: str | None = None) -> Turn | None:
-        """Return a turn, by default the latest of a conversation; None if there is none."""
+        """Return a conversation's turn, by default its latest; None if it is unknown."""
         found = self._turns.get(turn) if turn else self._latest.get(conversation)
         if found is None or found.owner != owner or found.conversation != conversation:
             return None
@@ -153,7 +156,7 @@ class Turns:
         return None
 
     def stop_call(self, owner: str, call_id: str) -> bool:
-        """Stop one call of a user; return whether it was running."""
+        """Stop one of a user's calls; return whether it was running."""
         for turn in self._latest.values():
             if turn.owner == owner and turn.is_calling(call_id):
                 turn.stop_call(call_id)
@@ -163,7 +166,7 @@ class Turns:
     # Listeners beyond one turn
 
     def follow(self, owner: str, conversation: str, listener: Listener) -> None:
-        """Call a function with each event of later turns of a conversation.
+        """Call a function with each event of a conversation's later turns.
 
         Raises:
             TurnError: The function follows too many conversations.
@@ -174,7 +177,7 @@ class Turns:
         self._followers.setdefault(conversation, {})[listener] = owner
 
     def watch(self, owner: str, listener: Listener) -> None:
-        """Call a function when a turn of a user starts, waits, continues or ends."""
+        """Call a function when one of a user's turns starts, waits, continues or ends."""
         self._watchers.setdefault(owner, {})[listener] = None
 
     def forget(self, owner: str, *listeners: Listener) -> None:

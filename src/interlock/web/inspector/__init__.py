@@ -1,1 +1,1 @@
-"""The inspector: a separate connection to a server, its wire, and calls by hand."""
+"""The inspector: a separate connection to a server that shows all messages, and manual calls."""

@@ -1,4 +1,4 @@
-"""A call by hand, exported as code that runs: Python, a command, and a test."""
+"""A manual call exported as runnable text: as Python code, a shell command and a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.config import HttpServer, StdioServer
 from interlock.types import JsonObject
 from interlock.web.inspector.inspection import Inspection
 
-LINE = 68  # characters of a value beside its name
+LINE = 68  # characters; a longer value is written on lines of its own
 
 _PYTHON = """import asyncio
 from pathlib import Path
@@ -56,11 +56,11 @@ def test_{name}_returns_what_it_returned() -> None:
 
 
 def of_call(inspection: Inspection, tool: str, arguments: JsonObject) -> JsonObject:
-    """Return the texts, or the reason if the server is in no file.
+    """Return the texts, or a reason if there are none because no file configures the server.
 
     Args:
         inspection: The inspection in which the tool was called. The test expects the result of
-            its last call of the tool with these arguments.
+            the last call of the tool with these arguments.
         tool: The name of the tool.
         arguments: The arguments that were sent.
     """

@@ -1,4 +1,4 @@
-"""The connection of an inspection: opened, listed, restarted, and watched for changed files."""
+"""An inspection's connection, which lists items and restarts when the server's files change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from interlock.web.inspector.wire import InspectedWire
 if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
 
-MAX_WATCHED = 500  # files
+MAX_WATCHED = 500  # source files whose changes are noticed
 _KINDS = ("resources", "resourceTemplates", "prompts")
 
 _log = logging.getLogger("interlock.web")
@@ -49,22 +49,22 @@ class InspectedConnection:
     Args:
         name: The server's name.
         server: The server's configuration.
-        environ: The environment for `${VAR}`.
-        wire: Keeps all messages.
-        on_change: Called when the state or a list has changed.
+        environ: The environment variables that replace `${VAR}`.
+        wire: Records all messages.
+        on_change: Called after the state or a list has changed.
         owner: The principal whose credentials are used; "" for the local user.
         credentials: The users' credentials; None if the local user is the only one.
 
     Attributes:
         name: The server's name.
         server: The server's configuration.
-        era: The wanted revision, "auto" or "legacy".
+        era: The requested protocol: a revision, "auto" or "legacy".
         state: "starting", "ok", "failed", "down" or "closed".
-        reason: The reason why the state is not "ok".
-        tools: The tools of the last list.
+        reason: Why the state is not "ok".
+        tools: The tools that the server listed last.
         items: Resources, resource templates and prompts by kind, as the server sent them.
-        problems: Problems of the lists, a line for each.
-        redactor: Removes the server's secrets.
+        problems: Problems with the lists, one line each.
+        redactor: Removes the server's secrets from texts.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class InspectedConnection:
         self.problems: list[str] = []
         self.redactor = Redactor()
         admitted = server.tools if isinstance(server, CONFIGURED) else None
-        self._accepts_all = CheckedLists(name, None)  # calls check the pins, not lists
+        self._accepts_all = CheckedLists(name, None)  # pins are checked for each call instead
         self.tools = ToolList(name, admitted, self._accepts_all)
         self._environ = environ
         self._wire = wire
@@ -102,20 +102,20 @@ class InspectedConnection:
 
     @property
     def client(self) -> Client | None:
-        """The client, once the server has been reached; None before."""
+        """The client; None until the server has been reached."""
         return self._client
 
     # Opening and closing
 
     def begin(self) -> None:
-        """Start to connect, unless that is already under way."""
+        """Start to connect, unless the connection is open or being opened."""
         if self._opening is None:
             self._set("starting")
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._opened)
 
     async def ready(self) -> Client:
-        """Return the open client; connect first if necessary.
+        """Return the open client, connecting first if necessary.
 
         Raises:
             InterlockError: The server cannot be reached.
@@ -132,7 +132,7 @@ class InspectedConnection:
         """Close the connection and open another one.
 
         Args:
-            era: The wanted revision from now on; "" for the same as before.
+            era: The protocol to request from now on; "" keeps the present one.
         """
         self.era = era or self.era
         await self.disconnect()
@@ -271,13 +271,13 @@ class InspectedConnection:
             self.problems += found.skipped
 
     def entry(self, name: str) -> Entry | None:
-        """Return a tool that can be called; None if no such tool was listed."""
+        """Return the tool with this name; None if the server did not list it."""
         return next((each for each in self.tools.entries if each.tool.name == name), None)
 
     # Calling
 
     async def send(self, call: Call) -> Outcome:
-        """Send a call, whatever its arguments; the innermost handler of the stack.
+        """Send a call without checking its arguments. This is the stack's innermost handler.
 
         Raises:
             InterlockError: The same errors as `Client.forward`, without secrets in their texts.
@@ -301,7 +301,7 @@ class InspectedConnection:
         return Outcome(raw)
 
     async def request(self, method: str, params: JsonObject) -> bytes:
-        """Send any other request, and return the encoded result.
+        """Send a request of any other method, and return the encoded result.
 
         Raises:
             InterlockError: The same errors as `Client.request`.
@@ -315,7 +315,7 @@ class InspectedConnection:
     # Files
 
     async def restart_if_changed(self) -> bool:
-        """Restart a program if one of its own files has changed; return whether it did."""
+        """Restart a program if one of its source files has changed; return whether it restarted."""
         if self.state == "starting" or not self._times:
             return False
         now = dict(self._watched())
@@ -327,7 +327,7 @@ class InspectedConnection:
         return True
 
     def _watched(self) -> Iterator[tuple[Path, float]]:
-        """Yield the source files that a program was started from, and others of the same folder."""
+        """Yield the source files named in a program's command line, and others in their folders."""
         server = self.server
         if not isinstance(server, StdioServer):
             return
@@ -349,7 +349,7 @@ async def _listed(list_all: Callable[[], Any]) -> Listing[Any]:
     try:
         found: Listing[Any] = await list_all()
     except RemoteError as error:
-        if error.code == METHOD_NOT_FOUND:  # many servers have no templates
+        if error.code == METHOD_NOT_FOUND:  # many servers do not implement templates
             return Listing()
         raise
     return found

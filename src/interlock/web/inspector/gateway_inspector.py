@@ -1,4 +1,4 @@
-"""The inspector of a gateway: with its policy, limits, approvals and audit trail."""
+"""The inspector in a gateway, under the gateway's policy, limits, approvals and audit trail."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from interlock.web.inspector.inspector import Inspector
 
 
 class GatewayInspector:
-    """Inspects the servers of a gateway, for callers with the scope `admin:write`.
+    """Inspects a gateway's servers for callers with the scope `admin:write`.
 
     Attributes:
-        tables: The JSON routes, for `JsonApi`.
-        ask: Asks about the calls of the page.
+        tables: The inspector's JSON routes, for `JsonApi`.
+        ask: Asks the page's user about calls.
     """
 
     def __init__(self, assembly: Assembly) -> None:
@@ -52,7 +52,7 @@ class GatewayInspector:
         self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return an application that serves the documents of inspected apps."""
+        """Return an application that serves inspected apps' documents; `beside` serves the rest."""
         return TicketSite(self._inspector.tickets, beside)
 
     def end_credentials(self, keys: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""One inspection: a separate connection to a server, and the calls that a person makes."""
+"""One inspection: a separate connection to a server, and the calls a person makes with it."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from interlock.config import ServerConfig
     from interlock.store.approvals import Approval
 
-HISTORY = 50  # calls that are kept
-KEPT_RESULT = 256 * 1024  # bytes of a result that is kept with its call
-# Methods that only read, in addition to those that the policy covers.
+HISTORY = 50  # ended calls that are kept
+KEPT_RESULT = 256 * 1024  # bytes; a larger result is not kept with its call
+# With a gateway, these methods are sent although no policy covers them, because they only read.
 _READING = frozenset(
     {
         "ping",
@@ -64,18 +64,18 @@ _READING = frozenset(
 
 
 class Host(Struct, frozen=True):
-    """The parts of the serving program that inspections use.
+    """The parts of the program that inspections use.
 
     Attributes:
-        servers: Returns the servers by name, in the form of `Toolbox`.
-        layers: Returns the layers of every call.
-        policy: Returns the policy.
-        toolbox: The servers that all users share.
+        servers: Returns the servers by name, as for `Toolbox`.
+        layers: Returns the layers around every call.
+        policy: Returns the current policy.
+        toolbox: The toolbox with the servers that all users share.
         checks_pins: Returns whether definitions must be accepted before they are called.
-        environ: The environment for `${VAR}`.
-        path: The configuration file; None without one.
+        environ: The environment variables that replace `${VAR}`.
+        path: The configuration file; None without a file.
         credentials: The users' credentials; None if the local user is the only one.
-        principal_of: Finds the owner of an API key by the key's id; None without keys.
+        principal_of: Finds the owner of an API key by the key's id; None if there are no keys.
         is_local: Whether the person at this machine is the only user, and may start any program.
         has_gateway: Whether the policy is a gateway's, so that every request must pass it.
     """
@@ -94,20 +94,21 @@ class Host(Struct, frozen=True):
 
 
 class Inspection:
-    """One server, inspected by one person.
+    """One person's inspection of one server.
 
     Args:
-        host: The program.
+        host: The parts of the program that the inspection uses.
         name: The server's name.
         server: The server's configuration.
-        caller: The person.
-        seen_as: The API key whose rights are shown, and its owner; None for the person's own.
+        caller: The person, as the caller of tools.
+        seen_as: The API key whose rights are shown, and its owner; None shows the rights of the
+            person.
 
     Attributes:
-        id: An id that cannot be guessed.
-        wire: The messages that have passed.
-        connection: The connection.
-        version: A number that changes with the state, the lists, the history and the questions.
+        id: The inspection's id, which cannot be guessed.
+        wire: Records the connection's messages.
+        connection: The connection to the server.
+        version: A number that changes when the state, a list, the history or a question changes.
         history: The calls that have ended, oldest first.
     """
 
@@ -140,7 +141,7 @@ class Inspection:
         self._wire_remarks = WireRemarks()
         self._remarked_lists: tuple[str, dict[str, list[JsonObject]]] = "", {}
         self._remarks: list[Remark] = []
-        self._raw: dict[str, Raw] = {}  # results that do not fit their schema, by call
+        self._raw: dict[str, Raw] = {}  # results that violate their schema, by call
 
     def _changed(self) -> None:
         self.version += 1
@@ -157,7 +158,7 @@ class Inspection:
     # State for the page
 
     def shown(self) -> JsonObject:
-        """Return the state for the page, without secrets."""
+        """Return the inspection's state as JSON for the page, without secrets."""
         connection, client = self.connection, self.connection.client
         shown: JsonObject = {
             "id": self.id,
@@ -223,7 +224,7 @@ class Inspection:
         return {"definition": definition, **self._rights(item)}
 
     def _rights(self, entry: Entry | Item) -> JsonObject:
-        """Return the policy's verdict on an item, for the caller whose rights are shown."""
+        """Return whether the policy lets the caller whose rights are shown use an item, and why."""
         caller = self.seen_as[1] if self.seen_as is not None else self.caller
         decision = self.host.policy().decide(caller, entry)
         if decision.effect == "allow" or (decision.effect == "ask" and not self.host.has_gateway):
@@ -239,20 +240,20 @@ class Inspection:
     # Calling
 
     async def restart(self, era: str) -> None:
-        """Connect again; forget remarks on messages of the earlier connection."""
+        """Reconnect, and clear the remarks on messages from the earlier connection."""
         self._wire_remarks.clear()
         await self.connection.restart(era)
 
     async def send(
         self, method: str, params: JsonObject, *, checks: bool = True, by_app: bool = False
     ) -> JsonObject:
-        """Send a request and return its card: its end, and the result.
+        """Send a request; return its card, which states how it ended, and the result.
 
         Args:
             method: An MCP method.
             params: The request's params, without `_meta`.
-            checks: Whether to refuse arguments that do not fit the tool's schema.
-            by_app: Whether the server's app makes the call, not the person.
+            checks: Whether to refuse arguments that violate the tool's schema.
+            by_app: Whether the server's app makes the call, instead of the person.
         """
         call = self._call(self._target(method, params), _arguments(params), by_app=by_app)
         card: JsonObject = {
@@ -297,7 +298,7 @@ class Inspection:
         return Call(target, arguments, caller, back=back, capabilities=ASKABLE)
 
     async def app(self, tool: str) -> JsonObject:
-        """Return the app of a tool: the document, and the data that the page needs.
+        """Return a tool's app: its document, and the data with which the page shows it.
 
         Raises:
             Problem: The tool has no app, or the app cannot be read.
@@ -357,7 +358,7 @@ class Inspection:
                 text = f"{method} is not sent: no policy covers it"
                 raise CallRefused(text, "method_not_covered")
             return Outcome(Raw(await self.connection.request(method, params)))
-        await self.connection.ready()  # the tools are unknown before
+        await self.connection.ready()  # the tools are unknown until then
         call = msgspec.structs.replace(call, entry=self._accepted(self._target(method, params)))
         if self.seen_as is not None:
             self._check_rights(call, *self.seen_as)
@@ -380,7 +381,7 @@ class Inspection:
             return await self.connection.send(call)
         except InterlockError:
             answer = self.wire.answer(call.method, call.name, first)
-            if answer is not None:  # the result does not fit the tool's schema
+            if answer is not None:  # the result violates the tool's schema, but is shown
                 self._raw[call.id] = Raw(msgspec.json.encode(_result_of(answer.text)))
             raise
         finally:
@@ -388,7 +389,7 @@ class Inspection:
                 call.timing.at_server = monotonic() - began
 
     def _accepted(self, entry: Entry | Item) -> Entry | Item:
-        """Return the tool or prompt as the operator accepted it."""
+        """Return the tool or prompt with the definition that the operator accepted."""
         if isinstance(entry, Item):
             unusable = {each.name: each.detail for each in self.connection.tools.unusable}
             if entry.kind == "tools" and entry.name in unusable:
@@ -409,7 +410,7 @@ class Inspection:
         raise CallRefused(text, "tool_quarantined")
 
     def _check_rights(self, call: Call, key: str, caller: Caller) -> None:
-        """Check that the key whose rights are shown may make a call."""
+        """Raise an error if the key whose rights are shown may not make a call."""
         decision = self.host.policy().decide(caller, call.entry, call.arguments)
         if decision.effect == "deny":
             by = f" by rule {decision.rule}" if decision.rule else ""
@@ -420,16 +421,16 @@ class Inspection:
             raise CallRefused(text + " or ".join(decision.approvers), "approval_required")
 
     def stop(self, call: str) -> bool:
-        """Stop a call; return whether it was running."""
+        """Stop the call with an id; return whether it was running."""
         task = self._running.get(call)
         return task is not None and task.cancel()
 
     def problems(self, tool: str, arguments: JsonObject) -> list[str]:
-        """Return the problems of arguments, as a call would report them."""
+        """Check arguments against a tool's schema; return the problems that a call would report."""
         return self.connection.tools.errors(tool, arguments, echo=True)
 
     def _check(self, call: Call, result: Any) -> list[str] | None:
-        """Return the mismatches of a result with its output schema; None without a schema."""
+        """Return where a result violates its output schema; None if the tool has no such schema."""
         entry = self.connection.entry(call.name) if call.method == "tools/call" else None
         if entry is None or entry.tool.output_schema is None:
             return None
@@ -444,7 +445,7 @@ class Inspection:
     # Questions
 
     async def ask(self, shown: JsonObject, timeout: float) -> JsonObject:
-        """Ask the person, and return the answer; "cancel" if no answer comes in time."""
+        """Ask the person, and return the answer; its action is "cancel" after `timeout` seconds."""
         id = f"q_{secrets.token_urlsafe(9)}"
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._asks[id] = {"id": id, **shown}, answer
@@ -459,7 +460,7 @@ class Inspection:
             self._changed()
 
     def answer(self, id: str, answer: JsonObject) -> bool:
-        """Answer a question; return whether it was open."""
+        """Answer the question with an id; return whether it was open."""
         found = self._asks.get(id)
         if found is None or found[1].done():
             return False
@@ -468,7 +469,7 @@ class Inspection:
 
 
 class _Back:
-    """The `BackChannel` of a call made by hand: the server's questions go to the page."""
+    """The `BackChannel` of a manual call: the page shows the server's questions."""
 
     def __init__(self, inspection: Inspection, *, by_app: bool = False) -> None:
         self._inspection = inspection
@@ -479,7 +480,7 @@ class _Back:
         return self._inspection.id
 
     def notify(self, method: str, params: bytes) -> None:
-        """Do nothing: the wire shows notifications."""
+        """Do nothing: the page shows notifications in the list of messages."""
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
         if method != "elicitation/create":
@@ -490,12 +491,12 @@ class _Back:
         return Raw(encode(answer))
 
     def close_stream(self, retry_ms: int) -> None:
-        """Do nothing: the page has no stream."""
+        """Do nothing: the page uses no stream for a call."""
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
-        """Ask the person whether an exact call may run; without a gateway, their own calls may."""
+        """Ask the person whether the call may run; without a gateway, calls by the person may."""
         if not self._inspection.host.has_gateway and not self._by_app:
-            return True  # the person has specified the exact call
+            return True  # the person has just specified the exact call
         shown: JsonObject = {
             "kind": "approval",
             "byApp": self._by_app,

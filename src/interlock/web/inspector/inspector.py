@@ -1,4 +1,4 @@
-"""All inspections: their owners, and when they end."""
+"""Opens, finds and ends the inspections of all users."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from interlock.transports import InProcessServer
 from interlock.web.apps.tickets import Tickets
 from interlock.web.inspector.inspection import Host, Inspection
 
-MAX_OF_ONE = 8  # inspections of one person
-IDLE = 600.0  # seconds without a request after which an inspection ends
+MAX_OF_ONE = 8  # open inspections of one person
+IDLE = 600.0  # seconds; an inspection without requests for so long is ended
 ERAS = ("auto", "legacy", *reversed(revisions.ALL))
 
 
 class Wanted(Struct, frozen=True, rename={"seen_as": "as"}, forbid_unknown_fields=True):
-    """The server to inspect, and how.
+    """A request to inspect a server.
 
     Attributes:
         server: The name of a configured server.
-        command: A command line to start instead of `server`; for the local user only.
-        url: The URL of a server instead of `server`; for the local user only.
-        era: "auto", "legacy" or a revision.
-        seen_as: The id of the API key whose rights to show; "" for the caller's own.
+        command: A command line that starts a server, instead of `server`; for the local user only.
+        url: The URL of a server, instead of `server`; for the local user only.
+        era: The requested protocol: a revision, "auto" or "legacy".
+        seen_as: The id of the API key whose rights to show; "" shows the caller's rights.
     """
 
     server: str = ""
@@ -43,10 +43,10 @@ class Wanted(Struct, frozen=True, rename={"seen_as": "as"}, forbid_unknown_field
 
 
 class Inspector:
-    """The inspections of one program.
+    """Keeps the inspections of one program.
 
     Attributes:
-        tickets: Documents of apps that wait to be fetched.
+        tickets: Serves the documents of inspected apps.
     """
 
     def __init__(self, host: Host) -> None:
@@ -63,14 +63,14 @@ class Inspector:
 
     @property
     def servers(self) -> dict[str, ServerConfig | InProcessServer]:
-        """The configured servers by their names in addresses."""
+        """The configured servers, by their names in addresses."""
         return {
             (each.namespace or key) if isinstance(each, CONFIGURED) else key: each
             for key, each in self.host.servers().items()
         }
 
     async def open(self, principal: Principal, wanted: Wanted) -> Inspection | None:
-        """Return the person's inspection of this server, or a new one.
+        """Return the person's open inspection of a server, or begin an inspection.
 
         Raises:
             ConfigError: The era is unknown, or a program or URL is not permitted or not valid.
@@ -105,7 +105,7 @@ class Inspector:
         self, principal: Principal, wanted: Wanted
     ) -> tuple[str, ServerConfig | InProcessServer | None]:
         if not (wanted.command or wanted.url):
-            # An inspection of a command or a URL has a name, too; the page uses it after a reload.
+            # After a reload, the page names even an inspected command or URL by its generated name.
             begun = {each.connection.name: each.connection.server for each in self._of(principal)}
             return wanted.server, (begun | self.servers).get(wanted.server)
         if not self.host.is_local:
@@ -121,7 +121,7 @@ class Inspector:
         return name, StdioServer(command=command, args=tuple(args))
 
     def find(self, principal: Principal, id: str) -> Inspection | None:
-        """Return one of the person's inspections; None if there is none with this id."""
+        """Return the person's inspection with this id; None if it does not exist."""
         found = self._open.get(id)
         if found is None or found not in self._of(principal):
             return None

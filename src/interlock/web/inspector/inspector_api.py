@@ -26,8 +26,8 @@ from interlock.web.inspector.connection import kind_of
 from interlock.web.inspector.inspection import Inspection
 from interlock.web.inspector.inspector import ERAS, Inspector, Wanted
 
-WAIT = 25.0  # seconds that a page may wait for the next entry of the wire
-LOOK_EVERY = 0.5  # seconds between two checks of a program's files
+WAIT = 25.0  # seconds that one request of a page may wait for the next entry of the wire
+LOOK_EVERY = 0.5  # seconds between two checks whether a server's files have changed
 
 
 async def list_servers(inspector: Inspector, _request: ApiRequest) -> JsonObject:
@@ -52,7 +52,7 @@ async def list_servers(inspector: Inspector, _request: ApiRequest) -> JsonObject
 
 
 async def begin(inspector: Inspector, request: ApiRequest) -> JsonReply:
-    """Return the inspection of a server: the one that is open, or a new one."""
+    """Return the caller's open inspection of a server, or begin an inspection."""
     if inspector.is_closing:
         raise Problem(503, "draining", "the server is shutting down", retry_after=5.0)
     try:
@@ -74,7 +74,7 @@ def _found(inspector: Inspector, request: ApiRequest) -> Inspection:
 
 
 async def get_state(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return the state of an inspection: the server, its lists, and the calls so far."""
+    """Return an inspection's state: the server, its lists, and the calls so far."""
     return _found(inspector, request).shown()
 
 
@@ -84,13 +84,13 @@ async def end(inspector: Inspector, request: ApiRequest) -> None:
 
 
 class RestartBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a restart: the era from now on; "" keeps the present one."""
+    """The body of a restart request: the protocol era to use; "" keeps the present era."""
 
     era: str = ""
 
 
 async def restart(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Connect again; restart a program."""
+    """Reconnect to a server; if it is a program, restart it."""
     if (era := request.body.era) and era not in ERAS:
         raise Problem(422, "not_inspected", f"unknown era; use one of {', '.join(ERAS)}")
     found = _found(inspector, request)
@@ -99,14 +99,14 @@ async def restart(inspector: Inspector, request: ApiRequest) -> JsonObject:
 
 
 class After(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of the wire.
+    """The query for entries of the wire.
 
     Attributes:
-        after: The number of the last entry that the page has.
-        version: The state that the page has; a newer one ends the waiting.
-        limit: The maximum number of entries.
-        wait: Seconds to wait for an entry.
-        whole: Whether to return long texts whole.
+        after: The number of the last entry that the page has received.
+        version: The version of the state that the page has; a newer version ends the waiting.
+        limit: The maximum number of entries to return.
+        wait: Seconds to wait for a new entry.
+        whole: Whether to return long texts uncut.
     """
 
     after: Annotated[int, Meta(ge=0)] = 0
@@ -117,9 +117,9 @@ class After(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_wire(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return the entries after a number; wait for one if the query says so.
+    """Return the wire's entries after a number; wait for a new entry if the query allows it.
 
-    While a page waits, a program whose own files change is restarted.
+    While a page waits, the server is restarted if its source files change.
     """
     query: After = request.query
     found = _found(inspector, request)
@@ -139,7 +139,7 @@ async def get_wire(inspector: Inspector, request: ApiRequest) -> JsonObject:
 
 
 async def record(inspector: Inspector, request: ApiRequest) -> LineStream:
-    """Return all entries of the wire that are kept, a line of JSON each."""
+    """Return all kept entries of the wire, one JSON object per line."""
     entries = _found(inspector, request).wire.entries()
 
     async def lines() -> AsyncGenerator[bytes, None]:
@@ -150,13 +150,13 @@ async def record(inspector: Inspector, request: ApiRequest) -> LineStream:
 
 
 class Sending(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request to the server.
+    """The body that describes a request to send to the server.
 
     Attributes:
-        method: An MCP method.
+        method: The MCP method.
         params: The request's params, without `_meta`.
-        checks: Whether to refuse arguments that do not fit the tool's schema.
-        app: Whether the server's app makes the call, of a tool that is for apps.
+        checks: Whether to refuse arguments that violate the tool's schema.
+        app: Whether the server's app makes the call; the tool must then permit apps.
     """
 
     method: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -166,7 +166,7 @@ class Sending(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def send(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Send a request to the server, and return its end."""
+    """Send a request to the server, and return how it ended."""
     given: Sending = request.body
     found = _found(inspector, request)
     if given.app and not _may_call(found, given):
@@ -188,7 +188,7 @@ class ToolBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def open_app(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return the address of a tool's app; it can be requested once."""
+    """Return the URL of a tool's app; the URL works once."""
     app = await _found(inspector, request).app(request.body.tool)
     document = app.pop("document")
     return app | {"path": inspector.tickets.path_of(document.body, document.policy)}
@@ -201,33 +201,33 @@ class Named(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def stop(inspector: Inspector, request: ApiRequest) -> None:
-    """Stop a call that is running."""
+    """Stop a running call."""
     if not _found(inspector, request).stop(request.body.call):
         raise not_found("no such call is running")
 
 
 class ArgumentsBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a check, and of texts for a call."""
+    """The body with a tool and arguments, to check them or to export the call as text."""
 
     tool: str
     arguments: JsonObject
 
 
 async def check(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return the problems of arguments, as a call would report them."""
+    """Check arguments against a tool's schema; return the problems that a call would report."""
     given: ArgumentsBody = request.body
     return {"problems": _found(inspector, request).problems(given.tool, given.arguments)}
 
 
 async def texts(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return a call as Python, as a command and as a test."""
+    """Return a call as Python code, as a shell command and as a test."""
     given: ArgumentsBody = request.body
     found = _found(inspector, request)
     return inspect_texts.of_call(found, given.tool, given.arguments)
 
 
 class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of an answer to a question of the server, or to an approval."""
+    """The body of an answer to a server's question or to an approval."""
 
     question: str
     action: Literal["accept", "decline", "cancel"]
@@ -235,7 +235,7 @@ class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def answer(inspector: Inspector, request: ApiRequest) -> None:
-    """Answer a question of the server, or decide about a call that waits."""
+    """Answer a server's question, or decide about a call that waits for approval."""
     given: AnswerBody = request.body
     found = _found(inspector, request)
     asked = next((each for each in found.shown()["asks"] if each["id"] == given.question), None)
@@ -257,7 +257,7 @@ async def answer(inspector: Inspector, request: ApiRequest) -> None:
 
 
 def routes(scope: str) -> tuple[Route, ...]:
-    """Return the routes."""
+    """Return the inspector's routes, which require a scope."""
     one = "/api/inspect/{id}"
     table: tuple[tuple[str, str, Any, str, Any, Any], ...] = (
         ("GET", "/api/inspect", list_servers, "the servers that can be inspected", None, None),

@@ -1,4 +1,4 @@
-"""The page of the inspector, the same at all of its addresses."""
+"""The inspector's page, which is the same at all of its paths."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ INSPECTOR = Shell(
 
 
 def shell_at(path: str) -> Shell | None:
-    """Return the page at a path; None if the path is not the inspector's."""
+    """Return the inspector's page if a path belongs to it; None otherwise."""
     is_here = path == "/inspect" or path.startswith("/inspect/")
     return INSPECTOR if is_here else None

@@ -1,7 +1,7 @@
-"""Remarks on items and messages of a server: breaches of the specification, and advice.
+"""Remarks on a server's items and messages: violations of the specification, and advice.
 
-An "error" breaks a rule of the negotiated revision. "advice" concerns recommendations of the
-specification, and things that make a tool hard for models to use.
+The level "error" means that a rule of the negotiated revision is violated. The level "advice" is
+for the specification's recommendations, and for anything that makes a tool hard for models to use.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from interlock.types import JsonObject
 from interlock.web.inspector.wire import WireEntry
 
 Level = Literal["error", "advice"]
-LONG = 1_000  # characters of a description
-MAX_PARSED = 256 * 1024  # characters of a result that is checked
+LONG = 1_000  # characters; a longer description gets a remark
+MAX_PARSED = 256 * 1024  # characters; a longer result is not checked
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _25_03, _25_06, _25_11 = "2025-03-26", "2025-06-18", "2025-11-25"
-# The members of listed items, and the first revision that has each.
+# The members of listed items, each with the first revision that has the member.
 _COMMON = {"description": "", "title": _25_06, "icons": _25_11, "_meta": _25_06}
 _MEMBERS: dict[str, dict[str, str]] = {
     "tool": _COMMON
@@ -51,12 +51,12 @@ _CACHED = frozenset(
 
 
 class Remark(Struct, frozen=True):
-    """A remark.
+    """A remark on a server, or on one of its items.
 
     Attributes:
-        about: "server", or the kind and the name of an item: "tool:find".
+        about: "server", or an item's kind and name, such as "tool:find".
         level: "error" or "advice".
-        text: The remark, in one line.
+        text: The remark, on one line.
     """
 
     about: str
@@ -65,7 +65,7 @@ class Remark(Struct, frozen=True):
 
 
 def of_items(kind: str, items: Iterable[JsonObject], revision: str) -> list[Remark]:
-    """Return the remarks on a list.
+    """Return the remarks on the items of a list.
 
     Args:
         kind: "tool", "resource", "template" or "prompt".
@@ -214,22 +214,22 @@ _CHECKS: dict[str, Callable[[JsonObject, str], _Found]] = {
 
 
 class WireRemarks:
-    """The remarks on messages; each message is checked once."""
+    """Collects remarks on messages; each message is checked once."""
 
     def __init__(self) -> None:
         self._seen = 0
         self._found: dict[Remark, None] = {}
 
     def clear(self) -> None:
-        """Forget the remarks on messages of an earlier connection."""
+        """Remove the remarks on messages from an earlier connection."""
         self._found.clear()
 
     def update(self, entries: Sequence[WireEntry], revision: str) -> list[Remark]:
-        """Check new entries, and return all remarks.
+        """Check the entries that are new, and return all remarks.
 
         Args:
-            entries: All entries that are kept.
-            revision: The negotiated revision; "" while there is none.
+            entries: All kept entries of the wire.
+            revision: The negotiated revision; "" before it is negotiated.
         """
         for entry in entries:
             if entry.n > self._seen and entry.kind in ("received", "lost"):

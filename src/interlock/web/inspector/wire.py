@@ -1,4 +1,4 @@
-"""The wire of an inspected connection: every message, stderr line and HTTP exchange, in one order.
+"""The wire: a record of an inspected connection's messages, stderr lines and HTTP exchanges.
 
 Secrets are removed before an entry is stored.
 """
@@ -21,10 +21,10 @@ from interlock.transports.trace import Note
 from interlock.types import JsonObject, RequestId
 
 MAX_ENTRIES = 2_000
-MAX_BYTES = 8 * 1024 * 1024  # of all texts together
-MAX_TEXT = 1024 * 1024  # characters of one entry
-SHOWN = 16 * 1024  # characters of an entry in a list
-MAX_OPEN = 1_000  # requests whose answers are recognized
+MAX_BYTES = 8 * 1024 * 1024  # bytes of all entries' texts together
+MAX_TEXT = 1024 * 1024  # characters of one entry's text
+SHOWN = 16 * 1024  # characters of an entry's text in a list
+MAX_OPEN = 1_000  # unanswered requests that are remembered, to match their answers
 
 Kind = Literal["sent", "received"] | Note
 Form = Literal["request", "notification", "result", "error", "invalid"]
@@ -35,17 +35,17 @@ class WireEntry(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         n: The entry's number, from 1.
-        at: Seconds since the inspection began.
+        at: The time, in seconds since the inspection began.
         kind: The direction of a message, or the kind of another event.
-        size: Size in bytes.
-        text: The text without secrets.
-        form: The form of a message.
-        method: The method of a message, or of the request that it answers.
+        size: The message's size in bytes.
+        text: The text, from which secrets are removed.
+        form: The JSON-RPC form of a message, such as a request.
+        method: The method of a message, or the method of the request that it answers.
         name: The tool, prompt or URI that a request names.
-        id: The id of a request and its answer.
-        of: The entry of the request that this answers; 0 for none.
+        id: The JSON-RPC id of a request or an answer.
+        of: The number of the request's entry, if this is an answer; 0 otherwise.
         ms: Milliseconds since that request.
-        problem: The reason why a message is not valid.
+        problem: Why a message is not valid; "" if it is valid.
     """
 
     n: int
@@ -62,7 +62,7 @@ class WireEntry(Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
     def shown(self, *, whole: bool = False) -> JsonObject:
-        """Return the entry for a page; a long text is cut unless `whole`."""
+        """Return the entry as JSON for a page; a long text is cut unless `whole` is true."""
         shown: JsonObject = msgspec.to_builtins(self)
         if not whole and len(self.text) > SHOWN:
             shown |= {"text": self.text[:SHOWN], "isCut": True}
@@ -78,12 +78,12 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 
 
 class InspectedWire:
-    """The last entries of a connection. It is a `Trace`.
+    """Records a connection's last entries. It implements `Trace`.
 
     Attributes:
-        redactor: See `Trace`.
-        is_paused: Whether new entries are dropped.
-        dropped: Number of entries that were dropped to make room.
+        redactor: Removes secrets from texts; see `Trace`.
+        is_paused: Whether recording is paused, so that new entries are dropped.
+        dropped: The number of old entries that were dropped to make room.
     """
 
     def __init__(self) -> None:
@@ -94,12 +94,12 @@ class InspectedWire:
         self._last = 0
         self._began = monotonic()
         self._open: OrderedDict[tuple[Kind, RequestId], WireEntry] = OrderedDict()
-        self._stderr = ""  # an incomplete line
+        self._stderr = ""  # the line that is not complete yet
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
     def last(self) -> int:
-        """The number of the newest entry; 0 before the first one."""
+        """The number of the newest entry; 0 before the first entry."""
         return self._last
 
     # Implementation of `Trace`
@@ -138,7 +138,7 @@ class InspectedWire:
         return tuple(self._entries)
 
     def answer(self, method: str, name: str, after: int) -> WireEntry | None:
-        """Return the newest result of a request for `name` among the entries after a number."""
+        """Return the newest result for `method` and `name` among the entries after a number."""
         for entry in reversed(self._entries):
             if entry.n <= after:
                 return None
@@ -148,7 +148,7 @@ class InspectedWire:
         return None
 
     async def wait(self, after: int, seconds: float) -> None:
-        """Wait until there is an entry after a number, but at most `seconds`."""
+        """Wait until an entry after a number exists, but at most `seconds`."""
         if self._last > after:
             return
         waiter = asyncio.get_running_loop().create_future()
