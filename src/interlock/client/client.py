@@ -613,9 +613,7 @@ class Client:
         returns_questions: bool = False,
         counted: Counted | None = None,
     ) -> Raw:
-        """Send a request on behalf of another client; return the encoded result.
-
-        The errors are those that `call_tool` raises.
+        """Send another client's request; return the encoded result, or raise as `call_tool` does.
 
         Args:
             method: `tools/call`, `resources/read`, `prompts/get` or another method.
@@ -625,12 +623,10 @@ class Client:
             progress: Called with each `Progress`.
             meta: Further members of `_meta`, encoded without braces.
             idempotent: Whether the request may be retried; see `call_tool`.
-            back: The channel for the server's questions and logs; None to use this client's
-                handlers.
+            back: The channel for the server's questions and logs; None for this client's handlers.
             capabilities: The other client's capabilities, which are sent to a modern server.
             log_level: The other client's lowest log level, which is sent to a modern server.
-            returns_questions: Whether to return an "input_required" result instead of answering
-                its questions.
+            returns_questions: Whether to return an "input_required" result without answering it.
             counted: The larger operation whose count of messages includes this request.
         """
         if method not in _IN_ALL_REVISIONS:

@@ -253,8 +253,7 @@ class Protocol:
         members = meta
         if options.progress is not None:
             members = b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", id)
-        # Encode first, because encoding may run out of memory. For speed, the code of
-        # `envelope.request` and `envelope.with_meta` is repeated here.
+        # Encode first, as memory may run out. `request` and `with_meta` are inlined for speed.
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
@@ -362,8 +361,7 @@ class Protocol:
         Args:
             frame: One message.
             now: The time, in seconds of the monotonic clock.
-            request: The id of our request on whose stream the frame arrived; None if all
-                messages share a stream.
+            request: Our request on whose stream the frame arrived; None if all share a stream.
             batch: The batch that contains the message; None outside of a batch.
         """
         if self.closed is not None:
