@@ -67,7 +67,7 @@ def test_circle_and_endless_chain_are_refused_at_once():
         (chain, {"$ref": "#/x0"}),
         (inner, {"$ref": "#/a/b"}),
     ):
-        with pytest.raises(DocumentError, match="more than 32 references"):
+        with pytest.raises(DocumentError, match=r"too long \(limit 32\)"):
             references(root).follow(node)
     assert time.process_time() - start < 1
 
@@ -142,7 +142,7 @@ def test_number_of_files_is_limited(tmp_path: Path):
 
     for i in range(200):
         found.references.find(f"f{i}.json")
-    with pytest.raises(DocumentError, match="more than 200 files"):
+    with pytest.raises(DocumentError, match=r"too many files \(limit 200\)"):
         found.references.find("f200.json")
 
 

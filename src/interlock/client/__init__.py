@@ -1,4 +1,4 @@
-"""The client of an MCP server."""
+"""A client for MCP servers."""
 
 from __future__ import annotations
 

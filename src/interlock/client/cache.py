@@ -1,4 +1,4 @@
-"""The cache of results that a server allows its clients to cache."""
+"""The cache for results that a server allows its clients to cache."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MAX_TTL = 24 * 3600.0  # seconds; a longer time to live is shortened
 
 
 class Cache:
-    """Results by method and key, such as a URI; each with its own expiry.
+    """Stores results by method and key, such as a URI; each result has its own expiry.
 
-    A cache belongs to one connection of one principal, so it may hold results of every scope.
+    A cache belongs to one principal's connection, so it may store private and public results.
 
     Attributes:
         changes: The number of invalidations.
@@ -29,13 +29,13 @@ class Cache:
     def keep(
         self, value: object, ttl: float, method: str, key: str = "", *, asked: int | None = None
     ) -> None:
-        """Cache a value, evicting the oldest one if there are too many.
+        """Cache a value; evict the oldest value if the cache is full.
 
         Args:
             value: The decoded result.
-            ttl: Seconds; 0 or less caches nothing.
+            ttl: Seconds until the value expires; 0 or less caches nothing.
             method: The method of the request.
-            key: The parameter that the result depends on.
+            key: The request's parameter that the result depends on, such as a URI.
             asked: The value of `changes` when the request was sent. A result that arrives after
                 an invalidation may be outdated, so it is not cached.
         """
@@ -47,7 +47,7 @@ class Cache:
         self._entries[method, key] = (monotonic() + min(ttl, MAX_TTL), value)
 
     def forget(self, method: str, key: str | None = None) -> None:
-        """Invalidate one entry or, without `key`, all entries of a method."""
+        """Invalidate the entry for a method and key; if key is None, all the method's entries."""
         self.changes += 1
         for entry in [each for each in self._entries if each[0] == method]:
             if key is None or entry[1] == key:

@@ -1,4 +1,4 @@
-"""Answers of the client on whose behalf a request is forwarded."""
+"""Answers from the client on whose behalf a request is forwarded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ASK_TIMEOUT = 600.0  # seconds; people need time to answer
 
 
 class CallerAnswers(Struct, eq=False):
-    """Passes a server's questions to the client on whose behalf it is called.
+    """Passes a server's questions to the client on whose behalf the server is called.
 
     Attributes:
         back: The back channel to that client.
         capabilities: The client's declared capabilities; a question beyond them is refused.
-        count: Counts a question, and raises if there were too many.
+        count: Counts a question; raises an error if there were too many.
     """
 
     back: BackChannel
@@ -32,7 +32,7 @@ class CallerAnswers(Struct, eq=False):
         """Answer one question, as `Answers.answer` does.
 
         Raises:
-            AskRefused: The client cannot answer this, or had too many questions.
+            AskRefused: The client cannot answer the question, or received too many questions.
         """
         check_method(method, revision)
         missing = lacking(self.capabilities, method, params)

@@ -1,4 +1,4 @@
-"""A client of one MCP server, of any revision.
+"""A client for one MCP server, in any protocol revision.
 
 The path of a call::
 
@@ -90,10 +90,10 @@ class Client:
     Any task may call any method at any time; cancelling a call cancels it at the server.
 
     Args:
-        connect: Returns a fresh transport. It is called again when a legacy server exits because
-            of `server/discover`.
+        connect: Returns a new transport. It is called again if a legacy server exits because of
+            `server/discover`.
         http: The server's URL and the known facts about it; set by `Client.http`.
-        options: See `ClientOptions`. Sampling and elicitation are refused without a handler.
+        options: See `ClientOptions`. Without a handler, sampling and elicitation are refused.
     """
 
     def __init__(
@@ -155,14 +155,15 @@ class Client:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         **options: Unpack[ClientOptions],
     ) -> Client:
-        """Return a client of a server program, which starts when the client is opened.
+        """Return a client for a server program, which starts when the client is opened.
 
         Args:
             command: The program; a bare name is looked up in PATH.
             args: Arguments of the program, passed without a shell.
-            env: Environment variables, added to `stdio.INHERITED` of this process.
-            cwd: The program's working folder; None for our own.
-            max_frame_bytes: The largest accepted message.
+            env: Environment variables to set besides `stdio.INHERITED`, which are passed on from
+                this process.
+            cwd: The program's working folder; None for this process's working folder.
+            max_frame_bytes: The size of the largest accepted message.
             options: See `ClientOptions`.
         """
 
@@ -191,18 +192,18 @@ class Client:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         **options: Unpack[ClientOptions],
     ) -> Client:
-        """Return a client of a server at a URL.
+        """Return a client for a server at a URL.
 
-        Proxies and certificates come from the environment, see `HttpPool`.
+        The environment configures proxies and certificates; see `HttpPool`.
 
         Args:
             url: The http or https URL.
-            headers: Headers of every request, such as an API key, sent to this origin only.
+            headers: Headers for every request, such as an API key; sent to this origin only.
             auth: The source of the bearer token, such as `interlock.oauth.OAuth`.
-            transport: "sse" for HTTP+SSE of 2024-11-05; "auto" tries that when Streamable HTTP
-                is refused.
+            transport: "sse" for HTTP+SSE of revision 2024-11-05; "auto" tries HTTP+SSE if the
+                server refuses Streamable HTTP.
             pool: HTTP connections to share with other clients; the caller closes it.
-            max_frame_bytes: The largest accepted message, decompressed.
+            max_frame_bytes: The decompressed size of the largest accepted message.
             options: See `ClientOptions`.
 
         Raises:
@@ -216,7 +217,7 @@ class Client:
 
     @classmethod
     def memory(cls, server: InProcessServer, **options: Unpack[ClientOptions]) -> Client:
-        """Return a client of a server in this process. `options`: see `ClientOptions`."""
+        """Return a client for a server in this process; see `ClientOptions` for the options."""
         return cls(server.connect, **options)
 
     # Opening and closing
@@ -251,7 +252,10 @@ class Client:
             self._listening = asyncio.create_task(messages.listen_for_changes(subscriptions))
 
     async def close(self) -> None:
-        """Close the connection. Open calls fail with `ConnectionClosed`. Safe to repeat."""
+        """Close the connection; calls in progress fail with `ConnectionClosed`.
+
+        Closing a closed client has no effect.
+        """
         if self._listening is not None:
             self._listening.cancel()
         if self._messages.subscriptions is not None:
@@ -266,16 +270,19 @@ class Client:
         """Raise the error that ended the connection, if it has ended.
 
         Raises:
-            InterlockError: The reason, such as `ConnectionClosed`.
+            InterlockError: Why the connection ended, such as `ConnectionClosed`.
         """
         self._channel.check_open()
 
     def abort(self, reason: str) -> None:
-        """End the connection now: open calls fail and `on_loss` is called. `close` still waits."""
+        """End the connection: calls in progress fail, and `on_loss` is called.
+
+        `abort` does not wait until the transport is closed; call `close` for this.
+        """
         self._connection.abort(ConnectionClosed(reason))
 
     async def _restore(self) -> None:
-        """Restore log level and subscriptions at a server that has lost its session."""
+        """Restore the log level and subscriptions at a server that has lost its session."""
         self._messages.forget_lists()
         if self._messages.subscriptions is not None:
             self._messages.subscriptions.move()
@@ -287,11 +294,11 @@ class Client:
             lost.insert(0, ("logging/setLevel", {"level": self._interactive.log_level}))
         for method, params in lost:
             try:
-                # Without retries, which would wait for the renewal that this is a part of.
+                # Send without retries: a retry would wait for the renewal, which waits for this.
                 await self._connection.request(
                     method, encode(params), RequestOptions(hard_timeout=LIST_TIMEOUT)
                 )
-            except InterlockError as error:  # not raised: other requests wait for this renewal
+            except InterlockError as error:  # only logged, because other requests need the renewal
                 name = self.server_info.name or "server"
                 _log.warning("%s: %s could not be restored: %s", name, method, error)
 
@@ -312,12 +319,12 @@ class Client:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of dropped messages of the server, by reason, such as "garbage"."""
+        """The number of the server's messages that were dropped, by reason, such as "garbage"."""
         return dict(self._channel.dropped)
 
     @property
     def stderr(self) -> str:
-        """The end of the stderr of a server program, also after its exit; "" for other servers."""
+        """The last stderr output of a server program, even after its exit; "" for other servers."""
         return self._channel.stderr
 
     @property
@@ -336,7 +343,7 @@ class Client:
     # Tools
 
     async def list_tools(self, *, fresh: bool = False) -> Listing[Tool]:
-        """Return all tools, from the cache while the server allows it.
+        """Return all tools, from the cache while the server allows caching them.
 
         Args:
             fresh: Whether to send the request even if the list is cached.
@@ -354,9 +361,9 @@ class Client:
         return tools
 
     def adopt_tools(self, tools: Listing[Tool]) -> None:
-        """Use the tools that another client of the same server has listed.
+        """Use the tools that another client has listed at the same server.
 
-        Their calls are then made and checked as if this client had listed them.
+        Calls are then made and checked as if this client had listed the tools.
         """
         if self._channel.http and revisions.is_modern(self.revision):
             self._channel.http.check_tools(tools)
@@ -384,8 +391,8 @@ class Client:
             timeout: Seconds without progress; None for the client's default.
             progress: Called with each `Progress` (`progress`, `total`, `message`).
             meta: Further members of `_meta`, such as `traceparent`.
-            idempotent: Whether two calls have the effect of one, so that a call whose answer is
-                lost may be retried. Only used over HTTP.
+            idempotent: Whether calling the tool twice has the same effect as calling it once, so
+                that the call may be retried if its answer is lost. Only used over HTTP.
 
         Returns:
             The result, with `is_error` if the tool failed. It is validated against the tool's
@@ -413,14 +420,14 @@ class Client:
         return self.check_result(name, raw)
 
     def has_output_schema(self, tool: str) -> bool:
-        """Return whether results of a tool are checked against a listed output schema."""
+        """Return whether a tool's results are checked against its listed output schema."""
         return tool in self._outputs.by_tool
 
     def check_result(self, tool: str, raw: Raw) -> CallToolResult:
-        """Decode the result of a tool call and check it against the tool's output schema.
+        """Decode a tool call's result, and check it against the tool's output schema.
 
         Raises:
-            RemoteProtocolError: The result is malformed, or does not fit the schema.
+            RemoteProtocolError: The result is malformed, or does not match the schema.
             OutOfMemory: The result does not fit into memory.
         """
         try:
@@ -445,7 +452,7 @@ class Client:
         return await self._list(listing.TEMPLATES)
 
     async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
-        """Read a resource, from the cache while the server allows it.
+        """Read a resource, from the cache while the server allows caching it.
 
         Raises:
             RemoteError: The resource is unknown: code -32602, or -32002 from legacy servers.
@@ -457,13 +464,13 @@ class Client:
         options = self._interactive.options(timeout, name=uri)
         raw, rounds = await self._interactive.send("resources/read", encode({"uri": uri}), options)
         result = self._interactive.decode(ReadResourceResult, raw, "resources/read result")
-        # A result that depends on a user's answers is valid for this call only.
+        # Cache no result that depends on a user's answers: it is valid for this call only.
         if result.contents and not rounds and _size(result) <= MAX_RESOURCE:
             self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri, asked=asked)
         return result
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to changes of a resource, which are passed to `on_resource_updated`."""
+        """Subscribe to a resource; `on_resource_updated` is called when it changes."""
         if self._messages.subscriptions is not None and revisions.is_modern(self.revision):
             wanted = SubscriptionFilter(resource_subscriptions=[uri])
             await self._messages.subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
@@ -538,14 +545,14 @@ class Client:
     # Small things
 
     async def ping(self, *, timeout: float | None = None) -> None:
-        """Check that the server answers; for modern servers by `server/discover`."""
+        """Check that the server answers; a modern server is sent `server/discover`."""
         method = "server/discover" if revisions.is_modern(self.revision) else "ping"
         await self._request(method, b"{}", timeout=timeout)
 
     async def set_log_level(self, level: LogLevel) -> None:
-        """Request log messages of this level and above, which are passed to `on_log`.
+        """Request log messages at this level and above, which are passed to `on_log`.
 
-        The level is part of each request to a modern server; a legacy server gets it once.
+        A modern server receives the level in each request, a legacy server once.
         """
         self._interactive.log_level = level
         if revisions.is_modern(self.revision):
@@ -562,7 +569,7 @@ class Client:
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Raw:
-        """Send any request, such as one of an extension; return the encoded result."""
+        """Send a request with any method, such as an extension's; return the encoded result."""
         others = dict(params or {})
         members = encode(others.pop("_meta", {}))[1:-1]
         name = others.get(NAMES[method]) if method in NAMES else None
@@ -580,7 +587,8 @@ class Client:
 
     async def _request(self, method: str, params: bytes, *, timeout: float | None = None) -> Raw:
         self._check_method(method)
-        # Servers send no questions during such a request, so a question belongs to another one.
+        # Servers ask no questions during such a request, so every question that arrives belongs
+        # to another request.
         options = replace(self._interactive.options(timeout), answers=None)
         return await self._channel.request(method, params, options)
 
@@ -605,7 +613,7 @@ class Client:
         returns_questions: bool = False,
         counted: Counted | None = None,
     ) -> Raw:
-        """Send a request for another client, as `call_tool` does; return the encoded result.
+        """Send another client's request; return the encoded result, or raise as `call_tool` does.
 
         Args:
             method: `tools/call`, `resources/read`, `prompts/get` or another method.
@@ -614,12 +622,12 @@ class Client:
             timeout: Seconds without progress; None for the client's default.
             progress: Called with each `Progress`.
             meta: Further members of `_meta`, encoded without braces.
-            idempotent: Whether the request may be repeated, as for `call_tool`.
-            back: The channel for the server's questions and logs; None for our own handlers.
-            capabilities: The other client's capabilities, for a modern server.
-            log_level: The other client's lowest level of log messages, sent likewise.
-            returns_questions: Whether to return an "input_required" result unanswered.
-            counted: The operation whose count of messages includes this request.
+            idempotent: Whether the request may be retried; see `call_tool`.
+            back: The channel for the server's questions and logs; None for this client's handlers.
+            capabilities: The other client's capabilities, which are sent to a modern server.
+            log_level: The other client's lowest log level, which is sent to a modern server.
+            returns_questions: Whether to return an "input_required" result without answering it.
+            counted: The larger operation whose count of messages includes this request.
         """
         if method not in _IN_ALL_REVISIONS:
             self._check_method(method)
@@ -636,7 +644,7 @@ class Client:
         )
         modern = self._channel.negotiated.revision in revisions.MODERN
         if returns_questions if modern else name not in self._interactive.task_tools:
-            return await self._channel.request(method, params, options)  # ends after one answer
+            return await self._channel.request(method, params, options)  # answers no questions
         raw, _ = await self._interactive.send(method, params, options)
         return raw
 
@@ -652,7 +660,7 @@ class Client:
 
         asked = self._cache.changes
         try:
-            async with asyncio.timeout(LIST_TIMEOUT):  # for all pages together
+            async with asyncio.timeout(LIST_TIMEOUT):  # the limit for all pages together
                 items = await listing.collect(kind, ask)
         except RemoteProtocolError as error:
             raise self._channel.named(error) from None

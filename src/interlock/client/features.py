@@ -45,7 +45,7 @@ ASKS_WINDOW = 60.0  # seconds
 
 
 class Answers(Protocol):
-    """The interface of answers to a server's questions."""
+    """The interface of objects that answer a server's questions."""
 
     async def answer(self, method: str, params: Raw, revision: str) -> bytes:
         """Answer one question; the result is encoded.
@@ -64,7 +64,7 @@ class ClientFeatures:
         roots: file:// URIs or paths; None to declare no roots.
         sample: Answers sampling requests with the client's model.
         elicit: Answers elicitation requests by asking the user.
-        extensions: Further extensions to declare, with their settings.
+        extensions: Further extensions to declare, each with its settings.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ClientFeatures:
         self._roots = [_root(each) for each in roots]
 
     def capabilities(self, revision: str, *, tasks: bool = False) -> ClientCapabilities:
-        """Return the capabilities to declare: features with a handler, in the form of `revision`.
+        """Return the capabilities to declare to a server: the features that have a handler.
 
         Args:
             revision: The protocol revision.
@@ -94,7 +94,7 @@ class ClientFeatures:
         """
         modern = revisions.is_modern(revision)
         extensions = self._extensions | ({revisions.TASKS_EXTENSION: {}} if tasks else {})
-        if not modern:  # older revisions have another kind of tasks
+        if not modern:  # older revisions have an incompatible kind of tasks
             extensions.pop(revisions.TASKS_EXTENSION, None)
         forms: dict[str, Any] = {}
         if revisions.at_least(revision, revisions.URL_ELICITATION):
@@ -112,7 +112,7 @@ class ClientFeatures:
 
         Raises:
             CapabilityError: The question has no handler, or does not exist in the revision.
-            RemoteProtocolError: The question is malformed, or there were too many.
+            RemoteProtocolError: The question is malformed, or the server asks too often.
         """
         check_method(method, revision)
         self.count()
@@ -122,15 +122,15 @@ class ClientFeatures:
             return encode(await self._sample(_decode(CreateMessageParams, params, method)))
         if method == "elicitation/create" and self._elicit is not None:
             question = _decode(ElicitParams, params, method)
-            form = _form(question)  # raises before the user sees an unusable form
+            form = _form(question)  # raises an error before the user sees an unusable form
             return encode(_fill(question, form, await self._elicit(question)))
         raise CapabilityError(f"this client has no handler for {method!r}")
 
     def count(self) -> None:
-        """Count a question.
+        """Count a question against the limit.
 
         Raises:
-            RemoteProtocolError: There were too many within a minute.
+            RemoteProtocolError: The server asked too many questions within a minute.
         """
         now = monotonic()
         while self._recent and self._recent[0] <= now - ASKS_WINDOW:
@@ -143,7 +143,7 @@ class ClientFeatures:
 
 
 async def answer_all(answers: Answers, result: Result, revision: str) -> dict[str, Raw]:
-    """Answer every question of an "input_required" result, at the same time.
+    """Answer all questions in an "input_required" result, at the same time.
 
     Raises:
         RemoteProtocolError: The result has neither questions nor state, or too many questions.
@@ -168,10 +168,10 @@ async def answer_all(answers: Answers, result: Result, revision: str) -> dict[st
 
 
 def check_method(method: str, revision: str) -> None:
-    """Check that a question exists in a revision.
+    """Check that a protocol revision has a question.
 
     Raises:
-        CapabilityError: The question does not exist there; the text names the method.
+        CapabilityError: The revision has no such question; the text names the method.
     """
     if not revisions.has_method(revisions.SERVER_METHODS, method, revision):
         raise CapabilityError(f"unknown method {method!r}")

@@ -1,7 +1,7 @@
-"""Negotiation of the revision with a server, once per connection.
+"""Negotiation of the protocol revision with a server, once per connection.
 
-The client sends `server/discover` first. Any answer that is not a modern one means a legacy server.
-A program may exit because of the request, or stay silent. Over HTTP, silence, network errors,
+The client sends `server/discover` first; if the answer is not a modern server's answer, the server
+is legacy. A legacy program may also exit or stay silent. Over HTTP, silence, network errors,
 server errors (5xx except 501) and rejected credentials (401, 403) do not reveal the era. A legacy
 server that refuses the handshake over HTTP may speak HTTP+SSE.
 
@@ -49,7 +49,7 @@ DISCOVER_TIMEOUT = 5.0
 
 
 class Negotiated(Struct, frozen=True):
-    """The outcome of the handshake."""
+    """The revision and capabilities that a handshake has negotiated."""
 
     revision: str = ""
     capabilities: ServerCapabilities = ServerCapabilities()
@@ -58,16 +58,16 @@ class Negotiated(Struct, frozen=True):
 
 
 class HttpFacts(Protocol):
-    """Facts about a server at a URL, from earlier connections."""
+    """Facts about a server at a URL that earlier connections have found."""
 
     @property
     def era(self) -> str:
-        """The last known era of the server: "modern", "legacy", "sse"; "" for unknown."""
+        """The server's last known era: "modern", "legacy" or "sse"; "" if it is unknown."""
         ...
 
     @property
     def may_fall_back_to_sse(self) -> bool:
-        """Whether to try HTTP+SSE when all else has failed."""
+        """Whether to try HTTP+SSE if every other handshake has failed."""
         ...
 
     @property
@@ -83,9 +83,8 @@ class Handshake:
         wanted: "auto", "legacy" or a revision.
         features: The client features to declare.
         info: The name and version of the client.
-        timeout: Seconds for each request. A program that may be a legacy server gets at most half
-            of it, and at most `DISCOVER_TIMEOUT`, for `server/discover`, which leaves time for a
-            legacy handshake.
+        timeout: Seconds for each request. For `server/discover` a program gets at most half of
+            this, and at most `DISCOVER_TIMEOUT`, so that time is left for a legacy handshake.
         connect: Returns an open connection, over HTTP+SSE if the argument is true. It is called
             again when another connection is needed.
         http: The known facts about a server at a URL; None for other servers.
@@ -169,7 +168,7 @@ class Handshake:
         except RemoteError as error:
             if malformed is None or error.code != revisions.METHOD_NOT_FOUND:
                 raise
-        raise malformed  # without a legacy handshake, the first answer was a bad modern one
+        raise malformed  # the server has no `initialize`, so it is modern but faulty
 
     async def _negotiate_with(self, mutual: str | None) -> Negotiated:
         if mutual is not None:
@@ -177,8 +176,8 @@ class Handshake:
         try:
             return await self._negotiate_legacy()
         except RemoteError as error:
-            # A modern server that started too slowly for `server/discover`, or a program that
-            # does not implement `initialize` at all.
+            # The server is modern but answered `server/discover` too late, or the program does
+            # not implement `initialize` at all.
             is_unknown = self._http is None and error.code == revisions.METHOD_NOT_FOUND
             if error.code != revisions.UNSUPPORTED_VERSION and not is_unknown:
                 raise
@@ -254,7 +253,7 @@ class Handshake:
 def meta_of(
     revision: str, capabilities: ClientCapabilities, info: Implementation, log_level: str = ""
 ) -> bytes:
-    """Encode the members of `_meta` that each modern request has, without braces."""
+    """Encode the `_meta` members that each request to a modern server has, without braces."""
     members: dict[str, object] = {
         revisions.VERSION_KEY: revision,
         revisions.CLIENT_INFO_KEY: info,
@@ -277,7 +276,7 @@ def _newest_modern(offered: object) -> str | None:
 
 
 def _mutual_modern(error: RemoteError) -> str | None:
-    """Return the modern revision that a refusal offers, or None for a legacy server."""
+    """Return the modern revision that a refusal offers; None if the server is legacy."""
     if error.code in (revisions.HEADER_MISMATCH, revisions.MISSING_CAPABILITY):
         raise error
     if error.code != revisions.UNSUPPORTED_VERSION or not isinstance(error.data, dict):

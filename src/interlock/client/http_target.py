@@ -23,21 +23,21 @@ _E = TypeVar("_E", bound=InterlockError)
 
 
 class HttpTarget:
-    """A server's URL, with the known facts about the server.
+    """A server's URL, with the facts about the server that earlier connections have found.
 
     Args:
         url: The http or https URL.
-        headers: Headers of every request.
-        authorization: The source of the bearer token.
-        kind: The kind of transport; "auto" tries the newer one first.
-        pool: The pool of HTTP connections; None for a pool of its own.
-        max_frame_bytes: The largest accepted message.
-        trace: The record of requests and answers; None for none.
+        headers: Headers for every request.
+        authorization: The source of the bearer token; None to send no token.
+        kind: The kind of transport; "auto" tries Streamable HTTP before HTTP+SSE.
+        pool: A shared pool of HTTP connections; None to create a pool.
+        max_frame_bytes: The size of the largest accepted message.
+        trace: Records requests and answers; None to record nothing.
 
     Attributes:
-        authorization: The given source of tokens.
-        is_refused: Whether the server has rejected every token that the source could get.
-        tool_headers: The tool arguments that must be repeated as headers.
+        authorization: The argument `authorization`.
+        is_refused: Whether the server has rejected every token that could be obtained.
+        tool_headers: The tool arguments to repeat as headers.
 
     Raises:
         ConfigError: The URL or a header is not usable.
@@ -66,7 +66,7 @@ class HttpTarget:
         self._host = urlsplit(self._endpoint.shown).netloc
 
     def named(self, error: _E) -> _E:
-        """Prefix an error's text with the server's URL, unless the text is the server's own."""
+        """Prefix an error's text with the server's URL, unless the server wrote the text."""
         shown = self._endpoint.shown
         if self._host not in str(error) and not isinstance(error, RemoteError):
             error.args = (f"{shown}: {error}", *error.args[1:])
@@ -80,14 +80,14 @@ class HttpTarget:
         return "" if found == "sse" and self._kind == "streamable" else found
 
     def remember_era(self, transport: Transport, revision: str) -> None:
-        """Store the era of the server for later connections."""
+        """Store the server's era for later connections."""
         if self._kind == "sse":
             return  # no other era was tried
         era: Era = "modern" if revisions.is_modern(revision) else "legacy"
         self._pool.eras[self._url] = "sse" if isinstance(transport, SseTransport) else era
 
     def forget_era(self) -> bool:
-        """Delete the stored era; return whether there was one."""
+        """Delete the stored era; return whether an era was stored."""
         return bool(self._pool.eras.pop(self._url, ""))
 
     @property

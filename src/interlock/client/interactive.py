@@ -1,4 +1,4 @@
-"""Requests that need questions answered, or run as a task, before their result arrives."""
+"""Requests during which a server asks questions, or that it runs as a task."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class InteractiveRequests:
 
     Args:
         channel: The connection to the server.
-        features: Answers the questions, unless a request has other `answers`.
+        features: Answers the server's questions, unless a request has its own `answers`.
         timeout: Default timeout of a request without progress, in seconds.
         hard_timeout: Default timeout of a whole request, in seconds.
 
     Attributes:
-        log_level: The log level in each request to a modern server.
+        log_level: The log level to send in each request to a modern server.
         task_tools: The tools of a 2025-11-25 server that run only as tasks.
     """
 
@@ -61,7 +61,7 @@ class InteractiveRequests:
         self._callers: deque[tuple[ClientCapabilities, str, str, bytes]] = deque(maxlen=MAX_CALLERS)
 
     def use_tools(self, tools: Listing[Tool]) -> None:
-        """Store which of the listed tools run only as tasks."""
+        """Remember which of the listed tools run only as tasks."""
         self.task_tools = {
             tool.name
             for tool, definition in zip(tools, tools.definitions, strict=True)
@@ -95,15 +95,18 @@ class InteractiveRequests:
         log_level: LogLevel | None = None,
         counted: Counted | None = None,
     ) -> RequestOptions:
-        """Return the options of a request by this client, or on behalf of another.
+        """Return the options for a request by this client, or on behalf of another client.
 
         Args:
-            timeout: Seconds; None for the default. A longer one raises the hard timeout as well.
+            timeout: Seconds without progress; None for the default. A timeout over the hard
+                timeout extends it.
             progress, meta, name, idempotent: See `RequestOptions`.
-            back: The channel to the other client, which answers questions; None for this client.
-            capabilities: The other client's capabilities, sent to a modern server.
-            log_level: The other client's log level, sent likewise.
-            counted: The operation whose count includes this request and all that follow from it.
+            back: The channel to the other client, which answers questions; None if this client
+                answers them.
+            capabilities: The other client's capabilities, which are sent to a modern server.
+            log_level: The other client's log level, which is sent to a modern server.
+            counted: The operation whose count of messages includes this request and its follow-up
+                requests.
         """
         hard = self._hard_timeout
         if timeout is None:
@@ -122,12 +125,12 @@ class InteractiveRequests:
         )
 
     def restate(self) -> None:
-        """Update the `_meta` of further requests to a modern server, with the log level."""
+        """Update the `_meta` for later requests to a modern server after a change of log level."""
         own = self._features.capabilities(self._revision)
         self._channel.connection.protocol.meta = self._stated(own, self.log_level)
 
     def _stated(self, capabilities: ClientCapabilities, log_level: LogLevel | None) -> bytes:
-        """Return a client's encoded `_meta`, cached because callers repeat theirs."""
+        """Return a client's encoded `_meta`, cached because each client sends the same `_meta`."""
         level = log_level or ""
         revision = self._channel.negotiated.revision
         for known, known_revision, known_level, stated in self._callers:
@@ -140,13 +143,13 @@ class InteractiveRequests:
     # Sending
 
     async def send(self, method: str, params: bytes, options: RequestOptions) -> tuple[Raw, int]:
-        """Send a request; while the server returns questions, answer them and resend it.
+        """Send a request; while the server returns questions, answer them and send it again.
 
         Returns:
             The result, and the number of rounds of questions.
 
         Raises:
-            InterlockError: The errors of `Client.call_tool`.
+            InterlockError: See `Client.call_tool`.
         """
         modern = self._channel.negotiated.revision in revisions.MODERN
         if not modern and method == "tools/call" and options.name in self.task_tools:
@@ -188,7 +191,7 @@ class InteractiveRequests:
     # Tasks
 
     def _with_tasks(self, options: RequestOptions) -> RequestOptions:
-        """Declare the tasks extension for one request, whose tool runs only as a task."""
+        """Declare the tasks extension in one request, because its tool runs only as a task."""
         capabilities = self._features.capabilities(self._revision, tasks=True)
         return _with_meta(options, self._stated(capabilities, self.log_level))
 
@@ -225,14 +228,14 @@ class InteractiveRequests:
 
 
 def unknown_type(method: str, result: Result) -> RemoteProtocolError:
-    """Return the error for a result whose `resultType` the method does not have."""
+    """Return the error for a result whose `resultType` is not valid for the method."""
     return RemoteProtocolError(
         f"{method} was answered with unknown resultType {result.result_type[:40]!r}"
     )
 
 
 def _with_meta(options: RequestOptions, stated: bytes) -> RequestOptions:
-    """Replace the connection's own `_meta` by `stated`; the request's members follow."""
+    """Replace the connection's `_meta` by `stated`, followed by the request's own members."""
     joined = b"%b,%b" % (stated, options.meta) if options.meta else stated
     return replace(options, meta=joined, replace_meta=True)
 
@@ -246,7 +249,7 @@ def _needs_task(error: RemoteError) -> bool:
 
 
 def _with_answers(params: bytes, result: Result, answers: Mapping[str, Raw]) -> bytes:
-    """Add the answers to the questions of a result, and its state, to encoded params."""
+    """Add the answers to a result's questions, and the result's state, to encoded params."""
     members = b""
     if answers:
         members = b',"inputResponses":%b' % encode(answers)

@@ -24,20 +24,20 @@ from interlock.types import (
 
 MAX_PAGES = 100
 MAX_ITEMS = 10_000
-MAX_SKIPPED = 1_000  # malformed or repeated items
-MAX_BYTES = 64 * 1024 * 1024  # total size of all pages
+MAX_SKIPPED = 1_000  # the most malformed or repeated items in a list
+MAX_BYTES = 64 * 1024 * 1024  # total size of all pages in a list
 
 _T = TypeVar("_T")
 
 
 class Kind(Struct, Generic[_T], frozen=True):
-    """A kind of list: its request, and the items in its result."""
+    """A kind of list, such as tools: the method that requests it, and the type of its items."""
 
     noun: str
     method: str
-    member: str  # the member of `ListPage` with the items
+    member: str  # the member of `ListPage` that contains the items
     type: type[_T]
-    key: Callable[[_T], str]  # returns the key of an item, unique within a list
+    key: Callable[[_T], str]  # returns an item's key, which is unique within a list
 
 
 TOOLS = Kind("tool", "tools/list", "tools", Tool, lambda tool: tool.name)
@@ -53,15 +53,15 @@ PROMPTS = Kind("prompt", "prompts/list", "prompts", Prompt, lambda each: each.na
 
 
 class Listing(list[_T]):
-    """A list of items, with the reasons why some are missing.
+    """A list of items from a server, and why some items are missing.
 
-    Callers share the list while it is fresh, so change only a copy.
+    While the list is cached, all callers get the same object, so do not change it.
 
     Attributes:
-        definitions: Each item as the server wrote it, with members unknown to interlock.
-        ttl: The seconds for which the list is fresh, as the server states; 0 for none.
+        definitions: Each item as the server sent it, including members unknown to interlock.
+        ttl: Seconds for which the server allows caching the list; 0 to forbid it.
         skipped: One line for each omitted item, with the reason.
-        truncated: The reason why the list ends early; "" for a whole list.
+        truncated: Why the list ends early; "" if it is complete.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
         ask: Sends encoded params and returns the encoded result.
 
     Raises:
-        RemoteProtocolError: A page is malformed; a malformed item is only skipped.
+        RemoteProtocolError: A page is malformed. A malformed item is skipped without an error.
     """
     listing: Listing[_T] = Listing()
     seen: set[str] = set()
@@ -120,7 +120,7 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
 
 
 def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -> None:
-    """Decode items one by one; name malformed and repeated ones in `skipped`."""
+    """Decode a page's items one by one; name malformed and repeated items in `skipped`."""
     if page.result_type != "complete":
         raise RemoteProtocolError(f"{kind.method} returned unknown resultType {page.result_type!r}")
     raws = getattr(page, kind.member)
@@ -150,8 +150,8 @@ def _convert(definition: JsonObject, type: type[_T]) -> _T:
     try:
         return msgspec.convert(definition, type)
     except msgspec.ValidationError:
-        # Many servers write null for an absent member, so nulls are removed. Nulls inside a schema
-        # stay, because they have a meaning there.
+        # Many servers send null for an absent member, so remove nulls and decode again. Keep nulls
+        # inside a schema, where they have a meaning.
         with contextlib.suppress(msgspec.ValidationError, TypeError, AttributeError):
             parts = [
                 definition,

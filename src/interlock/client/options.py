@@ -1,4 +1,4 @@
-"""The options of a client, and their defaults."""
+"""A client's options, and their defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.errors import InterlockError, LocalProtocolError
 from interlock.transports.trace import Trace
 from interlock.types import JsonObject, LogMessage
 
-# Defaults, in seconds.
+# Default time limits, in seconds.
 CALL_TIMEOUT = 120.0  # for a request without progress
 HARD_TIMEOUT = 600.0  # for a whole request
 LIST_TIMEOUT = 30.0  # for a list with all its pages
@@ -19,7 +19,7 @@ START_TIMEOUT = 30.0  # for connecting to a program, which may need a download f
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of every constructor of `Client`. Times are in seconds."""
+    """The options that every constructor of `Client` accepts. Times are in seconds."""
 
     revision: str  # "auto", "legacy", or one of `revisions.ALL`
     timeout: float  # limit for a request without progress
@@ -37,7 +37,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Check the names of options.
+    """Raise an error if the name of an option is unknown.
 
     Raises:
         LocalProtocolError: An option is unknown.

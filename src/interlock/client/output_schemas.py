@@ -15,10 +15,10 @@ _log = logging.getLogger("interlock.client")
 
 
 class OutputSchemas:
-    """The output schemas of the tools that a server has listed.
+    """Checks results against the output schemas of the tools that a server has listed.
 
     Attributes:
-        by_tool: Each schema by the name of its tool.
+        by_tool: The output schemas, keyed by the tool's name.
     """
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class OutputSchemas:
         self._validators.clear()
 
     def check(self, name: str, result: CallToolResult) -> None:
-        """Check a result against the schema of its tool, which must have one.
+        """Check a result against its tool's output schema; the tool must have a schema.
 
         Raises:
-            RemoteProtocolError: The result does not fit.
+            RemoteProtocolError: The result does not match the schema.
         """
         if name not in self._validators:
             self._validators[name] = _validator(name, self.by_tool[name])

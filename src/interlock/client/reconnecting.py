@@ -1,7 +1,7 @@
-"""The connection to one server, replaced when the server has lost its session.
+"""The connection to one server, which is replaced when the server has lost its session.
 
-All messages of a client pass through it. Over HTTP, failed requests are retried where that helps
-and is safe; see `retries`.
+All of a client's messages pass through it. Over HTTP, failed requests are retried if a retry is
+useful and safe; see `retries`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _E = TypeVar("_E", bound=InterlockError)
 
 
 class Events(Struct, frozen=True):
-    """Callbacks for events on the connection."""
+    """Callbacks for events on a connection."""
 
     request: Callable[
         [Connection, Request], Coroutine[Any, Any, None]
@@ -58,21 +58,21 @@ class Events(Struct, frozen=True):
 
 
 class ReconnectingConnection:
-    """One server's connection.
+    """The connection to one server, replaced when the server has lost its session.
 
     Args:
-        connect: Returns a fresh transport.
+        connect: Returns a new transport.
         wanted: "auto", "legacy" or a revision.
         features: The client features to declare.
         timeout: The timeout of the negotiation, in seconds.
         events: The callbacks.
         http: The known facts about a server at a URL; None for other servers.
-        trace: The record of all frames; None for none.
+        trace: Records all frames; None to record nothing.
 
     Attributes:
         negotiated: The outcome of the last negotiation.
         dropped: The number of dropped messages on all connections, by reason.
-        http: The given facts.
+        http: The argument `http`.
     """
 
     def __init__(
@@ -119,18 +119,18 @@ class ReconnectingConnection:
 
     @property
     def stderr(self) -> str:
-        """The stderr of the last server program; "" for other servers."""
+        """The last server program's stderr; "" for other servers."""
         text: str = getattr(self._transport, "stderr", "")
         return text
 
     def answers_during(self, request: RequestId | None) -> set[object]:
-        """Return `Connection.answers_during`; empty before the end of the first handshake."""
+        """Return `Connection.answers_during`; an empty set before the first handshake has ended."""
         return set() if self._agreed is None else self._agreed.answers_during(request)
 
     # Opening
 
     async def open(self) -> None:
-        """Connect to the server and negotiate; raise the errors of `Client.open`."""
+        """Connect to the server and negotiate; `Client.open` lists the errors."""
         if self._agreed is not None:  # reopened without `close`
             await self._agreed.close()
         self._closed = False
@@ -144,11 +144,11 @@ class ReconnectingConnection:
             raise
 
     async def _reach(self) -> None:
-        """Negotiate with the server, again after each login that it requires."""
+        """Negotiate with the server; after each login that it requires, negotiate again."""
         if self._policy is None or self.http is None:
             self._agreed, self.negotiated = await self._agree()
             return
-        # A login has no deadline. So each negotiation between logins has one of its own.
+        # A login has no deadline, so each negotiation after a login gets a new deadline.
         login, repeat = (
             self._policy.attempt("server/discover", idempotent=True, sent=0, deadline=deadline)
             for deadline in (inf, monotonic() + self._timeout)
@@ -158,12 +158,12 @@ class ReconnectingConnection:
         while True:
             try:
                 if self.http.authorization is not None and not self.http.authorization.token:
-                    # Outside of the timeout, because this may wait for a keyring.
+                    # Get the token before the timeout starts, because a keyring may be slow.
                     await self.http.authorization.valid_token()
                 self._agreed, self.negotiated = await self._agree()
             except AuthError as error:
                 if refusal is not None:
-                    raise refusal from None  # the last resort has failed as well
+                    raise refusal from None  # the fallback has failed as well
                 try:
                     await login.recover(error, None)
                 except AuthError as reason:
@@ -171,7 +171,7 @@ class ReconnectingConnection:
                         raise  # the legacy handshake has already been tried
                     refusal, self.http.is_refused = reason, True
             except RequestTimeout:
-                self.http.forget_era()  # so that the next attempt detects it
+                self.http.forget_era()  # so that the next attempt detects the era
                 raise
             except (HttpError, RemoteError, RevisionError, StreamEnded) as error:
                 if self.http.forget_era():  # the server may have changed its era
@@ -228,14 +228,14 @@ class ReconnectingConnection:
         return connection
 
     def _lose(self, connection: Connection, error: InterlockError) -> None:
-        # Before the end of the negotiation, `open` raises the error.
+        # During the negotiation, `open` raises the error instead.
         if connection is self._agreed:
             self._events.loss(error)
 
     # Closing
 
     async def close(self) -> None:
-        """Disconnect. Open requests fail. A second call has no effect."""
+        """Disconnect; requests in progress fail. A second call has no effect."""
         self._closed = True
         renewing = self._renewing
         if renewing is not None:
@@ -259,7 +259,7 @@ class ReconnectingConnection:
     # Renewing
 
     async def renew(self, lost: object) -> None:
-        """Replace the connection `lost`, whose session is lost; once for all callers."""
+        """Replace the connection `lost`, whose session is lost; concurrent callers share this."""
         if self._renewing is None:
             if self._agreed is not lost:
                 return  # another caller has replaced it
@@ -284,7 +284,7 @@ class ReconnectingConnection:
                 retiring.add_done_callback(lambda _: self._retired.pop(old))
 
     async def _has_lost_session(self, lost: object) -> bool:
-        """Return whether a legacy server has become modern, and so lost its session."""
+        """Return whether a legacy server has become a modern one, and so lost its session."""
         if revisions.is_modern(self.negotiated.revision) or self._agreed is not lost:
             return False
         try:
@@ -292,7 +292,7 @@ class ReconnectingConnection:
         except RemoteError:
             return True
         except InterlockError:
-            pass  # this error does not reveal the era
+            pass  # this error does not show the server's era
         return False
 
     # Requests
@@ -300,12 +300,12 @@ class ReconnectingConnection:
     def request(
         self, method: str, params: bytes, options: RequestOptions
     ) -> Coroutine[Any, Any, Raw]:
-        """Send a request and wait for its result; over HTTP it is retried.
+        """Send a request and wait for its result; over HTTP, a failed request may be retried.
 
-        Arguments and errors are those of `Connection.request`.
+        See `Connection.request` for the arguments and errors.
         """
         if self._policy is None:
-            connection = self._agreed or self.connection  # the property raises without connection
+            connection = self._agreed or self.connection  # the property may raise an error
             return connection.request(method, params, options)
         return self._request_with_retries(self._policy, method, params, options)
 

@@ -1,4 +1,4 @@
-"""Retries of failed HTTP requests, and the preparation that each failure needs.
+"""Retries of failed HTTP requests, and the step that each kind of failure needs before a retry.
 
 ===============================  =============================================  =============
 failure                          before the retry                               retries
@@ -12,7 +12,7 @@ headers do not fit a tool        list the tools again                           
 the request was not sent         the same, for any request, if known quickly    2
 ===============================  =============================================  =============
 
-The last three share a budget: at most one request in ten is retried.
+The retries in the last three rows share a budget: at most one request in ten is retried.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from interlock.transports import Authorization
 
 MAX_AUTHORIZATIONS = 3
 MAX_REPEATS = 2
-MAX_SILENCE = 2.0  # seconds; a connection that fails later than this is not retried
+MAX_SILENCE = 2.0  # seconds; a request whose connection fails later than this is not retried
 FIRST_PAUSE = 0.25  # seconds
 
-# A retry costs 1 and a request earns 0.1; this is the most that can be saved.
+# Each request adds EARNED to the budget, up to BUDGET, and each retry costs 1.
 BUDGET = 10.0
 EARNED = 0.1
 
-# Error codes of a server of one era for a request of the other era.
+# Error codes with which servers refuse requests from another era.
 _OTHER_ERA = (
     revisions.UNSUPPORTED_VERSION,
     revisions.INVALID_REQUEST,
@@ -67,16 +67,16 @@ _SAFE = frozenset(
 
 
 class RetryPolicy:
-    """The recovery steps of a client, and its budget for retries.
+    """The steps that a client takes before retries, and its budget for retries.
 
     Args:
-        authorization: The source of access tokens, if any.
-        renew: Replaces a connection, unless another request has just done so.
+        authorization: The source of access tokens; None if there are no tokens.
+        renew: Replaces a connection, unless another request has just replaced it.
         relist: Lists the tools again.
         has_lost_session: Returns whether the server has lost the session of a connection.
 
     Attributes:
-        sent: Requests since the budget was last updated; the caller counts them.
+        sent: The number of requests since the budget was last updated, which the caller counts.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class RetryPolicy:
         self._budget = BUDGET
 
     def attempt(self, method: str, *, idempotent: bool, sent: float, deadline: float) -> Retry:
-        """Return the state of the retries of one failed request.
+        """Return an object that decides about the retries of one failed request.
 
         Args:
             method: The method of the request.
             idempotent: Whether the request may be sent twice, whatever its method.
-            sent: The time when it was sent, by the monotonic clock.
-            deadline: The time when its caller stops waiting, by the same clock.
+            sent: The time when the request was sent, by the monotonic clock.
+            deadline: The time when the caller stops waiting, by the monotonic clock.
         """
         return Retry(self, method, idempotent or method in _SAFE, sent, deadline)
 
@@ -114,7 +114,7 @@ class RetryPolicy:
         await self._relist()
 
     def spend(self) -> bool:
-        """Deduct a retry from the budget; return False if the budget is too low."""
+        """Deduct a retry from the budget; return False if the budget does not allow a retry."""
         self._budget = min(BUDGET, self._budget + EARNED * self.sent)
         self.sent = 0
         if self._budget < 1:
@@ -124,7 +124,7 @@ class RetryPolicy:
 
 
 class Retry:
-    """The retries of one request."""
+    """Decides whether one request is retried, and prepares each retry."""
 
     def __init__(
         self, policy: RetryPolicy, method: str, safe: bool, sent: float, deadline: float
@@ -133,17 +133,17 @@ class Retry:
         self._method = method
         self._safe = safe
         self.deadline = deadline
-        self._sent = sent  # the time of the last attempt
+        self._sent = sent  # the time when the request was last sent
         self._authorizations = 0
         self._backoff = Backoff(FIRST_PAUSE, inf, jitter=0.5)
         self._renewed = False
         self._relisted = False
 
     async def recover(self, error: InterlockError, connection: object) -> None:
-        """Prepare for a retry, and return when the request may be resent.
+        """Prepare for a retry, and return as soon as the request may be sent again.
 
         Raises:
-            InterlockError: `error` itself if a retry is not allowed, or the preparation's error.
+            InterlockError: `error` itself if a retry is not allowed, or an error from preparing.
         """
         await self._mend(error, connection)
         if monotonic() >= self.deadline:
@@ -184,7 +184,7 @@ class Retry:
         self._authorizations += 1
         began = monotonic()
         await authorization.refresh_after(error)
-        self.deadline += monotonic() - began  # a login does not count
+        self.deadline += monotonic() - began  # the time for a login does not count
 
     async def _wait(self, error: InterlockError) -> None:
         if not self._may_repeat(error) or self._backoff.attempts == MAX_REPEATS:
@@ -209,5 +209,6 @@ def _is_other_era(error: InterlockError) -> bool:
 
 
 def _may_be_other_era(error: RemoteError) -> bool:
-    # Both are possible: a modern server misses `_meta`, or a legacy server rejects arguments.
+    # INVALID_PARAMS is ambiguous: a legacy server may be modern now and require `_meta`, or it
+    # may have rejected the arguments.
     return error.status == 400 and error.code == revisions.INVALID_PARAMS

@@ -1,4 +1,4 @@
-"""Messages that a server starts: notifications, and the requests of a legacy server."""
+"""Messages that a server sends by itself: notifications, and requests from a legacy server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from interlock.types import (
 
 _log = logging.getLogger("interlock.client")
 
-# The lists that each notification invalidates.
+# For each notification, the list that changed and the cached requests that are now invalid.
 _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "notifications/tools/list_changed": ("tools", ("tools/list",)),
     "notifications/prompts/list_changed": ("prompts", ("prompts/list",)),
@@ -41,16 +41,16 @@ _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class ServerMessages:
-    """Passes messages to the program's handlers, and invalidates changed results.
+    """Passes a server's messages to the program's handlers, and invalidates cached results.
 
     Args:
-        features: The answers to requests, unless they belong to a call of another client.
-        cache: The cache of results that may have changed.
+        features: Answers requests, unless they belong to a call on behalf of another client.
+        cache: The cache of results, which notifications invalidate.
         options: The program's handlers.
 
     Attributes:
-        channel: The connection, which is set before it is opened.
-        subscriptions: The streams of a modern server; None before the client is open.
+        channel: The client's connection, set before the connection is opened.
+        subscriptions: The streams from a modern server; None before the client is open.
     """
 
     channel: ReconnectingConnection
@@ -73,11 +73,11 @@ class ServerMessages:
 
     @property
     def listens(self) -> bool:
-        """Whether changes of lists must be subscribed to."""
+        """Whether the client must subscribe to receive notifications of changed lists."""
         return self._on_list_changed is not None and revisions.is_modern(self._revision)
 
     def on_notification(self, notification: Notification) -> None:
-        """Handle a notification; a malformed one is dropped and counted."""
+        """Handle a notification; drop and count it if it is malformed."""
         try:
             self._handle(notification)
         except RemoteProtocolError as error:
@@ -109,7 +109,7 @@ class ServerMessages:
                 self.subscriptions.acknowledge(id)
 
     async def answer(self, connection: Connection, request: Request) -> None:
-        """Answer a request of a legacy server: ping, roots, sampling, elicitation."""
+        """Answer a legacy server's request: ping, roots, sampling or elicitation."""
         if revisions.is_modern(self._revision):
             connection.protocol.ignore(request.id)  # modern clients never send responses
             return
@@ -130,17 +130,17 @@ class ServerMessages:
         connection.flush()
 
     def _answers_for(self, connection: Connection, during: RequestId | None) -> Answers:
-        """Return the answers for a question: of the calling client, or our own handlers.
+        """Return what answers a question: the calling client, or this client's own handlers.
 
         Raises:
-            AskRefused: Several calls are in progress, and the transport does not show to which
-                of them the question belongs.
+            AskRefused: Several calls are in progress, and the transport does not show which
+                call the question belongs to.
         """
         found = connection.answers_during(during)
         if not found:
             return self._features
         if len(found) > 1:
-            # End abandoned calls, which would make later questions ambiguous as well.
+            # End abandoned calls, because they would make later questions ambiguous as well.
             for each in found:
                 if isinstance(each, CallerAnswers) and isinstance(each.back, MayBeAbandoned):
                     each.back.end_if_abandoned()
@@ -151,7 +151,7 @@ class ServerMessages:
         return cast("Answers", found.pop())
 
     async def listen_for_changes(self, subscriptions: Subscriptions) -> None:
-        """Subscribe to list changes, in the background because no caller waits for this."""
+        """Subscribe to changed lists; this runs in the background, as no caller waits for it."""
         capabilities = self.channel.negotiated.capabilities
         wanted = SubscriptionFilter(
             tools_list_changed=_reports_changes(capabilities.tools),
@@ -165,7 +165,7 @@ class ServerMessages:
                 _log.info("%s: list changes are not reported: %s", self._server, error)
 
     def forget_lists(self) -> None:
-        """Invalidate all lists, because changes may have been missed."""
+        """Invalidate all cached lists, because notifications may have been missed."""
         self._cache.clear()
         if self._on_list_changed is None:
             return

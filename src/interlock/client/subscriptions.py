@@ -1,7 +1,7 @@
 """Streams of `subscriptions/listen`, on which a modern server reports changes.
 
-A stream that the server ends is reopened while the connection lives, because servers are redeployed
-and proxies close idle connections.
+While the connection is open, a stream that ends is reopened, because servers are redeployed and
+proxies close idle connections.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from interlock.types import ListenParams, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIPTIONS = 1_000
 
-# Seconds before a stream is reopened, and the most times in a row. A stream that lasted a minute
-# resets the count.
+# Seconds before a stream is reopened, and the limit on consecutive attempts. A stream that lasted a
+# minute resets the number of attempts.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 MAX_ATTEMPTS = 10
@@ -36,14 +36,14 @@ _log = logging.getLogger("interlock.client")
 
 
 class _Stream:
-    """One stream: its request, and the task that keeps it open."""
+    """One `subscriptions/listen` stream: its request, and the task that keeps it open."""
 
     def __init__(self, params: bytes, connection: Connection) -> None:
         self.params = params
         self.connection = connection
         self.task: asyncio.Task[None]
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting = 0  # number of callers that wait for its opening
+        self.waiting = 0  # number of callers that wait until the stream is open
         self.listen(connection)
 
     def listen(self, connection: Connection) -> None:
@@ -52,27 +52,27 @@ class _Stream:
 
 
 class Subscriptions:
-    """The open streams of one client, by a key that the caller chooses.
+    """One client's open streams, each under a key that the caller chooses.
 
     Args:
         connection: Returns the current connection.
-        on_gap: Called when a stream was reopened, because changes may have been missed.
+        on_gap: Called after a stream was reopened, because notifications may have been missed.
     """
 
     def __init__(self, connection: Callable[[], Connection], on_gap: Callable[[], None]) -> None:
         self._connection = connection
         self._on_gap = on_gap
         self._streams: dict[str, _Stream] = {}
-        # By id of the request, while a caller waits for it
+        # Set when the server acknowledges a stream; keyed by the id of the stream's request.
         self._acknowledged: dict[RequestId, asyncio.Future[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()  # tasks of open and of ending streams
+        self._tasks: set[asyncio.Task[None]] = set()  # tasks for open and ending streams
 
     async def open(self, key: str, wanted: SubscriptionFilter, *, timeout: float) -> None:
-        """Open a stream unless it is open, and wait until the server has acknowledged it.
+        """Open a stream unless it is already open; wait until the server has acknowledged it.
 
         Raises:
             RequestTimeout: No acknowledgement arrived within `timeout` seconds.
-            InterlockError: The server refused, or the connection ended.
+            InterlockError: The server refused the subscription, or the connection ended.
         """
         stream = self._streams.get(key) or self._begin(key, wanted)
         if stream.opened.done():
@@ -101,12 +101,13 @@ class Subscriptions:
         stream.task = task = asyncio.create_task(self._hold(key, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # A callback, because `_hold` never runs if it is cancelled in the turn of its creation.
+        # Clean up in a callback, because `_hold` never runs if it is cancelled right after its
+        # creation.
         task.add_done_callback(lambda _: self._forget(key, stream))
         return stream
 
     async def _hold(self, key: str, stream: _Stream) -> None:
-        """Keep the stream open until it is closed here, or opening it fails for good."""
+        """Keep the stream open until the client closes it, or it can no longer be opened."""
         if not await self._last(key, stream, opening=True):
             return
         loop = asyncio.get_running_loop()
@@ -132,8 +133,8 @@ class Subscriptions:
             _log.info("subscription %r was ended by the server", key)
         except InterlockError as error:
             if opening and stream.id in self._acknowledged:
-                raise  # to the caller that is opening the stream
-            # The error's text is omitted, because a server that ends may send anything.
+                raise  # the caller that opens the stream handles the error
+            # Do not log the error's text, because the server chooses it.
             _log.info("subscription %r ended: %s", key, type(error).__name__)
             return not isinstance(error, AuthError | RemoteError)
         holds = self._acknowledged.get(stream.id)
@@ -141,10 +142,10 @@ class Subscriptions:
 
     def _forget(self, key: str, stream: _Stream) -> None:
         stream.connection.forget(stream.id)
-        if self._streams.get(key) is stream:  # unless a new stream has replaced it
+        if self._streams.get(key) is stream:  # no new stream has replaced it
             del self._streams[key]
         if not stream.task.cancelled():
-            stream.task.exception()  # marks it as retrieved, even if no caller waits for it
+            stream.task.exception()  # marks the error as retrieved, even if no caller waits
 
     def acknowledge(self, id: RequestId) -> None:
         holds = self._acknowledged.get(id)
@@ -171,7 +172,7 @@ class Subscriptions:
 
 
 async def _wait(holds: asyncio.Future[None], stream: asyncio.Task[None], timeout: float) -> None:
-    """Wait until a stream is acknowledged; raise the error if it ends before."""
+    """Wait until a stream is acknowledged; raise the stream's error if it ends before that."""
     await asyncio.wait({stream, holds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     if not holds.done():
         if stream.done():

@@ -1,8 +1,9 @@
-"""Calls that the server runs as tasks: polled, with their questions answered, until the result.
+"""Calls that a server runs as tasks: poll a task, and answer its questions, until it has a result.
 
-Modern servers use the extension `io.modelcontextprotocol/tasks`; servers of 2025-11-25 their own,
-incompatible tasks. In both, a caller of `Client.call_tool` sees an ordinary call that takes longer.
-Status messages are reported as progress, and cancelling the call cancels the task.
+Modern servers use the extension `io.modelcontextprotocol/tasks`; servers with revision 2025-11-25
+use an incompatible kind of tasks. For a caller of `Client.call_tool`, either kind is an ordinary
+call that takes longer. Status messages are reported as progress, and cancelling the call cancels
+the task.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ POLL_INTERVAL = 1.0  # seconds, unless the server names an interval
 SHORTEST_POLL, LONGEST_POLL = 0.05, 30.0  # seconds; limits on the server's interval
 CANCEL_TIMEOUT = 5.0  # seconds for the request that cancels the task
 
-# Sends a method with encoded params about the task with an id; returns the encoded result.
+# Takes a method, encoded params and a task's id; sends the request and returns the encoded result.
 Ask = Callable[[str, bytes, str], Awaitable[Raw]]
 
 
 class TaskState(Wire, frozen=True):
-    """The state of a task, in the members of either era."""
+    """The state of a task, with the members of modern and legacy revisions."""
 
     task_id: str
     status: str
     status_message: str | None = None
     poll_interval_ms: float | None = None  # modern
-    poll_interval: float | None = None  # 2025-11-25, milliseconds as well
+    poll_interval: float | None = None  # revision 2025-11-25; milliseconds too
     input_requests: dict[str, InputRequest] | None = None  # modern
     result: Raw | UnsetType = UNSET  # modern
     error: ErrorObject | None = None  # modern
@@ -48,7 +49,7 @@ class _Created(Wire, frozen=True):
 
 
 def created(raw: Raw, revision: str) -> TaskState:
-    """Decode the answer to a call that has become a task.
+    """Decode the answer to a call that the server runs as a task.
 
     Raises:
         RemoteProtocolError: The answer is malformed.
@@ -67,7 +68,7 @@ async def finish(
     hard_timeout: float,
     progress: Callable[[Progress], None] | None = None,
 ) -> Raw:
-    """Wait until a task has ended, and return the result of its call.
+    """Poll a task until it has ended, and return the result of its call.
 
     Args:
         task: The state that `created` returned.
@@ -78,7 +79,7 @@ async def finish(
         progress: Called with each new status message.
 
     Raises:
-        RemoteError: The task failed or was cancelled by the server.
+        RemoteError: The task failed, or the server cancelled it.
         RequestTimeout: The task did not end in time.
         InterlockError: The task can no longer be polled.
     """
@@ -95,7 +96,7 @@ async def finish(
         raise
     except RemoteError:  # the task has ended, or is unknown to the server
         raise
-    except Exception:  # for example a question that could not be answered
+    except Exception:  # for example because a question could not be answered
         await _cancel(task, ask)
         raise
 
@@ -119,7 +120,7 @@ async def _follow(
         if modern and (ended := _ending(task)) is not None:
             return ended
         if not modern and task.status != "working":
-            return await ask("tasks/result", named, id)  # waits for the end of the task
+            return await ask("tasks/result", named, id)  # the server answers when the task ends
         if task.status == "input_required" and task.input_requests:
             responses = await answer_all(
                 answers, Result(input_requests=task.input_requests), revision
@@ -150,7 +151,7 @@ def _pause(task: TaskState) -> float:
 
 
 async def _cancel(task: TaskState, ask: Ask) -> None:
-    # If the server does not answer, its own time limit ends the task.
+    # Ignore a server that does not answer: its own time limit ends the task.
     with suppress(InterlockError, TimeoutError):
         async with asyncio.timeout(CANCEL_TIMEOUT):
             await ask("tasks/cancel", encode({"taskId": task.task_id}), task.task_id)

@@ -135,6 +135,3 @@ def _difference(
         elif could and not can:
             loses.append(each.address)
     return gains, loses
-
-
-__all__ = ["compared", "plan_of"]

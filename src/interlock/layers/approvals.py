@@ -590,6 +590,3 @@ def _missing(call: Call, approval: Approval, state: State, decision: Decision) -
     missing = ApprovalMissing(text, f"approval_{state}", decision.rule, approval.id, expires)
     missing.is_recorded = state == "pending" and approval.call == call.id
     return missing
-
-
-__all__ = ["Approvals"]

@@ -148,6 +148,3 @@ class LoginQuestions:
         if lacking(can, "elicitation/create", Raw(encode(params))):
             return None
         return params if revision in MODERN else for_legacy(params, revision)
-
-
-__all__ = ["LoginQuestions"]

@@ -88,6 +88,3 @@ class Quotas:
 
     def _today(self) -> int:
         return int(self._wall() // DAY)
-
-
-__all__ = ["Quotas"]

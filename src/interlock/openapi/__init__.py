@@ -1,4 +1,4 @@
-"""OpenAPI documents as tools."""
+"""Serve the operations in OpenAPI documents as MCP tools."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenApiServer"]
 
-# Compiling tools needs no network, so the server is loaded when it is first used.
+# The server loads aiohttp, which compiling tools does not need, so it is imported on first use.
 __getattr__ = loader(__name__, {"OpenApiServer": "openapi.server"})

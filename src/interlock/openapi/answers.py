@@ -1,4 +1,4 @@
-"""The answer of an API to one request, over the network or from an application in this program."""
+"""Requests to an API and its answers, over the network or from an application in this process."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ EVENTS = "text/event-stream"
 
 
 class OperationRequest(Struct, frozen=True):
-    """One request, complete with its credentials.
+    """One request to an API, with its credentials.
 
     Attributes:
-        method: HTTP method.
+        method: The HTTP method.
         url: The encoded URL.
         headers: Header names and values; a name may be repeated.
-        body: The body; None for none.
+        body: The body; None if the request has no body.
         limit: The most bytes of the answer's body to read.
-        deadline: The time to stop waiting, by the clock of the event loop.
+        deadline: When to stop waiting for the answer, by the event loop's clock.
     """
 
     method: str
@@ -34,15 +34,15 @@ class OperationRequest(Struct, frozen=True):
 
 
 class ApiAnswer(Struct, frozen=True):
-    """One answer.
+    """The API's answer to one request.
 
     Attributes:
-        status: HTTP status.
+        status: The HTTP status.
         headers: Header values by lower-case name; values of a repeated header joined by ", ".
         body: The decompressed body, up to the request's limit.
         url: The URL that was requested.
-        is_cut: The body is longer than the limit.
-        is_unfinished: The answer is a stream of events that was still open at the time limit.
+        is_cut: Whether `body` was cut at the limit.
+        is_unfinished: Whether the answer is an event stream that was still open at the deadline.
     """
 
     status: int
@@ -54,12 +54,12 @@ class ApiAnswer(Struct, frozen=True):
 
     @property
     def media_type(self) -> str:
-        """The media type, without parameters, in lower case; "" for none."""
+        """The media type in lower case, without parameters; "" without a Content-Type."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def charset(self) -> str:
-        """The parameter `charset` of the media type; "" for none."""
+        """The `charset` parameter of the Content-Type; "" if it has none."""
         for parameter in self.headers.get("content-type", "").split(";")[1:]:
             name, _, value = parameter.partition("=")
             if name.strip().lower() == "charset":
@@ -68,22 +68,22 @@ class ApiAnswer(Struct, frozen=True):
 
     @property
     def phrase(self) -> str:
-        """The status with its usual phrase: "404 Not Found"."""
+        """The status with its reason phrase, such as "404 Not Found"."""
         return f"{self.status} {phrase_of(self.status)}".rstrip()
 
 
 class Exchange(Protocol):
-    """A way to send one request: over the network, or to an application in this program."""
+    """The interface that sends requests, over the network or to an application in this process."""
 
     async def fetch(self, request: OperationRequest) -> ApiAnswer:
         """Send a request once, and read its answer. Redirects are not followed.
 
-        A stream of events that is still open at the deadline is returned as far as it was read.
+        If an event stream is still open at the deadline, the part read so far is returned.
 
         Raises:
             Unreachable: Nothing was sent.
-            TimeoutError: There was no whole answer before the deadline.
-            StreamEnded: The answer was cut off, or there was none.
+            TimeoutError: The answer was not complete at the deadline.
+            StreamEnded: The connection ended before the answer was complete.
             RemoteProtocolError: The answer is not HTTP, or its encoding is unknown or wrong.
         """
         ...

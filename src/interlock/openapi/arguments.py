@@ -42,13 +42,13 @@ _RESERVED_PREFIXES = ("proxy-", "x-forwarded-", "sec-")
 
 
 class RequestValue(Struct, frozen=True):
-    """A value of a request that a call may set.
+    """A value in a request that a call may set.
 
     Attributes:
         place: "path", "query", "header", "cookie" or "body".
-        target: The name in that place; None for the whole body.
-        schema: The schema in the document, not translated.
-        parameter: The parameter of the document; None for the body and its properties.
+        target: The name of the parameter or body property; None for the whole body.
+        schema: The value's schema in the document, not translated.
+        parameter: The parameter in the document; None for the body and its properties.
     """
 
     place: str
@@ -61,14 +61,14 @@ class RequestValue(Struct, frozen=True):
 
 
 class Argument(Struct, frozen=True):
-    """A value of a request, with the operator's changes.
+    """A value in a request, with the operator's changes.
 
     Attributes:
-        name: The name for models; "" if the argument is not offered.
-        schema: The whole JSON Schema 2020-12.
+        name: The argument's name in the tool; "" if the argument is not offered.
+        schema: The value's JSON Schema 2020-12, not cut to the size budget.
         value: The constant that every request sends, or UNSET.
         default: The value sent if the call omits the argument, or UNSET.
-        kinds: The types in the schema, for `serialisation`.
+        kinds: The types in the schema, which `serialisation` needs.
     """
 
     name: str
@@ -94,7 +94,7 @@ def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> lis
 
     Args:
         operation: The operation.
-        filled: Place and name of each parameter that a configured security scheme fills.
+        filled: Place and name of each parameter that carries a configured credential.
     """
     return [
         RequestValue(
@@ -113,10 +113,10 @@ def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> lis
 
 
 def name_all(found: list[RequestValue]) -> list[str]:
-    """Return a unique name for each candidate: its cleaned name, plus its place if names clash.
+    """Return a unique name for each candidate: its cleaned name, plus its place on a clash.
 
-    On a clash, the first in this order keeps the name: path, query, body, header, cookie. Within
-    a place, an exact name precedes a cleaned one.
+    On a clash, the candidate whose place comes first in this order keeps the name: path, query,
+    body, header, cookie. Within a place, a name that needed no cleaning precedes a cleaned name.
     """
     plain = [_clean(each.target or WHOLE_BODY) for each in found]
     order = sorted(
@@ -156,7 +156,7 @@ def _fit(name: str) -> str:
 
 
 class Selector:
-    """Applies the operator's changes to the candidates of one tool.
+    """Applies the operator's changes to the candidate arguments of one tool.
 
     Raises:
         DocumentError: `arguments` names an unknown argument, or hides a required one.
@@ -168,7 +168,7 @@ class Selector:
         self._follow = document.references.follow
         self._translator = translator
         self._selection = selection
-        self._kinds_of: dict[tuple[str, int], Any] = {}  # by reference and depth
+        self._kinds_of: dict[tuple[str, int], Any] = {}  # (reference, depth) -> types
 
     def select(self, found: list[RequestValue]) -> list[Argument]:
         """Return the selected arguments in the order of the candidates."""
@@ -185,7 +185,7 @@ class Selector:
         return arguments
 
     def _match(self, found: list[RequestValue], names: list[str]) -> dict[int, ArgumentSelection]:
-        """Return the operator's changes by the index of the candidate they apply to."""
+        """Return the operator's changes, keyed by the index of the candidate to change."""
         chosen = {}
         for key, change in self._selection.arguments.items():
             matches = [
@@ -231,7 +231,7 @@ class Selector:
         )
 
     def _check_constant(self, what: str, schema: Schema, value: Any) -> None:
-        """Refuse a constant of the operator that does not fit the document's schema."""
+        """Raise an error if the operator's constant is not valid for the document's schema."""
         definitions = self._translator.definitions([schema])
         whole = {"allOf": [schema], "$defs": definitions} if definitions else schema
         try:
@@ -265,7 +265,7 @@ class Selector:
         return schema
 
     def _refuse_empty(self, candidate: RequestValue, schema: JsonObject) -> None:
-        """Require at least one character or item where an empty value would be omitted."""
+        """Require at least one character or item where an empty value would not be sent."""
         raw = self._follow(candidate.schema)
         kind = raw.get("type") if isinstance(raw, dict) else None
         if kind == "string" and candidate.place == "path":
@@ -301,7 +301,7 @@ class Selector:
 
 
 def media_type(operation: Operation, selection: ToolSelection) -> MediaType | None:
-    """Return the form of the body that a tool uses; None if the operation has no body.
+    """Return the media type in which a tool sends the body; None if the operation has no body.
 
     Raises:
         DocumentError: The operator chose a media type that the document does not have.
@@ -321,17 +321,19 @@ def body_candidates(
     translator: Translator,
     document: Document,
 ) -> tuple[list[RequestValue], bodies.Form | None]:
-    """Return the arguments of the body, and the style of the body; None without a body.
+    """Return the candidate arguments for the body, and the body's encoding.
+
+    The encoding is None if the operation has no body.
 
     Args:
         operation: The operation.
-        media: The form of the body, from `media_type`.
-        wanted: The style that the operator chose.
+        media: The media type of the body, from `media_type`.
+        wanted: The operator's choice; None if the operator chose neither.
         translator: The translator of the tool's schemas.
         document: The document of the operation.
 
     Raises:
-        DocumentError: The operator chose a form that the document does not allow.
+        DocumentError: The operator chose "flat", but the body is not a plain object.
     """
     body = operation.body
     if body is None or media is None:

@@ -1,4 +1,4 @@
-"""Requests to an ASGI application in this program, such as a FastAPI application."""
+"""An `Exchange` that calls an ASGI application in this process, such as a FastAPI application."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AsgiExchange:
         """Start the application.
 
         Raises:
-            StreamEnded: Its start failed.
+            StreamEnded: The application's startup failed.
         """
         self._lifespan = _Lifespan(self._app)
         await self._lifespan.start()
@@ -57,7 +57,7 @@ class AsgiExchange:
         finally:
             answer.enough.cancel()
             running.cancel()
-            await asyncio.wait({running})  # raises only if the caller is cancelled
+            await asyncio.wait({running})  # raises an error only if the caller is cancelled
             error = None if running.cancelled() else running.exception()
         if answer.status is None and error is not None:
             raise StreamEnded(f"the application failed: {type(error).__name__}")
@@ -84,7 +84,7 @@ class _Answer:
         return self._headers.get("content-type", "").startswith(EVENTS)
 
     async def receive(self) -> Message:
-        """Return the request's body, then wait for the end."""
+        """Return the request's body; on later calls, wait until the application may stop."""
         if not self._body_sent:
             self._body_sent = True
             body = self._request.body or b""
@@ -93,7 +93,7 @@ class _Answer:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Accept the head or a piece of the body."""
+        """Store the head of the answer, or a piece of its body."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._headers = joined(
@@ -122,7 +122,7 @@ class _Answer:
         if self.status is None:
             raise StreamEnded("the application ended without an answer")
         if not (self._is_whole or self._is_cut or self.is_unfinished):
-            raise StreamEnded("the application cut its answer off")
+            raise StreamEnded("the application ended within its answer")
         return ApiAnswer(
             self.status,
             self._headers,
@@ -134,7 +134,7 @@ class _Answer:
 
 
 class _Lifespan:
-    """The lifespan of an application, if it has one."""
+    """Runs the startup and shutdown of an application, if it supports the lifespan protocol."""
 
     def __init__(self, app: AsgiApp) -> None:
         loop = asyncio.get_running_loop()

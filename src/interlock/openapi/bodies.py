@@ -1,4 +1,4 @@
-"""The body of a request: its form, its arguments, and its bytes."""
+"""The body of a request: its media type, its arguments, and its bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
-MAX_BRANCHES = 100  # branches of `allOf` that are merged
+MAX_BRANCHES = 100  # the most `allOf` branches that are merged
 
 FILE: JsonObject = {
     "type": "object",
@@ -60,12 +60,13 @@ class FileContent(Struct, frozen=True):
 
 
 class Field(Struct, frozen=True):
-    """The encoding of one property of a form.
+    """The encoding of one property in a form.
 
     Attributes:
-        style: The style; None if the document does not choose one.
-        content_type: The media type of the property's part; "" for the default of its value.
-        headers: Further headers of the part.
+        style: The serialisation style; None if the document does not choose a style.
+        content_type: The media type of the property's part; "" for the default media type of
+            the property's value.
+        headers: Further headers for the property's part.
     """
 
     is_file: bool = False
@@ -76,12 +77,13 @@ class Field(Struct, frozen=True):
 
 
 class Form(Struct, frozen=True):
-    """The form of a body that a tool uses.
+    """The media type and encoding in which a tool sends the body.
 
     Attributes:
-        content_type: The media type as sent; a multipart form adds its boundary.
-        is_required: Whether a body is sent even if the call has no argument for it.
-        fields: The encoding of properties of a form, by name.
+        content_type: The media type in the Content-Type header; a multipart form adds its
+            boundary.
+        is_required: Whether a body is sent even if the call sets none of its arguments.
+        fields: The encoding of a form's properties, keyed by name.
     """
 
     kind: Kind
@@ -106,7 +108,7 @@ def kind_of(media_type: str) -> Kind:
 
 
 def choose(body: Body, wanted: str, declared: str = "") -> MediaType:
-    """Return the form of a body to use: the wanted, the declared, or else the simplest one.
+    """Return the media type to use: the wanted one, the declared one, or else the simplest one.
 
     Raises:
         DocumentError: The document does not have the wanted media type.
@@ -129,8 +131,8 @@ def form(
 
     Args:
         body: The body of the operation.
-        media: The chosen form, from `choose`.
-        properties: The properties of the body's schema, as the document has them.
+        media: The chosen media type, from `choose`.
+        properties: The properties of the body's schema, not translated.
         follow: A function that resolves references.
     """
     kind = kind_of(media.name)
@@ -165,7 +167,7 @@ def _field(schema: Any, encoding: JsonObject, kind: Kind, follow: Callable[[Any]
 
 
 def _fixed_headers(headers: JsonObject, follow: Callable[[Any], Any]) -> list[tuple[str, str]]:
-    """Return the headers of a part whose values the document fixes."""
+    """Return those headers of a multipart part for which the document allows only one value."""
     found = []
     for name, header in headers.items():
         header = follow(header)
@@ -210,9 +212,9 @@ def is_binary(schema: JsonObject) -> bool:
 def flat_properties(
     schema: Any, follow: Callable[[Any], Any]
 ) -> tuple[JsonObject, frozenset[str]] | None:
-    """Return the properties and the required names of a plain object, None for anything else.
+    """Return an object's properties and required names; None if it is not a plain object.
 
-    `allOf` is merged. Schemas stay as the document has them.
+    `allOf` is merged. The properties' schemas are not translated.
     """
     schema = follow(schema)
     if isinstance(schema, dict) and "discriminator" in schema:
@@ -262,7 +264,7 @@ class _Merger:
 
 
 def properties_of(schema: Any, follow: Callable[[Any], Any]) -> JsonObject:
-    """Return the properties that a schema itself declares."""
+    """Return the properties that a schema declares directly, not in `allOf`."""
     schema = follow(schema)
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return properties if isinstance(properties, dict) else {}
@@ -276,7 +278,7 @@ def encode(form: Form, value: Any) -> tuple[bytes, str]:
 
     Args:
         form: The form of the body.
-        value: The whole body; for a form, an object.
+        value: The whole body; an object if the body is a form.
 
     Raises:
         InvalidArguments: A file is malformed or too large.
@@ -305,7 +307,7 @@ def encode(form: Form, value: Any) -> tuple[bytes, str]:
 
 
 def _specific(given: str, declared: str) -> str:
-    """Return the declared media type, or the file's if the document has a wildcard."""
+    """Return the declared media type, or the file's media type if a wildcard is declared."""
     return given if given and declared == "application/octet-stream" else declared
 
 
@@ -319,7 +321,7 @@ def file_content(value: Any) -> FileContent:
     if len(sources) != 1 or not isinstance(value[sources[0]], str):
         raise InvalidArguments("a file needs exactly one of text, base64 and resource")
     given = value[sources[0]]
-    if sources[0] == "resource":  # a toolbox replaces these before the call arrives here
+    if sources[0] == "resource":  # a toolbox replaces resources by their contents beforehand
         raise InvalidArguments("there are no resources here; pass the file as text or base64")
     name, type = value.get("name", ""), value.get("type", "")
     if sources[0] == "text":
@@ -339,7 +341,7 @@ def file_content(value: Any) -> FileContent:
 
 
 def replace_files(form: Form, value: Any, change: Callable[[JsonObject], JsonObject]) -> Any:
-    """Return the value of a body after applying `change` to each of its files."""
+    """Return a copy of a body's value with `change` applied to each file in it."""
     if form.kind == "bytes":
         return change(value) if isinstance(value, dict) else value
     if form.kind != "multipart" or not isinstance(value, dict):
@@ -401,7 +403,7 @@ def _multipart(form: Form, value: JsonObject, boundary: str) -> bytes:
 
 
 def _parts(name: str, value: Any, field: Field | None) -> list[tuple[str, Any]]:
-    """Split a property into parts: one for each item of a list."""
+    """Return the parts for a property: one part per item if the value is a list."""
     style = field.style if field else None
     if value is None:
         return []
@@ -439,5 +441,5 @@ def _part(name: str, value: Any, field: Field | None) -> tuple[list[bytes], byte
 
 
 def _quoted(name: str) -> str:
-    """Return a name as HTML forms write it in a header."""
+    """Escape a field or file name for a header, as HTML forms do."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

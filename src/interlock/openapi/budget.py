@@ -1,6 +1,6 @@
-"""Schemas for models, cut to a budget. Every cut widens the schema; none makes it refuse more.
+"""Schemas for models, cut to a size budget. Cuts only widen a schema, so it never refuses more.
 
-Calls are checked with the whole schema, so a widened part still has a precise error.
+Calls are checked against the whole schema, so errors stay precise where the shown schema is wider.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from interlock.openapi.schemas import (
 from interlock.types import JsonObject
 
 INPUT_BYTES = 8 * 1024
-MAX_BYTES = 1024 * 1024  # of a schema that is still over its budget after every cut
-MAX_DESCRIPTION = 200  # characters of a description below the arguments themselves
+MAX_BYTES = 1024 * 1024  # the largest schema to accept if it is over budget after every cut
+MAX_DESCRIPTION = 200  # characters in a description that is not an argument's own
 MAX_ENUM = 50
 SHOWN_ENUM = 20
 DEPTHS = (5, 4, 3, 2, 1)
 
 _LISTED = frozenset({"const", "default", "dependentRequired", "enum", "required"})
 _NOTES = frozenset({"title", "description", "default", "deprecated"})
-# Keywords that lead to members and items, as opposed to alternatives for the same value.
+# Keywords whose subschemas apply to members or items; others apply to the same value.
 _DEEPER = frozenset({*ONE, "properties", "patternProperties", "prefixItems"})
 
 
 class Fitted(Struct, frozen=True):
-    """A schema within its budget.
+    """A schema after cutting it to its budget.
 
     Attributes:
-        steps: The cuts that were made, in words; () if none.
+        steps: The cuts that were made, in words; () if nothing was cut.
     """
 
     schema: JsonObject
@@ -54,11 +54,11 @@ class _TooLarge(Exception):
 
 
 def fit(schema: JsonObject, limit: int = INPUT_BYTES) -> Fitted:
-    """Return the schema that a model sees of a tool's input.
+    """Cut a tool's input schema to the schema that a model sees.
 
     Args:
         schema: An object schema with `$defs`.
-        limit: The most bytes of JSON.
+        limit: The budget in bytes of JSON.
     """
     definitions: dict[str, Schema] = schema.get("$defs", {})
     root = {key: value for key, value in schema.items() if key != "$defs"}
@@ -130,10 +130,12 @@ class _Inliner:
 
 
 def _cut(root: JsonObject, definitions: dict[str, Schema], limit: int, steps: list[str]) -> Fitted:
-    """Cut below the greatest depth that fits; the smallest depth may exceed the limit.
+    """Replace schemas below a depth by stubs, at the greatest depth that is within the limit.
+
+    If no depth is within the limit, the smallest depth is used.
 
     Raises:
-        DocumentError: The schema is over `MAX_BYTES` even then.
+        DocumentError: The schema is over `MAX_BYTES` even at the smallest depth.
     """
     schema: JsonObject | None = None
     for depth in DEPTHS:
@@ -188,7 +190,7 @@ class _Cutter:
 
 
 def _stub(schema: Schema, siblings: JsonObject, name: str) -> JsonObject:
-    """Return a schema without subschemas: its type, and a description that names it."""
+    """Return a replacement for a schema: its type, and a description with its name."""
     whole = {**schema, **siblings} if isinstance(schema, dict) else siblings
     stub: JsonObject = {key: whole[key] for key in ("type", "default") if key in whole}
     description = texts.clip(str(whole.get("description", "")), MAX_DESCRIPTION // 2)
@@ -213,7 +215,7 @@ def _as_it_is(schema: Any, _level: int) -> Any:
 
 
 def _tidy(schema: Any, level: int) -> Any:
-    """Shorten descriptions below the arguments; drop titles that repeat the name."""
+    """Shorten descriptions of nested properties; drop titles that repeat a property's name."""
     return _edit(schema, level, _tidy_notes)
 
 
@@ -289,8 +291,8 @@ def _mapped(
 
     Args:
         schema: The schema.
-        same: Replaces alternatives, which apply to the same value.
-        deeper: Replaces members and items; `same` by default.
+        same: Returns the replacement for a subschema that applies to the same value.
+        deeper: Returns the replacement for a member's or item's schema; `same` by default.
     """
     deeper = deeper or same
     mapped: JsonObject = {}
@@ -310,7 +312,7 @@ def _mapped(
 def _own_size(schema: JsonObject) -> int:
     """Return the least bytes that a schema adds to the result, without its subschemas.
 
-    Long texts count an eighth, because a text beside a reference may take the place of another.
+    Only an eighth of a long text counts, because a text beside a reference may replace it.
     """
     size = 0
     for keyword, value in schema.items():
@@ -337,7 +339,7 @@ def _target(schema: JsonObject) -> str | None:
 
 
 def _recursive(definitions: dict[str, Schema]) -> set[str]:
-    """Return the definitions that are part of a cycle, or on a path between two cycles."""
+    """Return the definitions that are in a cycle of references, or between two cycles."""
     uses = {name: set(references_in([each])) for name, each in definitions.items()}
     users: dict[str, set[str]] = {name: set() for name in definitions}
     for name, used in uses.items():
@@ -347,7 +349,7 @@ def _recursive(definitions: dict[str, Schema]) -> set[str]:
 
 
 def _strip(uses: dict[str, set[str]], users: dict[str, set[str]]) -> set[str]:
-    """Return the names that use nothing, then those that use only such names, and so on."""
+    """Return the names whose uses, direct or indirect, never lead into a cycle."""
     left = {name: len(used) for name, used in uses.items()}
     stripped = [name for name, count in left.items() if not count]
     for name in stripped:  # the loop appends to `stripped`

@@ -1,4 +1,4 @@
-"""The tools of one API, the same for every caller."""
+"""A catalogue of the tools for one API, which is the same for every caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interlock.types import (
 
 
 class ApiCatalogue:
-    """A `Catalogue` of the tools of an `OpenApiServer`.
+    """A `Catalogue` that lists the tools of an `OpenApiServer`.
 
     Attributes:
         version: Number of changes so far.
@@ -55,7 +55,7 @@ class ApiCatalogue:
         return [each.definition for each in self._tools.values()], None
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:  # noqa: ARG002
-        """Return nothing; the server's status reports missing tools."""
+        """Return no metadata; missing tools are reported in the server's status."""
         return {}
 
     def find(self, kind: str, name: str, context: Context) -> Any:  # noqa: ARG002

@@ -24,22 +24,22 @@ MAX_JSON_VALUES = 1_000_000  # GitHub has 270,000
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 _NEVER = frozenset({"TRACE", "CONNECT"})
 _METHOD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
-_FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}  # of 2.0
+_FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}  # OpenAPI 2.0 -> 3
 
 
 class Document:
-    """A parsed document. It reads only what the listed tools reach.
+    """A parsed OpenAPI document. Only parts that the listed tools need are read.
 
     Args:
         root: The decoded document.
-        references: Resolves its references.
-        warnings: Problems found so far; more are added.
+        references: Resolves the document's references.
+        warnings: Problems found so far; later problems are added to the list.
 
     Attributes:
         version: "2.0", "3.0", "3.1" or "3.2".
-        title: The title; "" without one.
-        keys: Every operation by its key, "METHOD /path": the path item and the operation.
-        by_id: Keys by operationId; more than one if the document repeats an id.
+        title: The document's title; "" if it has no title.
+        keys: The path item and the operation object, keyed by "METHOD /path".
+        by_id: Operation keys by operationId; several keys if the document repeats an id.
         warnings: One line for each dubious part of the document.
 
     Raises:
@@ -60,10 +60,11 @@ class Document:
                 self._index(path, item)
 
     def find(self, operation: str) -> str:
-        """Return the key of the operation that an operationId or "METHOD /path" names.
+        """Return the key of an operation, given its operationId or "METHOD /path".
 
         Raises:
-            DocumentError: It is missing, or the id occurs twice. The text suggests close names.
+            DocumentError: No operation has this name, or several have this id. The text suggests
+                similar names.
         """
         keys = self.by_id.get(operation, [])
         if len(keys) > 1:
@@ -83,12 +84,12 @@ class Document:
 
     @property
     def files(self) -> list[Path]:
-        """The other files that were read so far."""
+        """The files besides the document that its references have named so far."""
         return self.references.files
 
     @property
     def servers(self) -> list[str]:
-        """The URLs of the API's servers in the document, variables replaced by their defaults."""
+        """The URLs of the API's servers, with variables replaced by their defaults."""
         if self.version == "2.0":
             schemes = self.root.get("schemes")
             host = self.root.get("host")
@@ -107,7 +108,7 @@ class Document:
 
     @property
     def security_schemes(self) -> dict[str, JsonObject]:
-        """The security schemes by name, in the form of OpenAPI 3, without invalid ones."""
+        """The valid security schemes by name, converted to OpenAPI 3."""
         if self.version == "2.0":
             return {
                 name: _modern_scheme(scheme)
@@ -145,11 +146,12 @@ class Document:
 
 
 def read(data: bytes, *, file: Path | None = None) -> Document:
-    """Parse a document.
+    """Parse an OpenAPI document.
 
     Args:
         data: The document, as JSON or YAML.
-        file: The file of `data`, if the document may refer to other files of its folder.
+        file: The file that `data` was read from, if the document may refer to other files in its
+            folder; else None.
 
     Raises:
         DocumentError: The data is not an OpenAPI document, or is over a limit.
@@ -171,15 +173,15 @@ def read(data: bytes, *, file: Path | None = None) -> Document:
 
 
 def restore(root: bytes, files: Mapping[str, bytes], own_name: str) -> Document:
-    """Return the document of a cached copy, without reading any file.
+    """Rebuild a document from its cached copy, without reading any file.
 
     Args:
         root: The document, as JSON.
-        files: `References.parts`, as JSON.
-        own_name: The file name of the document; "" if it is not from a file.
+        files: The other files of the document (`References.parts`), each as JSON.
+        own_name: The document's file name; "" if it was not read from a file.
 
     Raises:
-        DocumentError: The copy cannot be read.
+        DocumentError: The copy is damaged.
     """
     warnings: list[str] = []
     references = References(parse(root, warnings), None, own_name, lambda part, _: part)
@@ -191,7 +193,8 @@ def load(file: Path) -> Document:
     """Read and parse a local document.
 
     Raises:
-        DocumentError, MissingExtra: See `read`; or the file cannot be read.
+        DocumentError: The file cannot be read, or `read` raises this error.
+        MissingExtra: See `read`.
     """
     try:
         with file.open("rb") as stream:
@@ -218,7 +221,7 @@ def parse(data: bytes, warnings: list[str]) -> Any:
         )
     try:
         root = msgspec.json.decode(data)
-        # Only the last value of a repeated key is decoded, so the result has fewer colons.
+        # Only the last value of a repeated key is decoded, so the encoded result has fewer colons.
         if data.count(b":") > msgspec.json.encode(root).count(b":"):
             warnings += _repeated_keys(data)
         return root
@@ -233,7 +236,7 @@ def parse(data: bytes, warnings: list[str]) -> Any:
 
 
 def _repeated_keys(data: bytes) -> list[str]:
-    """Return a warning for each key that an object of a JSON document has more than once."""
+    """Return a warning for each key that is repeated within an object of a JSON document."""
     found: list[str] = []
 
     def check(pairs: list[tuple[str, Any]]) -> None:

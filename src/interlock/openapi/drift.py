@@ -1,6 +1,6 @@
-"""Differences between an API's answers and its document, kept out of structured content.
+"""Differences between an API's answers and its document, removed from structured content.
 
-Only places and kinds are counted, never values.
+Differences are counted by place and kind; values are never stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interlock import durable
 from interlock.text.quoting import kind
 from interlock.types import JsonObject
 
-MAX_PLACES = 100  # of one tool; differences in further places are counted together
+MAX_PLACES = 100  # places counted per tool; differences in further places are counted together
 _MAX_DEPTH = 64
 _LEAVE_OUT = object()
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -32,7 +32,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 class Drift:
-    """Counts of one server's differences, by tool and place."""
+    """Counts how often a server's answers differ from its document, by tool and place."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
@@ -58,7 +58,7 @@ class Drift:
 
     @classmethod
     def kept(cls, file: Path) -> Drift:
-        """Return the counts in a file; an empty `Drift` if it cannot be read."""
+        """Return the counts in a file; an empty `Drift` if the file cannot be read."""
         drift = cls()
         try:
             found = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, int]])
@@ -69,7 +69,7 @@ class Drift:
 
     @property
     def lines(self) -> list[str]:
-        """One line for each tool and place, the most frequent first."""
+        """Return a line for each tool and place, the most frequent difference first."""
         return [
             f"tool {tool!r}: {place} ({times} times)"
             for tool, counts in self._counts.items()
@@ -78,12 +78,12 @@ class Drift:
 
 
 def fitting(value: Any, schema: JsonObject, empty: Any) -> tuple[Any, list[str]]:
-    """Return the parts of a value that fit a schema of kinds, and a line for each other part.
+    """Remove the parts of a value that do not match a schema; return a line for each removed part.
 
     Args:
         value: Any JSON value.
-        schema: Kinds and property names, as in the output schema of a tool.
-        empty: The replacement for a value that does not fit at all.
+        schema: A schema of types and property names, as in the output schema of a tool.
+        empty: The replacement for a value that does not match at all.
     """
     places: list[str] = []
     fitted = _Fitting(schema, places).part(value, schema, "", 0)
@@ -96,7 +96,7 @@ class _Fitting:
         self._places = places
 
     def part(self, value: Any, schema: Any, place: str, depth: int) -> Any:
-        """Return the part of a value that fits; `_LEAVE_OUT` if none does."""
+        """Return the part of a value that matches; `_LEAVE_OUT` if nothing matches."""
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return value
         schema = self._target(schema)

@@ -1,4 +1,4 @@
-"""Requests over the network, with the connections of a pool."""
+"""Requests to an API over the network, through pooled HTTP connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HttpExchange:
     """Sends requests over the network.
 
     Args:
-        pool: Returns the connections of a toolbox, which closes them; None to open own ones.
+        pool: Returns a pool of connections that its owner closes; None to open an own pool.
     """
 
     def __init__(self, pool: Callable[[], HttpPool] | None = None) -> None:
@@ -31,7 +31,7 @@ class HttpExchange:
         self._own: HttpPool | None = None
 
     async def open(self) -> None:
-        """Do nothing: requests open connections."""
+        """Do nothing, because requests open the connections."""
 
     async def close(self) -> None:
         own, self._own = self._own, None
@@ -74,7 +74,7 @@ class HttpExchange:
 
 
 class _Lost(Exception):
-    """A connection that broke."""
+    """The error for a connection that failed during a request."""
 
     def __init__(self, reason: aiohttp.ClientError) -> None:
         self.reason = reason
@@ -83,7 +83,7 @@ class _Lost(Exception):
 async def _once(
     request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Send a request once. aiohttp would retry some lost requests, depending on their method."""
+    """Send a request once, although aiohttp would retry some methods on a lost connection."""
     try:
         return await send(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -119,7 +119,7 @@ async def _read(response: aiohttp.ClientResponse, request: OperationRequest) -> 
 
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers by name in lower case; repeated ones are joined by commas."""
+    """Return header values by lower-case name; values of a repeated header joined by commas."""
     found: dict[str, str] = {}
     for name, value in headers:
         key = name.lower()

@@ -1,4 +1,4 @@
-"""Answers with an error status as tool errors that a model can act on, at most 2 KiB."""
+"""Tool errors made from answers with an error status: short, and with what a model can do next."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from interlock.types import CallToolResult, TextContent
 
 MAX_TEXT = 2_048  # bytes
 _MAX_PROBLEMS = 20
-_MAX_PAGE = 64 * 1024  # characters of a page that are searched for its title
+_MAX_PAGE = 64 * 1024  # characters of a web page to search for its title
 _TAG = re.compile(r"<[^<>]+>")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "cf-ray")
-# Members that carry the reason, the most detailed first.
+# Members of a JSON error that may contain the reason, the most detailed first.
 _REASONS = ("detail", "error_description", "message", "reason", "title", "error", "description")
 _FIELDS = ("field", "param", "parameter", "property", "path", "name", "pointer")
 
 
 class Help(msgspec.Struct, frozen=True):
-    """The parts of an error text that do not come from the answer.
+    """Facts for an error text that are not in the answer.
 
     Attributes:
-        missing: The credentials that the operation lacks, in words; "" for none.
-        used: The security schemes that were used, in words.
-        login: The command with which a user logs in; "" without one.
+        missing: The credentials that the operation lacks, in words; "" if none is missing.
+        used: The security schemes that the request used, in words.
+        login: The command with which a user logs in; "" if no scheme has a login.
         scopes: The scopes that the operation requires.
         effect: Whether the call may have been carried out, in words.
     """
@@ -45,7 +45,7 @@ class Help(msgspec.Struct, frozen=True):
 
 
 def failure(answer: ApiAnswer, shape: Shape, secrets: Iterable[str], help: Help) -> CallToolResult:
-    """Return the result of an answer with a status of 400 or more."""
+    """Return the tool result for an answer with a status of 400 or more."""
     secrets = list(secrets)
     operation = shape.operation
     lines = [f"{answer.phrase}: {operation.method} {operation.path}"]
@@ -101,7 +101,7 @@ def _on_401(help: Help) -> str:
 
 
 def _reasons(answer: ApiAnswer, shape: Shape) -> list[str]:
-    """Return the reasons in the body: known forms line by line, any other text as it is."""
+    """Return the reasons in the body: a line per problem in a known format, else the whole text."""
     if not answer.body:
         return []
     text = text_of(answer)
@@ -119,7 +119,7 @@ def _reasons(answer: ApiAnswer, shape: Shape) -> list[str]:
 
 
 def _title(page: str) -> str:
-    """Return the title or first heading of a web page, in linear time."""
+    """Return the title or first heading of a web page; linear time, even for a hostile page."""
     lower = page.lower()
     for tag in ("title", "h1"):
         begin = lower.find(">", lower.find(f"<{tag}") + 1) + 1
@@ -130,7 +130,7 @@ def _title(page: str) -> str:
 
 
 def _unfolded(value: Any, arguments: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return the lines of a known form of error; [] for an unknown one."""
+    """Return a line for each problem in a JSON error; [] if its format is not known."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, dict):
@@ -151,7 +151,7 @@ def _unfolded(value: Any, arguments: Mapping[tuple[str, str], str]) -> list[str]
 
 
 def _problems(value: Any, arguments: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return one line for each problem in a list of problems, or in an object by field."""
+    """Return a line for each problem in a list, or in an object that is keyed by field."""
     if isinstance(value, dict):
         return [
             f"{_argument(name, arguments)}: {_words(each)}"
@@ -174,7 +174,7 @@ def _problem(problem: dict[str, Any], arguments: Mapping[tuple[str, str], str]) 
         msgspec.json.encode(problem).decode(),
     )
     location = problem.get("loc")
-    if isinstance(location, list) and location:  # FastAPI: ["query", "limit"]
+    if isinstance(location, list) and location:  # FastAPI sends ["query", "limit"]
         return f"{_located(location, arguments)}: {reason}"
     source = problem.get("source")
     fields = source if isinstance(source, dict) else problem
@@ -187,13 +187,13 @@ def _located(location: list[Any], arguments: Mapping[tuple[str, str], str]) -> s
     if not steps:
         return str(place)
     name = arguments.get((str(place), str(steps[0])))
-    if name is None and (place, "") in arguments:  # the whole body is one argument
+    if name is None and (place, "") in arguments:  # one argument sets the whole body
         name, steps = arguments[place, ""], ["", *steps]
     return ".".join(map(str, [name or steps[0], *steps[1:]]))
 
 
 def _argument(field: str, arguments: Mapping[tuple[str, str], str]) -> str:
-    """Return the name of the argument that sets a field of the API, if there is one."""
+    """Return the name of the argument that sets an API field, or the field's own name."""
     steps = [step for step in re.split(r"[./]", field.lstrip("#/$.")) if step]
     if not steps:
         return field
@@ -217,7 +217,7 @@ def _words(value: Any) -> str:
 
 
 def _readable(line: str) -> str:
-    """Return a text without control, bidirectional and invisible characters."""
+    """Remove control, bidirectional and invisible characters from a text."""
     return "".join(each for each in line if each.isprintable() or each in "\n\t")
 
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Credentials come from the operator's configuration, or from a user's own login. Nothing that a
-   caller sent is passed on.
+1. Credentials come from the operator's configuration, or from a user's own login. A caller's
+   credentials are never passed on to the API.
 2. A client's secret is sent only to the host of the operator's `tokenUrl` or `baseUrl`.
 3. A credential that is not a valid header value is refused before the first request.
 """
@@ -39,30 +39,30 @@ from interlock.types import JsonObject
 MIN_SECRET = 8  # characters; shorter values would make any text unreadable
 MASK = "***"
 _ESCAPED = re.compile(r'["\\/]|[^\x20-\x7e]')  # characters that JSON escapes, or may escape
-# Headers that decide where a request goes and how long it is.
+# Headers that decide which host receives a request and where its body ends.
 _FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
 )
-MAX_USERS = 1_000  # users whose values are kept, to mask them in results
+MAX_USERS = 1_000  # users whose stored values are remembered, to mask them in results
 
 Alternatives = Sequence[Mapping[str, Sequence[str]]]
 
 
 class UserStores(Protocol):
-    """The credentials of a gateway's users. An owner is a `Principal.owner`.
+    """The stored credentials of a gateway's users; each user is identified by `Principal.owner`.
 
     Attributes:
-        is_local: Whether they include the login of the local user, whose owner is "".
+        is_local: Whether the login of the local user, whose owner is "", is stored here too.
     """
 
     is_local: bool
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
-        """Return the values of `${user:NAME}`, by name."""
+        """Return the user's values for `${user:NAME}`, keyed by NAME."""
         ...
 
     def tokens(self, owner: str, server: str) -> TokenStore:
-        """Return the store of a user's login to a server."""
+        """Return the store for the tokens of a user's login at a server."""
         ...
 
     def connect_url(self, owner: str, server: str) -> str:
@@ -71,7 +71,7 @@ class UserStores(Protocol):
 
 
 class Credentials(Struct):
-    """The credentials of one request, by the place where they are sent."""
+    """The credentials of one request, grouped by the place where they are sent."""
 
     headers: dict[str, str] = {}
     query: dict[str, str] = {}
@@ -79,7 +79,7 @@ class Credentials(Struct):
     tokens: list[TokenSource] = []
 
     def target(self, target: str) -> str:
-        """Return a path and query with the credentials of the query added."""
+        """Return a path and query with the query credentials added."""
         added = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='*')}" for name, value in self.query.items()
         )
@@ -87,20 +87,21 @@ class Credentials(Struct):
 
 
 class Identity:
-    """Finds the credentials for an operation.
+    """Finds the credentials that an operation's requests need.
 
     Args:
         schemes: The security schemes of the document.
-        auth: The configured credentials, by scheme.
+        auth: The configured credentials, keyed by security scheme.
         base_url: The base URL of the API.
-        scopes: The scopes that the listed operations need, by scheme.
+        scopes: The scopes that the listed operations need, keyed by security scheme.
         users: The credentials of users; None if the local user is the only one.
         server: The server's name in `users`.
         headers: The operator's headers that contain `${user:NAME}`.
-        secrets: Further texts that no result may contain.
+        secrets: Further texts to mask in results.
 
     Raises:
-        ConfigError: A credential does not fit its scheme, or the document lacks its scheme.
+        ConfigError: A credential does not match its security scheme, or the document has no
+            scheme with this name.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Identity:
         self._users = users
         self._server = server
         self._user_headers = dict(headers or {})
-        self._values: dict[str, Mapping[str, str]] = {}  # by owner, the latest last
+        self._values: dict[str, Mapping[str, str]] = {}  # by owner, most recently used last
         self._schemes = schemes
         self._auth = auth
         self._base_url = base_url
@@ -135,7 +136,7 @@ class Identity:
             if problem := credential_problem(schemes[name], credential):
                 raise ConfigError(f"openapi.auth.{name} {problem}")
             if isinstance(credential, ApiClient):
-                self.source(name)  # raises if its URL is not usable
+                self.source(name)  # raises an error if the scheme's token URL is not usable
         if len(self.logins) > 1:
             raise ConfigError(
                 f"openapi.auth has several logins ({', '.join(self.logins)}); keep one of them"
@@ -147,14 +148,14 @@ class Identity:
     # Choosing
 
     def chosen(self, security: Alternatives) -> Mapping[str, Sequence[str]] | None:
-        """Return the first alternative whose schemes are all configured; None if there is none."""
+        """Return the first alternative with credentials for all its schemes, or None."""
         for alternative in security:
             if alternative.keys() <= self._auth.keys():
                 return alternative
         return None
 
     def missing(self, security: Alternatives) -> str:
-        """Return the credentials that an operation lacks, in words; "" if it lacks none."""
+        """Describe the credentials that an operation lacks; return "" if none is missing."""
         if not security or self.chosen(security) is not None:
             return ""
         ways = [
@@ -164,16 +165,16 @@ class Identity:
         return " or ".join(dict.fromkeys(ways))
 
     def names(self, security: Alternatives) -> str:
-        """Return the schemes that requests of an operation use, in words."""
+        """Name the security schemes that an operation's requests use, as text for a message."""
         return " and ".join(repr(name) for name in self.chosen(security) or ())
 
     @property
     def logins(self) -> list[str]:
-        """The schemes for which a user logs in."""
+        """The names of the security schemes for which a user logs in."""
         return [name for name, each in self._auth.items() if isinstance(each, ApiLogin)]
 
     def secrets(self, owner: str = "") -> list[str]:
-        """Return every text that no result for a user may contain."""
+        """Return every text to mask in results for a user."""
         found = self._secrets.copy()
         for (_, whose), source in self._sources.items():
             if whose in ("", owner) and source.token:
@@ -181,7 +182,7 @@ class Identity:
         return [*found, *self._values.get(owner, {}).values()]
 
     def end_user(self, owner: str) -> None:
-        """Forget a user's credentials after a change."""
+        """Drop a user's cached credentials after the user changed them."""
         self._values.pop(owner, None)
         for key in [each for each in self._sources if each[1] == owner]:
             del self._sources[key]
@@ -189,14 +190,14 @@ class Identity:
     # Applying
 
     async def credentials(self, security: Alternatives, owner: str = "") -> Credentials:
-        """Return the credentials of one request.
+        """Return the credentials for one request.
 
         Args:
-            security: The operation's alternatives.
+            security: The operation's alternative sets of security schemes.
             owner: The owner of the login and stored credentials; "" for the local user.
 
         Raises:
-            LoginRequired: A user has to log in, or to store a credential.
+            LoginRequired: The user has to log in or to store a credential.
             InterlockError: No token can be obtained.
         """
         found = Credentials()
@@ -222,10 +223,10 @@ class Identity:
         return found
 
     async def check(self, security: Alternatives, owner: str) -> None:
-        """Raise if a request would lack a user's credential.
+        """Raise an error if a request would lack a user's credential.
 
         Raises:
-            LoginRequired: The user has to log in, or to store a value.
+            LoginRequired: The user has to log in or to store a credential.
             InterlockError: No token can be obtained.
         """
         await self._values_for(security, owner)
@@ -234,10 +235,10 @@ class Identity:
                 await _with_token(self.source(name, owner))
 
     async def _values_for(self, security: Alternatives, owner: str) -> Mapping[str, str]:
-        """Return the values of `${user:NAME}` in a request.
+        """Return the user's values for the `${user:NAME}` variables in a request.
 
         Raises:
-            LoginRequired: The user lacks a value, or the server has no users.
+            LoginRequired: The user has stored no value, or the server has no users.
         """
         texts = list(self._user_headers.values())
         for name in self.chosen(security) or ():
@@ -257,7 +258,7 @@ class Identity:
         return values
 
     def connect_url(self, security: Alternatives, owner: str) -> str:
-        """Return the URL where a user replaces an operation's credential; "" if there is none."""
+        """Return the URL where a user replaces an operation's credential, or ""."""
         used = [self._auth[name] for name in self.chosen(security) or ()]
         is_of_user = self._user_headers or any(
             isinstance(each, ApiLogin) or any(map(variables.user_names, secrets_of(each)))
@@ -268,7 +269,7 @@ class Identity:
         return self._users.connect_url(owner, self._server)
 
     def places(self, security: Alternatives) -> Credentials:
-        """Return a request's credentials with masked values."""
+        """Return the credentials of an operation's requests, with masked values."""
         found = Credentials(headers=dict.fromkeys(self._user_headers, MASK))
         for name in self.chosen(security) or ():
             if isinstance(self._auth[name], ApiSecret | ApiPassword):
@@ -278,7 +279,7 @@ class Identity:
         return found
 
     def source(self, name: str, owner: str = "") -> TokenSource:
-        """Return the source of a scheme's tokens."""
+        """Return the token source of a security scheme."""
         credential = self._auth[name]
         key = (name, owner if isinstance(credential, ApiLogin) else "")
         found = self._sources.get(key)
@@ -300,7 +301,7 @@ class Identity:
         """Return a login that an interactive user can complete.
 
         Args:
-            options: Further arguments of `UserLogin`.
+            options: Further arguments for `UserLogin`.
 
         Raises:
             ConfigError: The API needs no login.
@@ -314,7 +315,7 @@ class Identity:
 
 
 async def _with_token(source: TokenSource) -> None:
-    """Get a token, unless there is a valid one."""
+    """Get a token, unless the source already has a valid token."""
     if not source.token and not await source.valid_token():
         await source.refresh_after(AuthRequired("a token is needed", 401))
 
@@ -323,7 +324,7 @@ async def _with_token(source: TokenSource) -> None:
 
 
 def credential_problem(scheme: JsonObject, credential: ApiCredential) -> str | None:
-    """Return why a credential does not fit a security scheme, or None."""
+    """Return why a credential does not match a security scheme, or None if it matches."""
     kind = _kind(scheme)
     if kind == "apiKey" and not _is_place(scheme):
         return "is for a scheme that names no header, query parameter or cookie"
@@ -348,7 +349,7 @@ def credential_problem(scheme: JsonObject, credential: ApiCredential) -> str | N
 
 
 def _is_place(scheme: JsonObject) -> bool:
-    """Return whether the document names a place where a key may be sent."""
+    """Return whether a scheme names a header, query parameter or cookie that can carry a key."""
     name = scheme.get("name")
     if not isinstance(name, str) or not urls.HTTP_TOKEN.fullmatch(name):
         return False
@@ -402,7 +403,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _put(found: Credentials, scheme: JsonObject, text: str) -> None:
-    """Add a credential in the place that its scheme names."""
+    """Add a credential to the header, query or cookies, as its security scheme says."""
     if scheme.get("type") == "apiKey":
         name = str(scheme.get("name", ""))
         place = {"query": found.query, "cookie": found.cookies}.get(
@@ -412,7 +413,7 @@ def _put(found: Credentials, scheme: JsonObject, text: str) -> None:
         return
     method = str(scheme.get("scheme", "bearer")).lower() if scheme.get("type") == "http" else ""
     if method == "basic":
-        is_pair = ":" in text  # USER:PASSWORD of the configuration, not encoded yet
+        is_pair = ":" in text  # USER:PASSWORD from the configuration, not encoded yet
         text = b64encode(text.encode()).decode() if is_pair else text
         found.headers["Authorization"] = f"Basic {text}"
     elif method in ("", "bearer"):
@@ -425,7 +426,7 @@ def _put(found: Credentials, scheme: JsonObject, text: str) -> None:
 
 
 def secrets_of(credential: ApiCredential) -> list[str]:
-    """Return the texts of a credential that no result may contain."""
+    """Return the texts of a credential to mask in results."""
     match credential:
         case ApiSecret():
             pair = credential.value
@@ -439,8 +440,10 @@ def secrets_of(credential: ApiCredential) -> list[str]:
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with each secret of `MIN_SECRET` characters or more masked, also where it is
-    percent-encoded, or escaped as JSON."""
+    """Mask each secret of `MIN_SECRET` characters or more in a text.
+
+    Percent-encoded and JSON-escaped copies of a secret are masked too.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= MIN_SECRET:
             text = text.replace(secret, MASK).replace(quote(secret, safe=""), MASK)
@@ -458,7 +461,7 @@ def _json_forms(secret: str) -> list[str]:
 def check_plain_http(
     base_url: str, auth: Mapping[str, ApiCredential], headers: Mapping[str, str]
 ) -> None:
-    """Refuse to send credentials without TLS to another machine.
+    """Raise an error if credentials would be sent to another machine without TLS.
 
     Raises:
         ConfigError: There are credentials, and `base_url` is http on another machine.

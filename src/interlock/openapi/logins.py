@@ -1,4 +1,4 @@
-"""Tokens for an API: of a client with a secret, or from a user's login."""
+"""Tokens for an API, obtained with a client's secret or by a user's login."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPENID = "/.well-known/openid-configuration"
 def client_tokens(
     scheme: JsonObject, client: ApiClient, base_url: str, scopes: tuple[str, ...]
 ) -> ClientTokens:
-    """Return the tokens of a client with a secret.
+    """Return a source of tokens for a client with a secret.
 
     Raises:
         ConfigError: The token URL is not on a host that the operator named.
@@ -43,12 +43,12 @@ def client_tokens(
 
 
 class ClientTokens(ClientCredentials):
-    """The tokens of a client with a secret, from one token URL. They are kept in memory.
+    """Requests tokens with a client's secret from one token URL, and keeps them in memory.
 
     Args:
         base_url: The base URL of the API.
         token_url: The URL that issues the tokens.
-        client: Id and secret of the client.
+        client: The client's id and secret.
         scopes: The scopes to request.
     """
 
@@ -70,7 +70,7 @@ class ClientTokens(ClientCredentials):
 
 
 class UserLogin(OAuth):
-    """A user's login for an API, at the authorization server of its security scheme.
+    """A user's login for an API, at the authorization server that the security scheme names.
 
     Args:
         scheme: The security scheme: oauth2 with `authorizationCode`, or openIdConnect.
@@ -78,9 +78,9 @@ class UserLogin(OAuth):
         base_url: The base URL of the API.
         scopes: The scopes that the operations need.
         store: Keeps the tokens.
-        ask: Shows the login to the user; None if this program cannot.
+        ask: Shows the login to the user; None if this program cannot show it.
         more_scopes: Further scopes to request.
-        options: Further arguments of `OAuth`.
+        options: Further arguments for `OAuth`.
     """
 
     def __init__(

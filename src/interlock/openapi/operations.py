@@ -1,6 +1,6 @@
 """One operation of a document, with the differences between OpenAPI versions removed.
 
-Schemas stay as the document has them; `schemas` translates them.
+Schemas are left as they are in the document; the module `schemas` translates them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Place = Literal["path", "query", "header", "cookie"]
 PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
-MAX_PARAMETERS = 1_000  # of one operation; the largest that was met has 54
+MAX_PARAMETERS = 1_000  # parameters of one operation; the most in a known document is 54
 
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
@@ -37,11 +37,12 @@ _NOT_A_SCHEMA = frozenset(
 
 
 class Style(Struct, frozen=True):
-    """The serialisation of a value in its place.
+    """The way a value is written in a path, query, header or cookie.
 
     Attributes:
-        name: The name of the style in OpenAPI 3; "tabDelimited" is the `tsv` of 2.0.
-        media_type: The media type of a value sent as JSON, whose `name` is ignored; else "".
+        name: The style's name in OpenAPI 3; "tabDelimited" is the `tsv` of OpenAPI 2.0.
+        media_type: The media type of a value that is sent as JSON, without regard to `name`;
+            "" for other values.
     """
 
     name: str = "form"
@@ -63,7 +64,7 @@ class Parameter(Struct, frozen=True):
 
 
 class MediaType(Struct, frozen=True):
-    """One form of a body. `encoding` describes the encoding of single properties, by name."""
+    """One media type of a body; `encoding` describes how properties are encoded, by name."""
 
     name: str
     schema: Any
@@ -71,12 +72,12 @@ class MediaType(Struct, frozen=True):
 
 
 class Body(Struct, frozen=True):
-    """The body of a request: its forms, in the order of the document."""
+    """The body of a request: its media types, in the order of the document."""
 
     is_required: bool
     media_types: list[MediaType]
     description: str = ""
-    name: str = ""  # only in 2.0, where the body is a parameter
+    name: str = ""  # only in OpenAPI 2.0, where the body is a parameter
 
 
 class Response(Struct, frozen=True):
@@ -88,13 +89,15 @@ class Response(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """One operation.
+    """One operation of an API.
 
     Attributes:
         key: "METHOD /path" as written in the document.
-        path: The template that requests use: the key's path without `?query` and `#fragment`.
-        fixed_query: The pairs of that query that no parameter fills.
-        security: Alternatives, each with scopes by scheme; [] if it needs none.
+        path: The template for the path of requests: the key's path without `?query` and
+            `#fragment`.
+        fixed_query: The pairs from the key's `?query` that no parameter sets.
+        security: Alternative sets of security schemes, each with its scopes keyed by scheme; []
+            if the operation needs no credentials.
     """
 
     key: str
@@ -116,7 +119,7 @@ def read(document: Document, key: str) -> Operation:
     """Return an operation of the document.
 
     Raises:
-        DocumentError: A part that requests need is invalid.
+        DocumentError: A part of the operation that requests need is invalid.
     """
     item, raw = document.keys[key]
     reader = _Reader(document)
@@ -150,7 +153,7 @@ class _Reader:
     # Parameters
 
     def parameters(self, item: JsonObject, raw: JsonObject) -> list[JsonObject]:
-        """Merge the path's parameters with those of the operation, which override them."""
+        """Merge the path's parameters with the operation's parameters, which override them."""
         merged: dict[tuple[str, str], JsonObject] = {}
         listed = [*_list(item.get("parameters")), *_list(raw.get("parameters"))]
         if len(listed) > MAX_PARAMETERS:
@@ -214,7 +217,7 @@ class _Reader:
     # Body
 
     def body(self, raw: JsonObject, given: list[JsonObject]) -> Body | None:
-        """Return the body that an operation accepts; None if it has none."""
+        """Return the body that an operation accepts; None if it has no body."""
         if self._is_old:
             return self._old_body(raw, given)
         body = self._follow(raw.get("requestBody"))
@@ -257,7 +260,7 @@ class _Reader:
     # Responses
 
     def responses(self, raw: JsonObject) -> list[Response]:
-        """Return the declared responses, without invalid ones."""
+        """Return the declared responses, except for invalid declarations."""
         found = []
         for status, response in _dict(raw.get("responses")).items():
             try:
@@ -287,13 +290,13 @@ class _Reader:
 
 
 def fixed_header(operation: Operation, name: str) -> str:
-    """Return a header's value if the document allows exactly one, else ""."""
+    """Return a header's value if the document allows exactly one value, else ""."""
     values = header_values(operation, name)
     return values[0] if len(values) == 1 else ""
 
 
 def header_values(operation: Operation, name: str) -> list[str]:
-    """Return the values that the document allows for a header; [] if it allows any."""
+    """Return the values that the document allows for a header; [] if every value is allowed."""
     for each in operation.parameters:
         if each.place == "header" and each.name.lower() == name.lower():
             schema = _dict(each.schema)
@@ -313,12 +316,12 @@ def _fixed_query(key: str, parameters: list[Parameter]) -> list[str]:
 
 
 def template_of(path: str) -> str:
-    """Return a path of the document without its `?query` and `#fragment`."""
+    """Return a path from the document without `?query` and `#fragment`."""
     return path.partition("#")[0].partition("?")[0]
 
 
 def is_json(media_type: str) -> bool:
-    """Return whether a media type is JSON, or may be."""
+    """Return whether a media type is JSON, or a wildcard that includes JSON."""
     name = media_type.partition(";")[0].strip().lower()
     return name.endswith(("/json", "+json")) or name in {"*/*", "application/*"}
 
@@ -332,7 +335,7 @@ def _collection_style(format: Any, place: str) -> Style:
 
 
 def _form(fields: list[JsonObject], consumes: list[str]) -> Body:
-    """Return the body that the `formData` parameters of 2.0 describe."""
+    """Return the body that the `formData` parameters of OpenAPI 2.0 describe."""
     properties, encoding, required = {}, {}, []
     for each in fields:
         schema = {key: value for key, value in each.items() if key not in _NOT_A_SCHEMA}
@@ -350,7 +353,7 @@ def _form(fields: list[JsonObject], consumes: list[str]) -> Body:
 
 
 def _match_path(path: str, parameters: list[Parameter]) -> list[Parameter]:
-    """Add the undeclared variables of the path; omit parameters that the path lacks."""
+    """Add parameters for undeclared path variables; omit parameters that the path lacks."""
     variables = dict.fromkeys(_VARIABLE.findall(path))
     matched = [each for each in parameters if each.place != "path" or each.name in variables]
     declared = {each.name for each in matched if each.place == "path"}

@@ -34,9 +34,9 @@ class PlannedRequest(Struct, frozen=True):
     """A request, relative to the base URL that the operator configured.
 
     Attributes:
-        target: Path and query, encoded; starts with "/".
+        target: The encoded path and query, which start with "/".
         headers: The headers of the operation, without credentials.
-        body: The body; None for none.
+        body: The body; None if the request has no body.
     """
 
     method: str
@@ -53,9 +53,9 @@ class Plan:
         selection: The operator's configuration of the tool.
         operation: The operation in the document.
         definition: The MCP `Tool`, as a JSON object.
-        input_schema: The whole schema of the arguments, which calls are checked with.
-        shown: The part of it that a model sees, within its budget.
-        output_schema: The shape of JSON answers; None if they have none.
+        input_schema: The whole schema of the arguments, against which calls are checked.
+        shown: The input schema that a model sees, cut to its size budget.
+        output_schema: The shape of JSON answers; None if it is not known.
     """
 
     def __init__(
@@ -94,10 +94,11 @@ class Plan:
         }
 
     def check(self, given: JsonObject) -> None:
-        """Refuse arguments that do not fit the document.
+        """Raise an error if the arguments do not match the input schema.
 
         Raises:
-            InvalidArguments: The text names the argument and the rule, never the value.
+            InvalidArguments: The arguments are not valid. The text names the argument and the
+                rule, never the value.
         """
         if self._validator is None:
             self._validator = self._compile()
@@ -108,14 +109,15 @@ class Plan:
     def _compile(self) -> json_schema.Validator:
         try:
             return json_schema.compile(msgspec.json.encode(self.input_schema))
-        except SchemaError:  # too large or too complex: check with the smaller, wider schema
+        except SchemaError:  # the whole schema is too large: check with the smaller, wider schema
             return json_schema.compile(msgspec.json.encode(self.definition["inputSchema"]))
 
     def request(self, given: JsonObject) -> PlannedRequest:
-        """Return the request for the arguments of a call.
+        """Build the request for a call's arguments.
 
         Raises:
-            InvalidArguments: They do not fit the document, or would reach another route.
+            InvalidArguments: The arguments do not match the document, or the path would reach
+                another operation.
         """
         if None in given.values():
             given = {
@@ -156,7 +158,7 @@ class Plan:
     def replace_files(
         self, given: JsonObject, change: Callable[[JsonObject], JsonObject]
     ) -> JsonObject:
-        """Return the arguments of a call after applying `change` to each file among them."""
+        """Return a copy of a call's arguments with `change` applied to each file in them."""
         if self._form is None:
             return given
         changed = dict(given)
@@ -172,7 +174,7 @@ class Plan:
         return changed
 
     def _values(self, given: JsonObject) -> list[tuple[Argument, Any]]:
-        """Return the arguments that are sent, with constants and the operator's defaults."""
+        """Return the values to send: from the call, constants, and the operator's defaults."""
         values = []
         for each in self._arguments:
             value = each.value
@@ -218,12 +220,12 @@ def compile_tools(
 
     Args:
         document: The document.
-        tools: The operator's list, by the name of the tool.
-        schemes: The security schemes that the operator configured; parameters that they fill
-            are not offered.
+        tools: The operator's list of tools, keyed by the tool's name.
+        schemes: The security schemes that the operator configured. Parameters that carry
+            their credentials are not offered as arguments.
 
     Returns:
-        The plans, and the reason for each missing tool.
+        The plans, and why each missing tool is missing; both keyed by the tool's name.
     """
     compiler = _Compiler(document, schemes)
     plans: dict[str, Plan] = {}
@@ -233,7 +235,7 @@ def compile_tools(
             plans[name] = compiler.compile(name, selection)
         except DocumentError as error:
             missing[name] = str(error)
-        except RecursionError:  # schemas have a limit, but the caller's stack may be deep already
+        except RecursionError:  # despite the limit on schemas, if the caller's stack is deep
             missing[name] = "a part of the operation is nested too deep"
     return plans, missing
 
@@ -324,9 +326,9 @@ def _path_value(argument: Argument, parameter: Parameter, value: Any) -> str:
 
 
 def _accept(operation: Operation) -> str:
-    """Return the media types of the answers that mean success, JSON first.
+    """Return the Accept header: the media types of successful answers, JSON first.
 
-    If a parameter lists the allowed values of `Accept`, the result is one of these.
+    If a parameter lists the allowed values of `Accept`, the result is an allowed value.
     """
     allowed = operations.header_values(operation, "Accept")
     allowed = [value for value in allowed if serialisation.is_header_text(value)]

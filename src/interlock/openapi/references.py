@@ -14,28 +14,29 @@ from interlock.types import JsonObject
 
 MAX_CHAIN = 32
 MAX_FILES = 200
-MAX_FILES_BYTES = 64 * 1024 * 1024  # of all other files together
+MAX_FILES_BYTES = 64 * 1024 * 1024  # total size of the files that references name
 
 
 class DocumentError(InterlockError, ValueError):
-    """A document, or a part of it that a tool needs, cannot be used."""
+    """The error for a document, or a part of it that a tool needs, that cannot be used."""
 
 
 class References:
-    """The parts of one document that a `$ref` may refer to.
+    """Resolves the `$ref` references of one document.
 
-    A reference is absolute once its file is loaded: `#/pointer` in the document itself, and
-    `parts/file.yaml#/pointer` in another file of its folder.
+    When a file is loaded, its references are made absolute: `#/pointer` leads into the document
+    itself, and `parts/file.yaml#/pointer` into another file in the document's folder.
 
     Args:
         root: The document.
-        folder: The folder of a local document; None if it cannot refer to other files.
+        folder: The folder of a local document; None if references to other files are refused.
         own_name: The document's file name within the folder.
         parse: Decodes a file, given its bytes and its name.
 
     Attributes:
         root: The document.
-        parts: The other files that were read so far, decoded, by their path below the folder.
+        parts: The decoded contents of the other files read so far, keyed by their path in the
+            folder.
     """
 
     def __init__(
@@ -50,24 +51,24 @@ class References:
         self._folder = folder.resolve() if folder else None
         self._own_name = own_name
         self._parse = parse
-        self._named: dict[str, None] = {}  # other files, including missing ones
+        self._named: dict[str, None] = {}  # the other files that were named, even if missing
         self._found: dict[str, Any] = {}
-        self._bytes = 0  # of other files
+        self._bytes = 0  # total size of the other files
 
     @property
     def files(self) -> list[Path]:
-        """The other files that references have named so far, including missing ones."""
+        """The other files that references have named so far, including missing files."""
         return [self._folder / name for name in self._named] if self._folder else []
 
     def follow(self, node: Any, depth: int = 0) -> Any:
-        """Return the target of a node, through a chain of references; siblings override.
+        """Follow a node's chain of references to its target; members beside `$ref` override it.
 
         Raises:
-            DocumentError: A reference leads nowhere, outside, or in a circle.
+            DocumentError: A reference leads nowhere, out of the folder, or in a circle.
         """
         while isinstance(node, dict) and isinstance(node.get("$ref"), str):
             if depth == MAX_CHAIN:
-                raise DocumentError(f"more than {MAX_CHAIN} references lead from one to the next")
+                raise DocumentError(f"a chain of references is too long (limit {MAX_CHAIN})")
             depth += 1
             siblings = {key: value for key, value in node.items() if key != "$ref"}
             node = self.find(node["$ref"], depth)
@@ -103,7 +104,7 @@ class References:
         if name not in self.parts:
             path = self._inside(name, reference)
             if len(self.parts) >= MAX_FILES:
-                raise DocumentError(f"the document refers to more than {MAX_FILES} files")
+                raise DocumentError(f"the document refers to too many files (limit {MAX_FILES})")
             try:
                 self._bytes += path.stat().st_size
                 if self._bytes > MAX_FILES_BYTES:
@@ -148,7 +149,7 @@ def _missing(reference: str) -> Any:
 
 
 def _make_absolute(content: Any, name: str, own_name: str) -> None:
-    """Make the references of a file absolute, in place."""
+    """Change the references in a file's contents to absolute references, in place."""
     nodes = [content]
     seen = set()  # YAML aliases share nodes
     for node in nodes:  # the loop appends to `nodes`
@@ -164,7 +165,7 @@ def _make_absolute(content: Any, name: str, own_name: str) -> None:
 def _absolute(reference: str, name: str, own_name: str) -> str:
     file, _, pointer = reference.partition("#")
     if ":" in file:
-        return reference  # refused when it is followed
+        return reference  # `find` refuses it
     if file:
         name = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(file)))
     return f"{'' if name == own_name else quote(name)}#{pointer}"

@@ -1,4 +1,4 @@
-"""An API's answer as the result of a tool: text for the model, and structured content."""
+"""An API's answer as a tool result: text for the model, and structured content."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _NOT_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _FILE_NAME = re.compile(r'filename\*?\s*=\s*(?:UTF-8\'\')?"?([^";]+)"?', re.IGNORECASE)
 
 
-# Python decodes these in quadratic time. No API uses them.
+# Python needs quadratic time to decode these charsets, and no API uses them.
 _SLOW_CHARSETS = frozenset({"punycode", "idna"})
 
 
@@ -69,16 +69,16 @@ _MAX_LINK = 4_096  # characters
 
 
 class Shape:
-    """The form of a tool's results.
+    """The form in which a tool returns its results.
 
     Args:
         operation: The operation.
-        output_schema: The declared shape of the structured content; None for none.
-        is_structured: Whether JSON answers are structured content as well.
-        arguments: Names of arguments by place and parameter name.
+        output_schema: The declared shape of the structured content; None if it is not declared.
+        is_structured: Whether JSON answers are returned as structured content as well.
+        arguments: The tool's argument names, keyed by place and parameter name.
 
     Attributes:
-        empty: The structured content of an answer without a body.
+        empty: The structured content for an answer without a body.
     """
 
     def __init__(
@@ -105,20 +105,20 @@ class Shape:
         return None
 
     def fits(self, value: Any) -> bool:
-        """Return whether a value is known to fit the declared shape."""
+        """Return whether a value certainly has the declared shape."""
         return self._validator is not None and not self._validator.errors(value, echo=False)
 
 
 def success(
     answer: ApiAnswer, shape: Shape, secrets: Iterable[str], drifts: list[str]
 ) -> CallToolResult:
-    """Return the result of an answer with a status below 400.
+    """Return the tool result for an answer with a status below 400.
 
     Args:
         answer: The answer.
         shape: The form of the tool's results.
-        secrets: Texts that no result may contain.
-        drifts: The list to which each difference from the document is added.
+        secrets: Texts to mask in the result.
+        drifts: A list to which each difference from the document is added.
     """
     if answer.status in REDIRECTS:
         return _elsewhere(answer, redirect_target(answer), shape, secrets)
@@ -137,7 +137,7 @@ def success(
 
 
 def declared(answer: ApiAnswer, operation: Operation) -> list[str]:
-    """Return the differences of an answer's status and media type from the document."""
+    """Describe how an answer's status and media type differ from the document."""
     response = find_response(operation, answer.status)
     if response is None:
         return [f"status {answer.status} is not declared"]
@@ -152,7 +152,7 @@ def declared(answer: ApiAnswer, operation: Operation) -> list[str]:
 
 
 def find_response(operation: Operation, status: int) -> Any:
-    """Return the document's response for a status; None if it has none."""
+    """Return the response that the document declares for a status; None if it declares none."""
     for key in (str(status), f"{status // 100}XX", "DEFAULT"):
         for each in operation.responses:
             if each.status.upper() == key:
@@ -173,7 +173,7 @@ def _matches(media_type: str, pattern: str) -> bool:
 def _body(
     answer: ApiAnswer, shape: Shape, secrets: Iterable[str], drifts: list[str]
 ) -> tuple[list[Content], Any]:
-    """Return the content blocks and the structured content of a body."""
+    """Return the content blocks and the structured content for an answer's body."""
     media_type = answer.media_type
     if (is_json(media_type) and "*" not in media_type) or (
         not media_type and answer.body.lstrip()[:1] in (b"{", b"[")
@@ -199,7 +199,7 @@ def _json(
         if _is_text(body):
             return [TextContent(text=mask(text_of(answer), secrets))], shape.empty
         return [_media(answer)], shape.empty
-    # Indentation costs the model more than it helps.
+    # Remove indentation, because it costs the model more tokens than it is worth.
     is_indented = b"\n" in body[:200]
     whole = (encode_lossy(value) if is_indented else body).decode("utf-8", "replace")
     text = mask(whole, secrets)
@@ -233,7 +233,7 @@ def text_of(answer: ApiAnswer) -> str:
         try:
             return body.decode(charset)
         except UnicodeDecodeError as error:
-            if answer.is_cut and error.start >= len(body) - 4:  # cut within a character
+            if answer.is_cut and error.start >= len(body) - 4:  # the cut is within a character
                 return body[: error.start].decode(charset)
         except (LookupError, UnicodeError):
             continue
@@ -248,7 +248,7 @@ def _is_text(body: bytes) -> bool:
 
 
 def _media(answer: ApiAnswer) -> Content:
-    """Return bytes as a picture, sound, or an embedded resource."""
+    """Return a binary body as an image, audio, or an embedded resource."""
     data = b64encode(answer.body).decode()
     media_type = answer.media_type or "application/octet-stream"
     is_small = len(answer.body) <= MAX_MEDIA and not answer.is_cut
@@ -303,7 +303,7 @@ def _path(location: str) -> str:
 
 
 def next_page(answer: ApiAnswer, arguments: Mapping[tuple[str, str], str]) -> dict[str, str]:
-    """Return the arguments of the next page, by their names in the tool; {} for none."""
+    """Return the tool arguments that request the next page; {} if this is the last page."""
     for header, name in _CURSOR_HEADERS.items():
         value = answer.headers.get(header, "").strip()
         if value and ("query", name) in arguments:
@@ -331,7 +331,7 @@ def next_page(answer: ApiAnswer, arguments: Mapping[tuple[str, str], str]) -> di
 
 
 def meta_of(answer: ApiAnswer, secrets: Iterable[str]) -> JsonObject:
-    """Return the status and the relevant headers."""
+    """Return the `_meta` of a result: the answer's status and relevant headers."""
     shown = {}
     for name in _SHOWN_HEADERS:
         if name in answer.headers:
@@ -348,7 +348,7 @@ def _elsewhere(
         answer: The answer.
         target: The URL of the redirect; "" if it is not valid.
         shape: The form of the tool's results.
-        secrets: Texts that no result may contain.
+        secrets: Texts to mask in the result.
     """
     where = mask(target, secrets)
     meta = {META_KEY: {"status": answer.status, "headers": {}}}

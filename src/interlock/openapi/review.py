@@ -22,13 +22,13 @@ from interlock.types import JsonObject
 Level = Literal["error", "warning", "note"]
 READS = ("GET", "QUERY")
 
-# Words in a path, tag or scope of an operation that a model should seldom use.
+# Words that mark an operation which a model should seldom use, in its path, tags or scopes.
 _DELICATE = re.compile(
     r"(?:^|[/_.:{}\s-])(admin|internal|tokens?|api-?keys?|keys?|secrets?|credentials?|passwords?|"
     r"billing|payments?|invoices?|permissions?|roles?|impersonate|sudo)(?:$|[/_.:{}\s-])",
     re.IGNORECASE,
 )
-# Words in the title of a document that do not distinguish APIs.
+# Words in document titles that do not distinguish one API from another.
 _GENERIC = {
     *("", "a", "an", "and", "api", "apis", "doc", "docs", "documentation", "for", "http", "of"),
     *("open", "public", "reference", "rest", "server", "service", "spec", "specification"),
@@ -40,12 +40,12 @@ _NO_URL = "https://CHANGE-ME.example"
 
 
 class Finding(Struct, frozen=True):
-    """One problem or remark about a document or its tools.
+    """A problem in a document or its tools, or a remark about them.
 
     Attributes:
         level: "error" for a missing tool, "warning" for a risk, else "note".
-        tool: The name of the tool; "" for the document.
-        text: One line.
+        tool: The name of the tool; "" if the finding is about the whole document.
+        text: The finding in one line.
     """
 
     level: Level
@@ -57,7 +57,7 @@ class Finding(Struct, frozen=True):
 
 
 def summary(document: Document, key: str) -> JsonObject:
-    """Return an operation's line of `interlock openapi list`; the operation may be invalid."""
+    """Return an operation's entry for `interlock openapi list`, even if it is invalid."""
     method, _, path = key.partition(" ")
     shown: JsonObject = {"operation": key, "method": method, "path": path}
     try:
@@ -115,11 +115,11 @@ def _check_tool(name: str, plan: Plan) -> Iterator[Finding]:
 
 
 def delicate(operation: Operation) -> str:
-    """Return a word that shows that an operation should seldom be a tool; "" for none."""
+    """Return a word that marks an operation which should seldom be a tool, or ""."""
     scopes = [scope for each in operation.security for scopes in each.values() for scope in scopes]
     if operation.method == "DELETE" and re.search(r"/(users?|accounts?)/\{", operation.path):
         return "the deletion of users"
-    path = re.sub(r"\{[^{}]*\}", "{}", operation.path)  # {file_key} names a file
+    path = re.sub(r"\{[^{}]*\}", "{}", operation.path)  # the "key" in {file_key} is not a secret
     for text in (path, *operation.tags, *scopes):
         if match := _DELICATE.search(text):
             return match[1]
@@ -137,9 +137,9 @@ class Change(Struct, frozen=True):
     """A difference between two states of a document.
 
     Attributes:
-        is_breaking: Calls that were valid may now be refused, or mean something else.
-        subject: The operation, or the tool.
-        text: The change, in words.
+        is_breaking: Whether valid calls may now be refused, or mean something else.
+        subject: The key of the operation, or the name of the tool, that changed.
+        text: The change in words.
     """
 
     is_breaking: bool
@@ -148,14 +148,14 @@ class Change(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """The parts of a tool that are compared.
+    """The parts of a tool that are compared to find changes.
 
     Attributes:
         operation: "METHOD /path".
-        security: The alternatives of the operation.
+        security: The operation's alternative sets of security schemes.
         arguments: The place of each argument: see `Plan.arguments`.
         input_schema: The whole schema of the arguments.
-        output_schema: The schema of the results; None if it has none.
+        output_schema: The schema of the results; None if the tool has no output schema.
         description: The description of the tool.
     """
 
@@ -168,7 +168,7 @@ class State(Struct, frozen=True):
 
 
 def state_of(plan: Plan) -> State:
-    """Return the state of a plan's tool."""
+    """Return a plan's tool in the form in which tools are compared."""
     return State(
         plan.operation.key,
         plan.operation.security,
@@ -180,7 +180,7 @@ def state_of(plan: Plan) -> State:
 
 
 def pinned_state(definition: JsonObject) -> State | None:
-    """Return the state of a pinned tool; None if it was not made from an operation."""
+    """Return the state of a pinned tool; None if the tool was not made from an operation."""
     behind = definition.get("operation")
     members = {"operation", "security", "arguments", "inputSchema"}
     if not isinstance(behind, dict) or not members <= behind.keys():
@@ -196,7 +196,7 @@ def pinned_state(definition: JsonObject) -> State | None:
 
 
 def changes(old: Document, new: Document) -> list[Change]:
-    """Return the differences of all operations, breaking ones first."""
+    """Return the differences between two documents' operations, breaking changes first."""
     tools = {key: ToolSelection(operation=key) for key in {**old.keys, **new.keys}}
     before, _ = compile_tools(old, tools)
     after, missing = compile_tools(new, tools)
@@ -204,19 +204,20 @@ def changes(old: Document, new: Document) -> list[Change]:
 
 
 def states(plans: Mapping[str, Plan]) -> dict[str, State]:
-    """Return the states of several plans, by name."""
+    """Return the state of each plan's tool, keyed by the tool's name."""
     return {name: state_of(plan) for name, plan in plans.items()}
 
 
 def changes_of_tools(
     before: Mapping[str, State], after: Mapping[str, State], missing: Mapping[str, str]
 ) -> list[Change]:
-    """Return the differences of tools, breaking ones first.
+    """Return the differences between two lists of tools, breaking changes first.
 
     Args:
-        before: Their earlier states.
-        after: Their later states.
-        missing: Why tools are missing now. A tool absent from this and `after` was unlisted.
+        before: The earlier states, keyed by the tool's name.
+        after: The later states, keyed by the tool's name.
+        missing: Why listed tools are missing now. A tool that is in neither `missing` nor
+            `after` is no longer listed.
     """
     found: list[Change] = []
     for name in {**before, **after}:
@@ -268,7 +269,7 @@ def _changed_arguments(subject: str, old: State, new: State) -> Iterator[Change]
 
 
 def _rules(schema: Any) -> Any:
-    """Return a schema without descriptive keywords."""
+    """Return a schema without keywords that only describe, such as `title`."""
     if isinstance(schema, dict):
         kept = schema.items()
         return {
@@ -288,7 +289,7 @@ class Proposal(Struct, frozen=True):
     Attributes:
         server: A name for the server.
         entry: The entry for `mcpServers`.
-        left_out: Why other operations are not proposed, by "METHOD /path".
+        left_out: Why other operations are not proposed, keyed by "METHOD /path".
     """
 
     server: str
@@ -301,9 +302,9 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
 
     Args:
         document: The document.
-        place: The path or URL of the document, as the entry names it.
-        writes: Include operations that change something.
-        tag: Only operations with this tag.
+        place: The path or URL of the document, as written into the entry.
+        writes: Whether to include operations that change data.
+        tag: The tag that operations must have; "" to include all operations.
     """
     tools: dict[str, str] = {}
     schemes: dict[str, None] = {}
@@ -333,7 +334,7 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
 
 
 def _server_name(document: Document, place: str) -> str:
-    """Return the title of a document without generic words, or else its host's name."""
+    """Return a server name from the document's title without generic words, or from its host."""
     words = [each for each in _words(document.title).split("_") if not _is_generic(each)]
     url = base_url(document, place)
     if not words and url != _NO_URL:
@@ -353,13 +354,13 @@ def tags(document: Document) -> list[str]:
 
 
 def schemes_in_words(document: Document, names: Iterable[str]) -> list[str]:
-    """Describe the credential of each security scheme, one line each."""
+    """Return a line for each security scheme that describes its credential."""
     known = document.security_schemes
     return [f"{name}: {describe(known[name])}" for name in names if name in known]
 
 
 def base_url(document: Document, place: str) -> str:
-    """Return the first absolute URL of the document's servers, as a proposal."""
+    """Propose a base URL: the first absolute URL among the document's servers."""
     for server in document.servers:
         if server.startswith(("https://", "http://")):
             return server.rstrip("/")
@@ -371,7 +372,7 @@ def base_url(document: Document, place: str) -> str:
 
 
 def tool_name(operation: Operation, taken: Iterable[str]) -> str:
-    """Return an unused tool name for an operation, made from its id or its method and path."""
+    """Make an unused tool name from an operation's id, or from its method and path."""
     named = operation.operation_id or f"{operation.method.lower()} {operation.path}"
     name = base = _words(named)[:_MAX_NAME].strip("_") or "operation"
     number = 1

@@ -1,8 +1,8 @@
-"""Path templates, filled with values that cannot reach another route.
+"""Path templates, filled with values in such a way that a path cannot reach another operation.
 
-Percent-encoding is not enough: many servers decode `%2F` before they route. So a value must be one
-segment that means the same however often it is decoded, and a path that another operation of
-the document serves is refused.
+Percent-encoding is not enough, because many servers decode `%2F` before they route. So a value must
+remain one segment however often it is decoded, and a path that matches another operation in the
+document is refused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class PathTemplate:
 
     Args:
         path: The template, such as `/orders/{id}`.
-        others: The paths that the document serves with the same method.
-        spanning: Variables whose values may span segments.
+        others: The document's path templates with the same method.
+        spanning: The variables whose values may contain several segments.
     """
 
     def __init__(self, path: str, others: Iterable[str] = (), spanning: Iterable[str] = ()) -> None:
@@ -36,10 +36,10 @@ class PathTemplate:
         self._parts = _VARIABLE.split(path)  # literal, variable, literal, …
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """Return the path for encoded values.
+        """Return the path with encoded values in place of its variables.
 
         Raises:
-            InvalidArguments: The path would reach another route.
+            InvalidArguments: The path would reach another operation.
         """
         if not all(values.values()):
             raise InvalidArguments("a path argument is empty; send a name")
@@ -52,7 +52,7 @@ class PathTemplate:
         if not _DOTS.isdisjoint(decoded.split("/")):
             raise InvalidArguments("a path argument leads to another folder; send a plain name")
         if len(self._parts) > 1:
-            segments = decoded.casefold().split("/")  # many servers ignore case
+            segments = decoded.casefold().split("/")  # many servers ignore case in paths
             for rival, template in self._rivals:
                 if len(rival) == len(segments) and all(map(_matches, segments, rival)):
                     raise InvalidArguments(
@@ -63,7 +63,7 @@ class PathTemplate:
 
     @cached_property
     def _rivals(self) -> list[tuple[list[list[str]], str]]:
-        """Other paths that a filled path may also match: the literals of each segment."""
+        """The templates that a filled path may also match, each with its segments' literals."""
         own = _shape(self._path)
         return [
             (_literals(other), other)
@@ -72,7 +72,7 @@ class PathTemplate:
         ]
 
     def _may_match(self, other: str) -> bool:
-        """Return whether a filled path may match a path that is more specific in some segment."""
+        """Return whether a filled path may match `other`, with a literal in place of a variable."""
         mine, theirs = self._path.split("/"), other.split("/")
         if self._spanning:
             return mine[1:2] == theirs[1:2] or "{" in mine[1]
@@ -85,15 +85,15 @@ class PathTemplate:
 
 
 def check_value(name: str, value: str, *, spans: bool = False) -> None:
-    """Refuse text that does not stay within its segment of the path.
+    """Raise an error if a value would change the path outside its own segment.
 
     Args:
         name: The name of the argument, for the error.
         value: The text before it is encoded.
-        spans: Whether it may contain `/` between segments.
+        spans: Whether the value may contain several segments, separated by `/`.
 
     Raises:
-        InvalidArguments: The value leaves its segment. The text does not show the value.
+        InvalidArguments: The value would change the path. The text does not show the value.
     """
     for segment in value.split("/") if spans else [value]:
         if spans and not segment:
@@ -121,13 +121,13 @@ def _shape(path: str) -> str:
 
 
 def _literals(path: str) -> list[list[str]]:
-    """Return the literals around the variables of each segment, in folded case."""
+    """Return the case-folded literals around the variables in each segment of a path."""
     segments = _VARIABLE.sub("\0", path).casefold().split("/")
     return [segment.split("\0") for segment in segments]
 
 
 def _matches(segment: str, literals: list[str]) -> bool:
-    """Return whether a segment has these literals in order, each pair at least a character apart.
+    """Return whether a segment contains the literals in order, with a character between them.
 
     A regular expression would take polynomial time in the number of variables.
     """

@@ -20,9 +20,9 @@ from interlock.types import JsonObject
 
 MAX_DEPTH = 128
 MAX_PATTERN = 4_096  # characters
-MAX_PATTERNS = 1_000  # patterns of a document; one takes up to 3 ms
-MAX_MAPPED = 256  # characters of a discriminator's value
-MAX_SUBSCHEMAS = 10_000  # of one tool; the largest known tool has 431
+MAX_PATTERNS = 1_000  # patterns in a document; checking a pattern takes up to 3 ms
+MAX_MAPPED = 256  # characters in a discriminator's value
+MAX_SUBSCHEMAS = 10_000  # subschemas in one tool; the largest known tool has 431
 Schema = JsonObject | bool
 
 TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -35,12 +35,13 @@ _TEXTS = ("title", "description", "format", "contentMediaType", "contentEncoding
 _FLAGS = ("uniqueItems", "deprecated")
 _VALUES = ("const", "default", "enum")
 
-# Keywords that hold schemas: one, a list, or an object of them.
+# Keywords whose value is a schema (ONE), a list of schemas, or an object with schemas as values.
 ONE = (
     *("items", "additionalProperties", "propertyNames", "contains"),
     *("unevaluatedItems", "unevaluatedProperties"),
 )
-INVERTING = ("not", "if", "then", "else")  # widening a schema inside these may refuse more
+# Widening a schema inside these keywords may make the whole schema refuse more.
+INVERTING = ("not", "if", "then", "else")
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 MAPS = ("properties", "patternProperties", "dependentSchemas")
 _HOLDS_ONE = frozenset((*ONE, *INVERTING))
@@ -52,8 +53,8 @@ _NAME_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
 class Translator:
     """Translates the schemas of one document, for input or for output.
 
-    Input omits `readOnly` properties, output omits `writeOnly` ones. With `has_files`, bytes are
-    file objects.
+    Input schemas omit `readOnly` properties, output schemas omit `writeOnly` properties. With
+    `has_files`, a schema for bytes becomes the schema of a file object.
     """
 
     def __init__(
@@ -75,15 +76,15 @@ class Translator:
         self._used: set[str] = set()
         self._size = 0  # subschemas translated so far for this tool or definition
         self._sizes: dict[str, int] = {}
-        self._hidden_of: dict[str, frozenset[str]] = {}  # by reference
-        self._linear: dict[str, bool] = {}  # by pattern
+        self._hidden_of: dict[str, frozenset[str]] = {}  # hidden properties by reference
+        self._linear: dict[str, bool] = {}  # pattern -> whether it is checked in linear time
 
     def begin_tool(self) -> None:
-        """Reset the count of subschemas for another tool."""
+        """Reset the count of subschemas before the next tool is translated."""
         self._size = 0
 
     def translate(self, node: Any) -> Schema:
-        """Translate a schema. Its references point into `definitions`.
+        """Translate a schema; references in the result point into `definitions`.
 
         Raises:
             DocumentError: A reference leads nowhere, or the schema is nested too deep.
@@ -91,7 +92,7 @@ class Translator:
         return self._schema(node, 0, frozenset())
 
     def definitions(self, schemas: Iterable[Any]) -> dict[str, Schema]:
-        """Return the definitions that translated schemas refer to, directly or not.
+        """Return the definitions that translated schemas refer to, directly or through others.
 
         Raises:
             DocumentError: A definition cannot be translated.
@@ -145,7 +146,7 @@ class Translator:
     # Schemas
 
     def _schema(self, node: Any, depth: int, hidden: frozenset[str]) -> Schema:
-        """Translate a schema. Properties in `hidden` are not required here."""
+        """Translate a schema; drop the names in `hidden` from its `required` list."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -182,7 +183,10 @@ class Translator:
         return schema
 
     def _branch(self, node: Any, depth: int, hidden: frozenset[str]) -> Schema:
-        """Translate an alternative; inline it if its definition requires a hidden property."""
+        """Translate an alternative of `anyOf` or `oneOf`.
+
+        A definition that requires a hidden property is inlined without that requirement.
+        """
         if hidden and isinstance(node, dict) and "$ref" in node:
             target = self._follow(node)
             required = target.get("required") if isinstance(target, dict) else None
@@ -243,7 +247,7 @@ class Translator:
         return self._linear[pattern]
 
     def _read_discriminator(self, node: JsonObject, schema: JsonObject) -> None:
-        """Fix the property of a discriminator in each alternative that does not fix it itself."""
+        """Restrict the discriminator in each alternative to the values mapped to it."""
         discriminator = node.get("discriminator")
         if not isinstance(discriminator, dict):
             return
@@ -273,7 +277,7 @@ class Translator:
         return isinstance(fixed, dict) and ("const" in fixed or "enum" in fixed)
 
     def _hidden(self, node: JsonObject) -> frozenset[str]:
-        """Return the properties of an object and its `allOf` that this direction omits."""
+        """Return the properties that input or output omits, including those in `allOf`."""
         names: frozenset[str] = frozenset()
         seen: set[int] = set()
         waiting: list[Any] = [node]
@@ -290,7 +294,7 @@ class Translator:
         return names
 
     def _own_hidden(self, raw: JsonObject, part: JsonObject) -> frozenset[str]:
-        """Return the object's own properties that this direction omits."""
+        """Return the properties that input or output omits, without those in `allOf`."""
         reference = raw.get("$ref") if len(raw) == 1 else None
         if isinstance(reference, str) and reference in self._hidden_of:
             return self._hidden_of[reference]
@@ -305,7 +309,7 @@ class Translator:
         return names
 
     def is_hidden(self, node: Any) -> bool:
-        """Return whether this direction omits a property."""
+        """Return whether input or output omits the property with this schema."""
         target = self._follow(node)
         return isinstance(target, dict) and target.get(self._hide) is True
 
@@ -358,10 +362,10 @@ def definition_of(reference: str) -> str:
 
 
 def _check_values(node: JsonObject) -> None:
-    """Refuse values that are nested too deep to be encoded.
+    """Raise an error if a value in a schema is nested too deep to be encoded.
 
     Raises:
-        DocumentError: One of them is.
+        DocumentError: A value is nested too deep.
     """
     level = [node[keyword] for keyword in _VALUES if keyword in node]
     for _ in range(MAX_DEPTH):
@@ -377,7 +381,10 @@ def _check_values(node: JsonObject) -> None:
 
 
 def _plain_keywords(node: JsonObject) -> JsonObject:
-    """Return the keywords without subschemas, in 2020-12 form; invalid values are dropped."""
+    """Return the keywords that have no subschemas, as JSON Schema 2020-12 writes them.
+
+    Keywords with invalid values are dropped.
+    """
     schema: JsonObject = {}
     kind = _types(node.get("type"))
     if kind:
@@ -411,7 +418,7 @@ def _read_bounds(node: JsonObject, schema: JsonObject) -> None:
     for keyword in _NUMBERS:
         if _is_number(node.get(keyword)):
             schema[keyword] = node[keyword]
-    for bound in ("Minimum", "Maximum"):  # exclusive bounds are booleans up to 3.0
+    for bound in ("Minimum", "Maximum"):  # exclusive bounds are booleans up to OpenAPI 3.0
         if node.get(f"exclusive{bound}") is True and bound.lower() in schema:
             schema[f"exclusive{bound}"] = schema.pop(bound.lower())
     multiple = node.get("multipleOf")
@@ -424,7 +431,7 @@ def _read_bounds(node: JsonObject, schema: JsonObject) -> None:
 
 
 def _widen_one_of(schema: JsonObject) -> None:
-    """Let a value match several alternatives: most documents overlap them, and APIs accept it."""
+    """Replace `oneOf` by `anyOf`: in most documents the alternatives overlap."""
     alternatives = schema.pop("oneOf")
     if "anyOf" in schema:
         schema.setdefault("allOf", []).append({"anyOf": alternatives})

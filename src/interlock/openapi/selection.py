@@ -18,18 +18,18 @@ ARGUMENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class _Entry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An object of the configuration; unknown members are refused."""
+    """An object in the configuration; unknown members are refused."""
 
 
 class ArgumentSelection(_Entry, frozen=True):
     """The operator's changes to one argument.
 
     Attributes:
-        name: The name for models; "" keeps the name made from the document.
+        name: The argument's name in the tool; "" keeps the name made from the document.
         default: The value sent if a call omits the argument.
-        value: A constant that is always sent and never offered.
-        hide: Neither offer nor send the argument.
-        slashes: Whether a path value may span segments.
+        value: A constant that every request sends; the argument is then not offered.
+        hide: Whether to leave the argument out of the tool.
+        slashes: Whether a value in the path may contain several segments.
     """
 
     name: str = ""
@@ -44,7 +44,7 @@ class ArgumentSelection(_Entry, frozen=True):
 
 
 class AnnotationSelection(_Entry, frozen=True):
-    """Annotations that replace those of the method; None keeps them."""
+    """Tool annotations that replace the defaults for the HTTP method; None keeps the default."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -57,11 +57,12 @@ class ToolSelection(_Entry, frozen=True):
 
     Attributes:
         operation: An operationId, or "METHOD /path" as written in the document.
-        arguments: Changes by the name of the parameter or property in the document.
+        arguments: The operator's changes, keyed by the parameter's or property's name in the
+            document.
         body: Whether the body's properties are arguments ("flat") or one argument is the body
-            ("nested"); None lets the document decide.
-        content_type: The media type of the body, if the document has several.
-        accept: The `Accept` header; "" lists the document's media types.
+            ("nested"); None chooses by the body's schema.
+        content_type: The media type of the body, if the document has several; "" for the default.
+        accept: The `Accept` header; "" to accept the media types in the document.
     """
 
     operation: str
@@ -78,7 +79,7 @@ class ToolSelection(_Entry, frozen=True):
 
 
 def read_tools(value: Any) -> dict[str, ToolSelection]:
-    """Read the member `tools` of a configuration: an object by name, or a list of objects.
+    """Read `tools` from a configuration: an object keyed by the tool's name, or a list of objects.
 
     Raises:
         ConfigError: An entry is not valid. The text names its place in `tools`.

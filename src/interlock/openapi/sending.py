@@ -1,9 +1,10 @@
-"""Requests to an API: credentials, the check of the URL, redirects and repeated requests.
+"""Requests to an API: credentials, the check of the URL, redirects and retries.
 
 Rules:
 
 1. The URL of every request is on the origin of `baseUrl`, and below its path.
-2. Only redirects of GET and HEAD that stay there are followed. Others are reported.
+2. A redirect is followed only for GET and HEAD, and only to a URL below `baseUrl`. Other redirects
+   are returned to the model.
 3. A request is retried at most once: after a rejected token, after a short `Retry-After`, or after
    a lost answer if a second request has no further effect.
 """
@@ -31,23 +32,23 @@ from interlock.transports.http_errors import retry_after
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAXREDIRECTS = 3
 MAX_WAIT = 5.0  # the longest Retry-After to wait for, in seconds
-REPEAT_PAUSE = 0.2  # seconds before the retry of a lost request
+REPEAT_PAUSE = 0.2  # seconds before a request without an answer is retried
 REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_DECODES = 3
 
 
 class Planned(Struct, frozen=True):
-    """One call's request, without credentials.
+    """The request for one call, without credentials.
 
     Attributes:
         method: HTTP method.
-        target: Path and query, encoded; appended to the base URL.
+        target: The encoded path and query, which are appended to the base URL.
         headers: The headers that the operation describes.
-        body: The body; None for none.
-        security: The alternatives of the operation.
-        is_idempotent: Sending it twice has the same effect as sending it once.
-        limit: The most bytes of the answer to read.
-        shown: Method and path of the operation, for messages.
+        body: The body; None if the request has no body.
+        security: The operation's alternative sets of security schemes.
+        is_idempotent: Whether sending the request twice has the same effect as sending it once.
+        limit: The most bytes to read of the answer's body.
+        shown: The operation's method and path, for messages.
     """
 
     method: str
@@ -64,11 +65,11 @@ class Sender:
     """Sends requests to one API.
 
     Args:
-        exchange: Sends one request.
-        base_url: The URL that each target is appended to.
-        headers: The operator's headers for each request.
+        exchange: Sends a single request.
+        base_url: The URL to which each request's target is appended.
+        headers: The operator's headers, sent with each request.
         timeout: Seconds for one call, including retries.
-        concurrent: The most requests at the same time; further ones wait.
+        concurrent: The most requests at the same time; further requests wait.
     """
 
     def __init__(
@@ -104,12 +105,12 @@ class Sender:
     def request(
         self, planned: Planned, credentials: Credentials, *, masked: bool = False
     ) -> OperationRequest:
-        """Return a request with its credentials. The operator's headers override the call's.
+        """Build a request with its credentials; the operator's headers override the call's headers.
 
         Args:
-            planned: The request of the call.
+            planned: The request without credentials.
             credentials: The credentials of this request.
-            masked: Mask the operator's headers, as they may be secrets.
+            masked: Whether to mask the operator's headers, which may contain secrets.
 
         Raises:
             ToolError: The request is too large, or its URL is not allowed.
@@ -146,8 +147,9 @@ class Sender:
         """Send a request and return its answer, including an error status.
 
         Raises:
-            ToolError: The API did not answer; the text says whether it may have acted.
-            LoginRequired: A user has to log in first.
+            ToolError: The API did not answer; the text says whether the call may have had its
+                effect.
+            LoginRequired: The user has to log in first.
             InterlockError: No token can be obtained.
         """
         async with self._slots:
@@ -195,7 +197,7 @@ class Sender:
             raise _Lost(f"{planned.shown}: {error}; {effect(planned)}") from None
 
     async def _renewed(self, credentials: Credentials, request: OperationRequest) -> bool:
-        """Renew rejected tokens; return whether there are new ones."""
+        """Renew the tokens that the API rejected; return whether there are new tokens."""
         used = [source.token for source in credentials.tokens]
         for source in credentials.tokens:
             error = AuthRequired("the API refuses the token", 401)
@@ -208,21 +210,21 @@ class Sender:
         return [source.token for source in credentials.tokens] != used
 
     def _redirect(self, answer: ApiAnswer, request: OperationRequest) -> str | None:
-        """Return the URL of a redirect to follow; None if it is not followed."""
+        """Return the URL of a redirect that may be followed, or None."""
         target = redirect_target(answer)
         is_safe = request.method in ("GET", "HEAD") and request.body is None
         return target if is_safe and target and self.is_below_base(target) else None
 
 
 def redirect_target(answer: ApiAnswer) -> str:
-    """Return the URL that a redirect names; "" if the answer is not a redirect."""
+    """Return the URL to which an answer redirects; "" if the answer is not a redirect."""
     location = answer.headers.get("location", "")
     if answer.status not in REDIRECTS or not location:
         return ""
     try:
         target = urljoin(answer.url, location)
         parts = urlsplit(target)
-        parts.port  # noqa: B018 - raises for an invalid one
+        parts.port  # noqa: B018 - raises an error if the port is invalid
     except ValueError:
         return ""
     return target if parts.scheme in ("http", "https") else ""
@@ -239,14 +241,14 @@ def _authorized(request: OperationRequest, credentials: Credentials) -> Operatio
 
 
 def effect(planned: Planned) -> str:
-    """Describe whether a call without a good answer may have had its effect."""
+    """Describe whether a failed call may have had its effect."""
     if planned.method in ("GET", "HEAD", "OPTIONS", "QUERY"):
         return "it changes nothing, so it can be called again"
     return "it may have been carried out: check before you call it again"
 
 
 class _Lost(ToolError):
-    """A request without an answer."""
+    """The error for a request whose connection failed before an answer arrived."""
 
 
 def _left(request: OperationRequest) -> float:
@@ -254,10 +256,9 @@ def _left(request: OperationRequest) -> float:
 
 
 def _may_repeat(answer: ApiAnswer, planned: Planned, left: float) -> bool:
-    """Return whether to retry a request because of its answer, `left` seconds before the
-    deadline."""
+    """Return whether to retry a request after this answer; `left` seconds remain."""
     wait = retry_after(answer.headers.get("retry-after", ""))
-    if answer.status in (429, 503):  # the API did nothing
+    if answer.status in (429, 503):  # the API refused the request, so it had no effect
         return wait is not None and wait <= MAX_WAIT and wait < left
     return answer.status >= 500 and planned.is_idempotent and left > REPEAT_PAUSE
 

@@ -1,7 +1,7 @@
-"""The text of values in a path, a query, a header or a cookie, by the styles of OpenAPI.
+"""Values written as text in a path, a query, a header or a cookie, in the styles of OpenAPI.
 
-Everything but the unreserved characters of RFC 3986 is percent-encoded in paths and queries;
-the delimiters of a style are literal, so a receiver can tell them from those inside values.
+In paths and queries, everything but the unreserved characters of RFC 3986 is percent-encoded.
+Only a style's delimiters are literal, so a receiver can distinguish them from values.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from interlock.types import JsonObject
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}
 _RAW_DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 _RESERVED = ":/?@!$'()*,;"
-# Allowed besides letters and digits; "%" starts an escape.
+# Characters allowed in cookies besides letters and digits; "%" is not, as it starts an escape.
 _COOKIE_OCTETS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 _COOKIE_NAME = "!#$&'*+-.^_`|~"
 _HEADER = re.compile(r"[\t\x20-\x7e]*")
 
 
 def text(value: Any, schema: Any = None) -> str:
-    """Return a value as text: strings as they are, other values as JSON.
+    """Return a string unchanged, and any other value as JSON.
 
-    An integer has neither exponent nor fraction, even if it was given as 1.0.
+    An integer is written without exponent and fraction, even if the call has 1.0.
     """
     if isinstance(value, str):
         return value
@@ -45,14 +45,14 @@ def text(value: Any, schema: Any = None) -> str:
 
 
 def texts(value: Any, schema: Any = None) -> list[str]:
-    """Return the texts that a value consists of: itself, its items, or its keys and values."""
+    """Return the text of a scalar, of each item in a list, or of each key and value."""
     if isinstance(value, dict):
         return [each for pair in _pairs(value, schema) for each in pair]
     return _items(value, schema) if isinstance(value, list) else [text(value, schema)]
 
 
 def path(name: str, value: Any, style: Style, schema: Any = None) -> str:
-    """Return the replacement of `{name}` in a path. `routes` has checked the value."""
+    """Return the text that replaces `{name}` in a path; `routes` has checked the value."""
     if style.media_type:
         return encode(_json(value))
     quoted = _encode_dots if style.name == "label" else encode
@@ -79,7 +79,7 @@ def path(name: str, value: Any, style: Style, schema: Any = None) -> str:
 
 
 def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
-    """Return the encoded `name=value` pairs of one parameter."""
+    """Return the encoded `name=value` pairs for one query parameter."""
     encoded = encode(name)
     if style.media_type:
         return [f"{encoded}={encode(_json(value))}"]
@@ -105,13 +105,13 @@ def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
 def deep(
     name: str, value: Any, schema: Any = None, *, indexed: bool = False
 ) -> list[tuple[str, str]]:
-    """Return the pairs of a nested value, not encoded: `name[key][inner]`.
+    """Return the unencoded pairs for a nested value, with names such as `name[key][inner]`.
 
     Args:
-        name: The name so far.
+        name: The name of the value, such as `name[key]`.
         value: Any JSON value; null is omitted.
         schema: The schema of the value.
-        indexed: Whether items of a list are `name[0]`; else scalar items repeat the name.
+        indexed: Whether list items are named `name[0]`; if not, scalar items repeat the name.
     """
     if isinstance(value, dict):
         return [
@@ -136,7 +136,7 @@ def header(name: str, value: Any, style: Style, schema: Any = None) -> str:
     """Return the value of a header.
 
     Raises:
-        InvalidArguments: A header cannot carry the value. The text does not show the value.
+        InvalidArguments: A header cannot contain the value. The text does not show the value.
     """
     if style.media_type:
         return _header_text(name, json.dumps(value, separators=(",", ":")))  # ASCII only
@@ -155,7 +155,7 @@ def header(name: str, value: Any, style: Style, schema: Any = None) -> str:
 
 
 def cookie(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
-    """Return the `name=value` pairs of one cookie parameter."""
+    """Return the `name=value` pairs for one cookie parameter."""
     encoded = quote(name, safe=_COOKIE_NAME)
     if style.media_type:
         return [f"{encoded}={_cookie(_json(value))}"]
@@ -215,7 +215,7 @@ def _is_integer(schema: Any) -> bool:
 
 
 def _refuse_delimiter(name: str, parts: list[str], delimiter: str, outer: str = "") -> None:
-    """Refuse items that a receiver would split, or strip of `outer` characters."""
+    """Raise an error if a receiver would split an item, or strip `outer` characters from it."""
     if any(delimiter in each or each != each.strip(outer or "\0") for each in parts):
         spaces = " or with outer spaces" if outer else ""
         name = quoting.clip(name)
@@ -227,28 +227,28 @@ def _refuse_delimiter(name: str, parts: list[str], delimiter: str, outer: str = 
 def _header_text(name: str, value: str) -> str:
     if not is_header_text(value):
         raise InvalidArguments(
-            f"header {quoting.clip(name)} can carry printable ASCII without outer spaces only; "
+            f"header {quoting.clip(name)} must be printable ASCII without outer spaces; "
             "change the value"
         )
     return value
 
 
 def is_header_text(value: str) -> bool:
-    """Return whether a header can carry a text."""
+    """Return whether a header can contain a text."""
     return bool(_HEADER.fullmatch(value)) and value == value.strip(" \t")
 
 
 def check_header(name: str, value: str) -> None:
-    """Refuse a value that a header cannot carry.
+    """Raise an error if a header cannot contain a value.
 
     Raises:
-        InvalidArguments: The text does not show the value.
+        InvalidArguments: The header cannot contain the value. The text does not show the value.
     """
     _header_text(name, value)
 
 
 def form_fields(name: str, value: Any, style: Style, schema: Any) -> list[tuple[str, str]]:
-    """Return the fields of one property of a multipart form, not encoded."""
+    """Return the unencoded fields for one property of a multipart form."""
     if isinstance(value, dict):
         pairs = _pairs(value, schema)
         if style.explode and style.name == "form":

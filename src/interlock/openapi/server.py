@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 30.0  # seconds for one call
 CONCURRENCY = 8  # requests at the same time
-LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
+LIST_TTL_MS = 60_000  # how long clients may cache lists; they are notified of changes
 MAX_CALL_BYTES = 2 * MAX_BODY_BYTES  # twice the body: files arrive in Base64
 APP_URL = "http://localhost"  # the base URL of an application in this program
 _log = logging.getLogger("interlock.openapi")
@@ -71,22 +71,22 @@ class OpenApiServer:
     Args:
         document: A path, an https URL, or the decoded document.
         base_url: The URL that the paths of the document are appended to. It is never taken from
-            the document. With `app`, "http://localhost" unless given.
-        tools: The operation of each tool by name: an operationId, "METHOD /path", or an object as
-            in the configuration. Nothing else can be called.
-        auth: Credentials by the name of a security scheme, as in the configuration.
+            the document. The default with `app` is "http://localhost".
+        tools: The operation of each tool, keyed by the tool's name: an operationId,
+            "METHOD /path", or an object as in the configuration. Other operations cannot be called.
+        auth: Credentials keyed by the security scheme's name, as in the configuration.
         headers: Headers sent with each request.
         app: An ASGI application that receives the requests instead of the network.
         timeout: Seconds for one call, including retries.
-        concurrency: The most requests at the same time; further ones wait.
-        allow_http: Send credentials without TLS to other machines.
-        name: The name for display; the document's title when "".
+        concurrency: The most requests at the same time; further requests wait.
+        allow_http: Whether credentials may be sent to other machines without TLS.
+        name: The name for display; if "", the document's title is displayed.
 
     Attributes:
         dropped: Number of messages and requests that were dropped, by reason.
         subscribers: The clients to notify of changes.
-        drift: Counts of answers that differed from the document.
-        file_tools: The tools whose arguments may be files.
+        drift: How often answers differed from the document.
+        file_tools: The names of the tools whose arguments may be files.
 
     Raises:
         ConfigError: An argument is not valid.
@@ -145,8 +145,9 @@ class OpenApiServer:
 
         Args:
             config: The entry of the configuration file.
-            environ: The environment that `${VAR}` refers to.
-            pool: Returns shared connections, which their owner closes; None to open own ones.
+            environ: The environment variables that `${VAR}` refers to.
+            pool: Returns a shared pool of connections, which the pool's owner closes; None to
+                open a pool for this server.
             name: The name for display.
             users: The credentials of users; None if the local user is the only one.
 
@@ -218,18 +219,18 @@ class OpenApiServer:
 
     @property
     def tools(self) -> ApiTools:
-        """The tools, and the reasons for missing ones; call `load` first."""
+        """The tools, and why listed tools are missing; call `load` first."""
         if self._tools is None:
             raise ConfigError("the document is not loaded yet; call load() first")
         return self._tools
 
     def plans(self, document: Document) -> tuple[dict[str, Plan], dict[str, str]]:
-        """Return the plans of the listed tools for a document, and the reasons for missing ones."""
+        """Return the plans for the listed tools, and why each missing tool is missing."""
         return compile_tools(document, self._selections, schemes=self._settings.auth)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """One line for each listed tool that is missing, and one for a stale document."""
+        """One line for each listed tool that is missing, and one line if the document is stale."""
         missing = {**self.tools.missing, **self._settings.left_out}
         lines = [f"tool {name!r}: {why}" for name, why in missing.items()]
         if self._source.stale:
@@ -247,12 +248,15 @@ class OpenApiServer:
 
     @property
     def kept_drift(self) -> list[str]:
-        """The lines of `flagged` for all earlier runs of interlock on this machine."""
+        """The lines of `flagged` from all earlier runs of interlock on this machine."""
         file = self._source.drift_file
         return [] if file is None else Drift.kept(file).lines
 
     def behind(self, tool: str) -> JsonObject | None:
-        """Return the parts of a tool that its model does not see: the request and whole schema."""
+        """Return what a model does not see of a tool: the request and the whole schema.
+
+        None if no tool has this name.
+        """
         found = self._tools.by_name.get(tool) if self._tools is not None else None
         if found is None:
             return None
@@ -267,7 +271,7 @@ class OpenApiServer:
     async def with_files(
         self, tool: str, given: JsonObject, read: Callable[[str], Awaitable[JsonObject]]
     ) -> JsonObject:
-        """Return the arguments of a call, each named resource replaced by its contents.
+        """Replace each resource named in a call's arguments by the resource's contents.
 
         Args:
             tool: The name of the tool.
@@ -275,8 +279,8 @@ class OpenApiServer:
             read: Returns the file argument for a resource's URI.
 
         Raises:
-            InvalidArguments: The files are too large together.
-            InterlockError: Raised by `read`.
+            InvalidArguments: The files together are too large.
+            InterlockError: `read` failed.
         """
         found = self._tools.by_name.get(tool) if self._tools is not None else None
         if found is None:
@@ -308,10 +312,10 @@ class OpenApiServer:
         return found.plan.replace_files(given, fill)
 
     async def load(self) -> None:
-        """Read the document and make the tools, unless they are loaded.
+        """Read the document and make its tools, unless they are already loaded.
 
         Raises:
-            InterlockError: The document cannot be read, or does not fit the configuration.
+            InterlockError: The document cannot be read, or does not match the configuration.
         """
         if self._tools is not None:
             return
@@ -325,7 +329,7 @@ class OpenApiServer:
                 self._loading = None
 
     async def read_document(self) -> Document:
-        """Read the document, make the tools, and return the document, which is not kept.
+        """Read the document, make its tools, and return the document, which is not stored.
 
         Raises:
             InterlockError: See `load`.
@@ -369,13 +373,13 @@ class OpenApiServer:
         return has_changed
 
     async def _watch(self) -> None:
-        """Read the document again each time it may have changed."""
+        """Read the document again at intervals, in case it has changed."""
         while True:
             await asyncio.sleep(self._source.interval)
             before = self._source.stale
             try:
                 await self.refresh()
-            except Exception:  # keep the last good tools
+            except Exception:  # keep the tools of the last good document
                 _log.exception("the document cannot be used")
             if self._source.stale and self._source.stale != before:
                 _log.warning("the document is stale: %s", self._source.stale)
@@ -383,7 +387,7 @@ class OpenApiServer:
     # The methods of `Answering`
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Hold the API's connections open; the first holder opens them, the last closes them."""
+        """Return a context in which connections are open; the last context to end closes them."""
         return self._lifespan.hold()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
@@ -409,10 +413,10 @@ class OpenApiServer:
     # Users
 
     async def check_user(self, tool: str, owner: str) -> None:
-        """Raise if a call of a tool would lack a user's credential.
+        """Raise an error if a call to a tool would lack a user's credential.
 
         Raises:
-            LoginRequired: The user has to log in, or to store a value.
+            LoginRequired: The user has to log in or to store a credential.
             InterlockError: The credential cannot be checked.
         """
         await self.load()
@@ -421,24 +425,24 @@ class OpenApiServer:
             await found.check_user(owner)
 
     def end_user(self, owner: str) -> None:
-        """Forget a user's credentials after a change."""
+        """Drop a user's cached credentials after the user changed them."""
         if self._tools is not None:
             self._tools.identity.end_user(owner)
 
     # Serving
 
     def connect(self, owner: str = "") -> Transport:
-        """Return the client's end of a connection within this program: see `Client.memory`.
+        """Return the client's end of an in-process connection; see `Client.memory`.
 
         Args:
-            owner: The owner of the logins and stored credentials that requests use, as in
-                `Principal.owner`; "" for the local user.
+            owner: The `Principal.owner` of the user whose logins and stored credentials the
+                requests use; "" for the local user.
         """
         ours, theirs = MemoryTransport.pair(MAX_CALL_BYTES)
         return _Connection(theirs, lambda: self._serve(ours, _principal(owner)))
 
     async def _serve(self, transport: Transport, principal: Principal | None) -> asyncio.Task[None]:
-        await self.load()  # here, so that the client receives the reason if it fails
+        await self.load()  # load on connect, so that the client receives the error
         connection = ServerConnection(self, transport, principal)
         task = asyncio.get_running_loop().create_task(connection.serve())
         self._connections.add(task)
@@ -452,7 +456,10 @@ class OpenApiServer:
             _log.error("the API cannot be served", exc_info=error)
 
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
-        """Return an ASGI application, by default at the path `/mcp`; see `HttpOptions`."""
+        """Return an ASGI application that serves MCP, by default at the path `/mcp`.
+
+        See `HttpOptions` for the options.
+        """
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
@@ -460,7 +467,7 @@ class OpenApiServer:
 
 
 class _Connection:
-    """The client's end of a connection. Opening and closing it opens and closes the other end."""
+    """The client's end of an in-process connection, which opens and closes the server's end."""
 
     def __init__(
         self, end: MemoryTransport, start: Callable[[], Awaitable[asyncio.Task[None]]]
@@ -481,12 +488,12 @@ class _Connection:
 
     async def close(self) -> None:
         await self._end.close()
-        if self._serving is not None:  # wait, so that the API's connections are closed as well
+        if self._serving is not None:  # wait until the API's connections are closed as well
             await asyncio.wait({self._serving})
 
 
 def _principal(owner: str) -> Principal | None:
-    """Return the principal with an owner key; see `Principal.owner`."""
+    """Return the principal whose `Principal.owner` is `owner`."""
     if not owner:
         return None
     tenant, _, id = owner.partition("/")

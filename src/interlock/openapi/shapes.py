@@ -1,7 +1,7 @@
-"""The shape of JSON answers: kinds and names, without the rules that APIs themselves break.
+"""The shape of JSON answers: types and names only, because APIs break their other rules.
 
-A client may refuse a result that does not fit the declared output schema, although the call had
-its effect. So the declared schema only describes the kinds and names in an answer.
+A client may refuse a result that does not match the tool's output schema, although the call had
+its effect. So the output schema describes only the types and property names in an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _TooLarge(Exception):
 
 
 def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObject | None:
-    """Return the shape of an operation's successful JSON answers; None if they have none.
+    """Return the shape of an operation's successful JSON answers; None if it is not known.
 
     Args:
         operation: The operation.
@@ -58,7 +58,7 @@ def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObje
         except _TooLarge:
             continue
         except DocumentError:
-            return None  # an answer is usable without its schema
+            return None  # the tool works without an output schema
         if shape is None or len(msgspec.json.encode(shape)) <= OUTPUT_BYTES:
             return shape
     return None
@@ -66,7 +66,7 @@ def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObje
 
 def _join(shapes: list[JsonObject]) -> JsonObject | None:
     distinct = [each for index, each in enumerate(shapes) if each not in shapes[:index]]
-    if not all(distinct):  # an empty shape allows everything
+    if not all(distinct):  # an empty shape allows every answer
         return None
     if len(distinct) == 1:
         return distinct[0]
@@ -82,7 +82,7 @@ class _Shaper:
         self._left = OUTPUT_BYTES // 24  # a member takes about 24 bytes or more
 
     def root(self, schema: Any, depth: int) -> JsonObject:
-        """Return the shape of a whole answer. "null" beside one other type is left out."""
+        """Return the shape of a whole answer; a type that may also be null loses its "null"."""
         shape = self._shape(schema, depth, 0)
         kinds = shape.get("type")
         if isinstance(kinds, list) and len(kinds) == 2:
@@ -109,7 +109,7 @@ class _Shaper:
         return shape
 
     def _parts(self, schema: Any, chain: int) -> list[JsonObject]:
-        """Return a schema with its `allOf` and alternatives, as one flat list."""
+        """Return a flat list of a schema, its `allOf` branches and its alternatives."""
         schema = self._follow(schema)
         if not isinstance(schema, dict) or chain > 8:
             return [{"type": None}]
@@ -123,12 +123,12 @@ class _Shaper:
                 for branch in branches:
                     found = self._parts(branch, chain + 1)
                     if keyword != "allOf" and not self._kinds(found):
-                        found = [{"type": None}]  # an alternative without a kind allows all kinds
+                        found = [{"type": None}]  # an alternative without a type allows all types
                     parts += found
         return parts
 
     def _kinds(self, parts: list[JsonObject]) -> list[str]:
-        """Return the kinds that a value may have besides null; [] if it may have any."""
+        """Return the types that a value may have besides null; [] if every type is allowed."""
         kinds: dict[str, None] = {}
         for part in parts:
             declared = part.get("type", "")

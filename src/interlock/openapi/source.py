@@ -1,11 +1,11 @@
-"""The source of a document: a file, a URL or this program; and the check for changes.
+"""The source of an OpenAPI document: a file, a URL or this program; and the check for changes.
 
 Rules:
 
-1. A document from a URL is fetched by the rules of `oauth.fetcher`. URLs in it are never fetched.
-2. A document that cannot be read leaves the last good one in place, also after a restart: a copy is
-   kept in the user's cache folder, with the other files that its tools need.
-3. A document over `MAX_INLINE_BYTES` is parsed in a thread, as it would stall other calls.
+1. A document at a URL is fetched by the rules of `oauth.fetcher`. URLs inside it are never fetched.
+2. If a document cannot be read, the last good document stays in use, also after a restart: a copy
+   is stored in the user's cache folder, with the other files that the document's tools need.
+3. A document over `MAX_INLINE_BYTES` is parsed in a thread, so that other calls go on meanwhile.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from interlock.text.urls import display, origin
 MAX_URL_BYTES = 16 * 1024 * 1024
 MAX_INLINE_BYTES = 1024 * 1024
 FILE_INTERVAL = 2.0  # seconds between two checks of a file
-URL_INTERVAL = 300.0  # seconds, unless the answer says how long it is fresh
+URL_INTERVAL = 300.0  # seconds between two checks of a URL without a max-age
 MIN_URL_INTERVAL, MAX_URL_INTERVAL = 60.0, 86_400.0
 _HEADERS = {"Accept": "application/json, application/yaml;q=0.9, text/yaml;q=0.9, */*;q=0.1"}
 _MAX_AGE = re.compile(r"max-age\s*=\s*([0-9]{1,9})")
 
 
 class _Kept(Struct, frozen=True):
-    """A copy in the cache folder, decoded.
+    """The decoded copy of a document in the cache folder.
 
     Attributes:
         mark: Differs between two states of the document; "" if unknown.
         root: The document.
-        files: Other files that its tools need, by their path below its folder.
+        files: The other files that its tools need, keyed by their path in the document's folder.
     """
 
     mark: str
@@ -55,16 +55,16 @@ class _Kept(Struct, frozen=True):
 
 
 class Source:
-    """One document.
+    """Reads one OpenAPI document from its place, and keeps a copy of it.
 
     Args:
         place: A file, a URL, or the decoded document itself.
-        headers: Headers sent to a URL on the same origin as `base_url`.
+        headers: Headers to send if the document's URL is on the same origin as `base_url`.
         base_url: The base URL of the API.
 
     Attributes:
-        stale: Why the document could not be read again; "" if it is current.
-        interval: Seconds until the next `load_if_changed`.
+        stale: Why the document could not be read again; "" if the document is current.
+        interval: Seconds until the next call of `load_if_changed`.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class Source:
 
     @property
     def can_change(self) -> bool:
-        """Whether the document can be read again."""
+        """Whether the document may change, as a file or a URL may."""
         return not isinstance(self._place, Mapping)
 
     async def read(self) -> Document:
         """Read the document as it is now.
 
         Raises:
-            DocumentError: It cannot be read, or is not an OpenAPI document.
-            InterlockError: Its URL does not answer.
+            DocumentError: The document cannot be read, or is not an OpenAPI document.
+            InterlockError: The document's URL does not answer.
         """
         if isinstance(self._place, Mapping):
             return await _parsed(msgspec.json.encode(self._place))
@@ -110,10 +110,10 @@ class Source:
         return found
 
     async def load(self) -> Document:
-        """Read the document; if that fails, return the last good copy and set `stale`.
+        """Read the document; if it cannot be read, return the last good copy and set `stale`.
 
         Raises:
-            InterlockError: See `read`. No copy exists.
+            InterlockError: The document cannot be read (see `read`), and no copy exists.
         """
         try:
             return await self.read()
@@ -126,7 +126,7 @@ class Source:
             return copy
 
     async def load_if_changed(self) -> Document | None:
-        """Read the document again; None if it has not changed, or cannot be read (see `stale`)."""
+        """Return the document if it has changed, else None; set `stale` if it cannot be read."""
         try:
             if self.is_url:
                 return await self._fetch()
@@ -145,7 +145,7 @@ class Source:
 
     async def _read_file(self) -> Document:
         path = Path(str(self._place))
-        self._seen = {path: _stamp(path)}  # before reading, so that no change is missed
+        self._seen = {path: _stamp(path)}  # set before reading, so that no change is missed
         found = await _run(partial(documents.load, path), is_large=_is_large(path))
         self.stale = ""
         return found
@@ -159,7 +159,7 @@ class Source:
     # URLs
 
     async def _fetch(self) -> Document | None:
-        """Fetch the document; None if it has not changed."""
+        """Fetch the document; return None if it has not changed."""
         url = str(self._place)
         if not self._etag:
             self._etag = self._kept_mark()
@@ -181,19 +181,19 @@ class Source:
 
     @property
     def drift_file(self) -> Path | None:
-        """The file of differences between answers and this document; None if it has no place."""
+        """The file that counts answers that differ from this document; None if it has no place."""
         return self._cache_file().with_suffix(".drift.json") if self.can_change else None
 
     @property
     def kept_at(self) -> float | None:
-        """The time of the copy, in seconds since 1970; None if there is none."""
+        """The time when the copy was stored, in seconds since 1970; None if no copy exists."""
         try:
             return self._cache_file().stat().st_mtime if self.can_change else None
         except OSError:
             return None
 
     async def copy(self) -> Document | None:
-        """Return the last good copy; None if there is none."""
+        """Return the last good copy; None if no copy exists."""
         kept = self._kept()
         if kept is None:
             return None
@@ -205,19 +205,19 @@ class Source:
         return None
 
     async def keep(self, found: Document) -> None:
-        """Keep a copy of a document that tools were made from, unless there is one already."""
+        """Store a copy of a document that tools were made from, unless it is already stored."""
         if not self.can_change or self.stale:
             return
         mark = self._mark()
         if mark and mark == self._kept_mark():
             return
         kept = self._kept()
-        others = kept.files if kept is not None else {}  # another server may need these
+        others = kept.files if kept is not None else {}  # another server may need these files
         files = {**others, **found.references.parts}
         file = self._cache_file()
 
         def write() -> None:
-            # Without a copy, the next start needs the document itself.
+            # If no copy can be written, the next start reads the document from its place.
             with suppress(OSError, durable.NotSynced, RecursionError, OverflowError):
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 copy = {"mark": mark, "root": found.root, "files": files}

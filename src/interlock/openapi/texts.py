@@ -1,4 +1,4 @@
-"""Texts of documents, cleaned for a model: readable, short, without invisible characters."""
+"""Cleans texts from documents for models: readable, short, without invisible characters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SPACES = re.compile(r"[ \t]{2,}")
 
 
 def visible(text: str) -> str:
-    """Return a text without control, invisible and direction-changing characters."""
+    """Remove control, invisible and direction-changing characters from a text."""
     if text.isascii() and text.isprintable():
         return text
     return _HIDDEN.sub("", text)
 
 
 def prose(text: str) -> str:
-    """Return a text without HTML tags and Markdown tables."""
+    """Remove HTML tags and Markdown tables from a text."""
     if "<" in text:
         text = _TAG.sub("", _COMMENT.sub("", text))
     if "|" in text:
@@ -33,7 +33,7 @@ def prose(text: str) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text, in whole words."""
+    """Cut a text to at most `limit` characters, between words."""
     if len(text) <= limit:
         return text
     cut = text[: limit - 1]

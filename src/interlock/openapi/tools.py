@@ -1,4 +1,4 @@
-"""The operations of a document as the tools of a server."""
+"""The tools of a server, made from the operations of an OpenAPI document."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LOGIN = "interlock servers login"
 
 
 class ApiTool:
-    """One operation, as a `ServedTool`.
+    """A `ServedTool` that sends requests for one operation.
 
     Args:
-        plan: The definition of the tool, and the requests of its calls.
+        plan: The tool's definition, and how its calls become requests.
         sender: Sends the requests.
-        identity: Finds the credentials.
+        identity: Finds the credentials for requests.
         drift: Counts answers that differ from the document.
-        login: The command with which a user logs in.
+        login: The command with which a user logs in, for messages.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class ApiTool:
         )
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
-        """Send the request of a call, and return its answer as a result.
+        """Send the request for a call, and return the API's answer as a tool result.
 
         Raises:
-            InvalidArguments: The arguments do not fit the document; nothing was sent.
+            InvalidArguments: The arguments do not match the document; nothing was sent.
             ToolError: The API did not answer.
         """
         given = {} if arguments is None else msgspec.json.decode(arguments)
@@ -88,10 +88,10 @@ class ApiTool:
         return result
 
     def planned(self, given: JsonObject) -> Planned:
-        """Return the request for arguments.
+        """Return the request for a call, without credentials.
 
         Raises:
-            InvalidArguments: They do not fit the document.
+            InvalidArguments: The arguments do not match the document.
         """
         request = self.plan.request(given)
         operation = self.plan.operation
@@ -107,10 +107,10 @@ class ApiTool:
         )
 
     async def preview(self, given: JsonObject) -> JsonObject:
-        """Return the request for arguments, with masked credentials, without sending it.
+        """Return the request for a call, with masked credentials, without sending it.
 
         Raises:
-            InvalidArguments: They do not fit the document.
+            InvalidArguments: The arguments do not match the document.
         """
         planned = self.planned(given)
         credentials = self._identity.places(planned.security)
@@ -126,11 +126,11 @@ class ApiTool:
 
     @property
     def lacks(self) -> str:
-        """The credentials that the operation lacks, in words; "" for none."""
+        """The credentials that the operation lacks, in words; "" if none is missing."""
         return self._identity.missing(self.plan.operation.security)
 
     async def check_user(self, owner: str) -> None:
-        """Raise if a call would lack a user's credential; see `Identity.check`."""
+        """Raise an error if a call would lack a user's credential; see `Identity.check`."""
         await self._identity.check(self.plan.operation.security, owner)
 
     def _help(self, planned: Planned, owner: str) -> Help:
@@ -149,13 +149,13 @@ class ApiTool:
 
 
 class ApiTools(Struct, frozen=True):
-    """The tools of one state of a document.
+    """The tools made from a document in its current state.
 
     Attributes:
         by_name: The tools by name, in the order of the configuration.
-        missing: Why other listed tools are missing.
-        identity: The credentials.
-        fingerprint: Changes with anything that a listed tool shows or sends.
+        missing: Why each missing tool is missing, keyed by the tool's name.
+        identity: Finds the credentials for requests.
+        fingerprint: A hash that changes if a tool's definition or requests change.
         warnings: One line for each dubious part of the document.
         title: The title of the document.
     """
@@ -182,16 +182,16 @@ def build(
 
     Args:
         document: The document.
-        selections: The operator's configuration of each tool.
-        settings: Base URL and credentials.
-        headers: The operator's headers.
+        selections: The operator's configuration of each tool, keyed by the tool's name.
+        settings: The base URL and the credentials.
+        headers: The operator's headers for each request.
         sender: Sends the requests.
         drift: Counts answers that differ from the document.
-        server: The name of the server, for commands in messages.
+        server: The server's name, for login commands in messages.
         users: The credentials of users; None if the local user is the only one.
 
     Raises:
-        ConfigError: A credential does not fit the document.
+        ConfigError: A credential does not match the document.
     """
     plans, missing = compile_tools(document, selections, schemes=settings.auth)
     schemes = document.security_schemes
@@ -218,7 +218,7 @@ def build(
 
 
 def _scopes(plans: Iterable[Plan]) -> dict[str, tuple[str, ...]]:
-    """Return the scopes that operations need, by the name of the security scheme."""
+    """Return the scopes that operations need, keyed by the security scheme's name."""
     scopes: dict[str, dict[str, None]] = {}
     for plan in plans:
         for alternative in plan.operation.security:

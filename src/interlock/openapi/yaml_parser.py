@@ -1,7 +1,7 @@
-"""YAML 1.2 (core schema) -> JSON values, safe for untrusted documents.
+"""Parse YAML 1.2 (core schema) to JSON values, safely for untrusted documents.
 
-libyaml splits the text into events; the values are built here, without recursion. Dates, `yes`
-and `on` stay text, keys become strings, and tags never create objects.
+libyaml splits the text into events, and this module builds the values without recursion. Dates,
+`yes` and `on` stay text, keys become strings, and tags never create Python objects.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from interlock.openapi.references import DocumentError
 MAX_DEPTH = 256
 MAX_ALIASES = 1_000
 MAX_ALIASED_NODES = 1_000_000
-MAX_NODES = 600_000  # GitHub has 500,000
-MIN_NODES = 100_000  # allowed in every document
-NODE_BYTES = 10  # bytes of text that allow one more node; real documents have about 14
+MAX_NODES = 600_000  # GitHub's document has 500,000
+MIN_NODES = 100_000  # the limit for a short document
+NODE_BYTES = 10  # bytes of text that raise the limit by 1; real documents have 14 bytes per node
 MAX_WARNINGS = 100
 
 _WORDS: dict[str, Any] = {
@@ -35,7 +35,7 @@ _CORE = "tag:yaml.org,2002:"
 
 
 def parse(data: bytes, warnings: list[str]) -> Any:
-    """Return the one document in `data`; add a line for each dubious part to `warnings`.
+    """Parse the only document in `data`; add a line for each repeated key to `warnings`.
 
     Raises:
         DocumentError: The data is not valid YAML, has several documents, or is over a limit.
@@ -56,14 +56,14 @@ def parse(data: bytes, warnings: list[str]) -> Any:
 
 
 class _Open:
-    """A list or mapping whose end was not read yet."""
+    """A list or mapping whose end has not been read yet."""
 
     __slots__ = ("anchor", "height", "key", "merged", "nodes", "value")
 
     def __init__(self, value: Any, anchor: str | None, nodes: int) -> None:
         self.value = value
         self.anchor = anchor
-        self.nodes = nodes  # nodes read before this one
+        self.nodes = nodes  # number of nodes before this list or mapping
         self.height = 1  # levels of nesting read so far
         self.key: str | None = None
         self.merged: list[Any] = []
@@ -102,7 +102,7 @@ class _Builder:
             elif kind is start:
                 documents += 1
                 if documents > 1:
-                    raise DocumentError("the file holds several YAML documents; keep one")
+                    raise DocumentError("the file contains several YAML documents; keep one")
         if not documents:
             raise DocumentError("the document is empty")
         return self._result
@@ -183,7 +183,7 @@ class _Builder:
 
     def _add_alias(self, anchor: str) -> None:
         if anchor not in self._anchors:
-            raise DocumentError(f"the YAML alias {anchor[:80]!r} leads nowhere, or into itself")
+            raise DocumentError(f"the YAML alias {anchor[:80]!r} is undefined, or contains itself")
         value, nodes, height = self._anchors[anchor]
         self._check_depth(height)
         self._aliases += 1
@@ -192,7 +192,7 @@ class _Builder:
             raise DocumentError(f"the document has too many YAML aliases (limit {MAX_ALIASES:,})")
         if self._aliased_nodes > MAX_ALIASED_NODES:
             raise DocumentError(
-                f"the YAML aliases stand for too many values (limit {MAX_ALIASED_NODES:,})"
+                f"the YAML aliases expand to too many values (limit {MAX_ALIASED_NODES:,})"
             )
         top = self._stack[-1] if self._stack else None
         if top and type(top.value) is dict and top.key is None and isinstance(value, str):
@@ -202,12 +202,12 @@ class _Builder:
 
 
 def _max_nodes(data: bytes) -> int:
-    """Return the most keys and values of a document, so that a short one parses within a second."""
+    """Return the limit on a document's nodes: a short document must parse within a second."""
     return min(MAX_NODES, MIN_NODES + len(data) // NODE_BYTES)
 
 
 def _weight(value: Any) -> int:
-    """Return how many values a value counts as: an alias may repeat a long text often."""
+    """Return the number of nodes a value counts as; long texts count more, as aliases copy them."""
     return 1 + len(value) // 64 if isinstance(value, str) else 1
 
 
@@ -216,7 +216,7 @@ def _line(event: Any) -> int:
 
 
 def _resolve(text: str) -> Any:
-    """Return the value of a plain scalar."""
+    """Return the value of an unquoted scalar: null, a boolean, a number or the text."""
     if text and text[0] not in _MAYBE_NUMBER:
         return _WORDS.get(text, text)
     if _INTEGER.fullmatch(text):
@@ -235,4 +235,4 @@ def _tagged(text: str, tag: str) -> Any:
     if tag in {"int", "float", "bool", "null"}:
         value = _resolve(text)
         return float(value) if tag == "float" and isinstance(value, int) else value
-    return text  # such as a date, or a value that YAML would turn into a Python object
+    return text  # for example a date, or a tag that makes a Python object

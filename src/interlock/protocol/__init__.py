@@ -1,4 +1,4 @@
-"""One MCP connection without its network: JSON-RPC, HTTP headers and events, all without IO."""
+"""The MCP protocol without IO: JSON-RPC messages, HTTP headers and server-sent events."""
 
 from __future__ import annotations
 

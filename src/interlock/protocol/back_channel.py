@@ -9,35 +9,35 @@ from msgspec import Raw
 
 
 class BackChannel(Protocol):
-    """The channel from one request back to its client; for use in the event loop only."""
+    """The channel from one request back to its client; not safe to use in other threads."""
 
     @property
     def caller(self) -> Hashable:
-        """A key that all requests of one client share, so that clients can take turns."""
+        """A key that all requests from one client share, so that clients can take turns."""
         ...
 
     def notify(self, method: str, params: bytes) -> None:
-        """Send a notification that belongs to the request."""
+        """Send the client a notification about the request."""
         ...
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Send a request to the client and wait for its result; legacy clients only.
+        """Send a request to a legacy client, and wait for its result.
 
         Raises:
-            RemoteError: The client refused.
-            RequestTimeout: No answer in time.
-            CapabilityError: This connection cannot carry a request to the client.
+            RemoteError: The client refused the request.
+            RequestTimeout: No answer arrived in time.
+            CapabilityError: Requests cannot be sent to the client over this connection.
         """
         ...
 
     def close_stream(self, retry_ms: int) -> None:
-        """Close the client's stream where the client can reconnect for the answer."""
+        """Close the client's stream if the client can reconnect for the answer."""
         ...
 
 
 @runtime_checkable
 class MayBeAbandoned(Protocol):
-    """A back channel whose client may never return, such as that of a parked call."""
+    """A back channel whose client may never return, as for a parked call."""
 
     def end_if_abandoned(self) -> None:
         """End the call if its client has left a question unanswered for too long."""

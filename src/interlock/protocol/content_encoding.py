@@ -1,6 +1,7 @@
-"""Decompressing HTTP bodies while they arrive, with a limit on the result.
+"""Decompress HTTP bodies while they arrive, with a limit on the decompressed size.
 
-0.4 MB can decompress to 400 MB, so output stops at the limit and comes in small pieces.
+A body of 0.4 MB can decompress to 400 MB, so decompression stops at the limit and yields small
+pieces.
 
 RFC 9110, section 8.4.1; RFC 1950 to 1952.
 """
@@ -13,30 +14,30 @@ from collections.abc import Iterator
 from interlock.errors import MessageTooLarge, RemoteProtocolError, StreamEnded
 from interlock.text.quoting import clip
 
-PIECE = 64 * 1024  # the largest output at once, bytes
-SLICE = 16 * 1024  # bytes of input at once: zlib copies unused input on every call
+PIECE = 64 * 1024  # bytes in the largest piece of output
+SLICE = 16 * 1024  # bytes of input per call, because each call to zlib copies unused input
 
 _KNOWN = {
     "": "identity",
     "identity": "identity",
-    "none": "identity",  # not HTTP, but some servers send it
+    "none": "identity",  # not a valid HTTP encoding, but some servers send it
     "gzip": "gzip",
     "x-gzip": "gzip",
     "deflate": "deflate",
 }
-_GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's numbers for its kinds of streams
+_GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's numbers (wbits) for its stream formats
 
 
 class Inflater:
     """Decompresses one body.
 
     Args:
-        encoding: Value of the header Content-Encoding; "" for none.
-        max_bytes: Limit for the decompressed body; None for an endless stream.
-        what: The server, for error messages.
+        encoding: The value of the header Content-Encoding; "" if the header is missing.
+        max_bytes: The limit for the decompressed body; None for an endless stream.
+        what: The server's name for error messages.
 
     Raises:
-        RemoteProtocolError: An encoding other than gzip, deflate and identity.
+        RemoteProtocolError: The encoding is not gzip, deflate or identity.
     """
 
     def __init__(self, encoding: str, max_bytes: int | None, what: str) -> None:
@@ -49,16 +50,16 @@ class Inflater:
         self._max_bytes = max_bytes
         self._what = what
         self._size = 0  # bytes of output so far
-        self._stream: zlib._Decompress | None = None  # the open stream
-        self._begun = b""  # a single first byte: the kind of stream needs two
-        self._is_over = False  # deflate: one stream, which has ended; gzip may have more
+        self._stream: zlib._Decompress | None = None  # the stream in progress
+        self._begun = b""  # the first byte, kept until a second byte shows the stream's format
+        self._is_over = False  # whether the only stream of a deflate body has ended
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Decompress a chunk into pieces of at most `PIECE` bytes. Lazy: iterate to the end.
+        """Yield the decompressed chunk in pieces of at most `PIECE` bytes; iterate to the end.
 
         Raises:
             MessageTooLarge: The output is over the limit.
-            RemoteProtocolError: The body is not in its encoding.
+            RemoteProtocolError: The body is not valid in its encoding.
         """
         for start in range(0, len(chunk), SLICE):
             part = chunk[start : start + SLICE]
@@ -87,7 +88,7 @@ class Inflater:
                 data = self._begin(data)
                 if self._stream is None:
                     return
-            # One byte over the limit is enough to detect that it is too large.
+            # One byte over the limit is enough to detect that the body is too large.
             room = PIECE if self._max_bytes is None else self._max_bytes - self._size + 1
             room = min(room, PIECE)
             try:
@@ -103,12 +104,12 @@ class Inflater:
                 more = bool(data)
             else:
                 data = self._stream.unconsumed_tail
-                more = bool(data) or len(piece) == room  # zlib may hold back more output
+                more = bool(data) or len(piece) == room  # zlib may have more output
             if piece:
                 yield piece
 
     def _begin(self, data: bytes) -> bytes:
-        """Open a stream once two bytes show its kind; return the bytes so far."""
+        """Open a stream once two bytes show its format; return the bytes so far."""
         if self._encoding == "gzip":
             self._stream = zlib.decompressobj(_GZIP)
             return data

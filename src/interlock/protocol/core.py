@@ -1,11 +1,11 @@
-"""One connection without its network: bytes and time in, events and bytes out.
+"""The protocol of one connection, without IO: bytes and time in, events and bytes out.
 
 Rules:
 
-1. It opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
-2. Every request that `request` accepts ends exactly once: as `Answer` or `Failure`, or
-   silently by `cancel`.
-3. Ids match by type and value. A response with another id is counted in `dropped`.
+1. `Protocol` opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
+2. Every request that `request` accepts ends exactly once: with the event `Answer` or `Failure`, or
+   without an event by `cancel`.
+3. Ids match by type and value. A response whose id matches no request is counted in `dropped`.
 4. A peer's request is answered at most once, and not at all after it was cancelled.
 """
 
@@ -35,14 +35,15 @@ from interlock.protocol.envelope import RequestFrame
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
 
-# Requests of the peer that may run at once; more are refused.
+# The most requests from the peer that may run at the same time; further requests are refused.
 MAX_RUNNING = 1_000
 
-# More malformed messages than this within `GARBAGE_WINDOW` are an `Overrun`.
+# More than MAX_GARBAGE malformed messages within GARBAGE_WINDOW cause an `Overrun`.
 MAX_GARBAGE = 100
 GARBAGE_WINDOW = 60.0  # seconds
 
-# Progress notifications for one request within a second. More are dropped: later ones repeat them.
+# The most progress notifications for one request within a second. Further notifications are
+# dropped, because later notifications supersede them.
 MAX_PROGRESS = 1_000
 
 _EMPTY = Raw(b"{}")
@@ -56,14 +57,14 @@ _decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """Our request `id` succeeded. `result` is still encoded."""
+    """The peer answered our request `id` with `result`, which is still encoded."""
 
     id: RequestId
     result: Raw
 
 
 class Failure(Struct, frozen=True):
-    """Our request `id` failed: `RemoteError`, `RequestTimeout`, `ConnectionClosed`, ..."""
+    """Our request `id` failed with an error such as `RemoteError` or `RequestTimeout`."""
 
     id: RequestId
     error: InterlockError
@@ -79,10 +80,10 @@ class Progress(Struct, frozen=True, gc=False):
 
 
 class Request(Struct, frozen=True, gc=False):
-    """A request of the peer, to be answered by `reply` or `reply_error`.
+    """The peer sent a request, to be answered with `reply` or `reply_error`.
 
-    `during` is our request on whose stream it came; None where a transport has one stream for
-    everything.
+    `during` is the id of our request on whose stream the message arrived; None if the transport
+    has one stream for all messages.
     """
 
     id: RequestId
@@ -99,9 +100,9 @@ class Cancellation(Struct, frozen=True, gc=False):
 
 
 class Notification(Struct, frozen=True, gc=False):
-    """A notification of the peer other than progress and cancellation.
+    """The peer sent a notification other than progress and cancellation.
 
-    `during` is as for `Request`.
+    `during` has the same meaning as in `Request`.
     """
 
     method: str
@@ -110,7 +111,7 @@ class Notification(Struct, frozen=True, gc=False):
 
 
 class Overrun(Struct, frozen=True):
-    """The peer sent too many malformed messages; close the connection with this error."""
+    """The peer sent too many malformed messages; close the connection with `error`."""
 
     error: RemoteProtocolError
 
@@ -123,7 +124,7 @@ ProgressHandler = Callable[[Progress], None]
 
 
 class Counted(typing.Protocol):
-    """A larger operation with a count of the messages sent for it."""
+    """A larger operation that counts the messages sent for it."""
 
     messages: int
 
@@ -136,12 +137,14 @@ class RequestOptions(Struct, frozen=True):
         hard_timeout: Seconds in all, progress or not; None for no limit.
         progress: Called with each progress report; None to request no progress.
         meta: Further members of `_meta`, encoded without braces.
-        replace_meta: Send `meta` instead of the connection's own members, for a request on
-            behalf of another client.
-        name: The member of `params` that the HTTP header Mcp-Name repeats, where
-            `headers.NAMES` has the method.
-        idempotent: Sending it twice has the effect of sending it once, so it may be retried.
-        answers: Answers the peer's requests during this one; see `Connection.answers_during`.
+        replace_meta: Whether `meta` replaces the connection's own `_meta` members, as in a
+            request on behalf of another client.
+        name: The value for the HTTP header Mcp-Name, which repeats a member of `params`; None
+            if `headers.NAMES` does not list the method.
+        idempotent: Whether sending the request twice has the same effect as sending it once, so
+            that it may be retried.
+        answers: Answers the peer's requests that arrive during this request; see
+            `Connection.answers_during`.
         counted: The operation whose count of messages includes this request.
     """
 
@@ -160,13 +163,13 @@ _DEFAULTS = RequestOptions()
 
 
 class _Pending(Struct, gc=False):
-    """One of our requests that has not ended."""
+    """A request from us that has not ended."""
 
     method: str
     timeout: float | None  # seconds without progress
     idle_deadline: float
     hard_deadline: float
-    progress: float | None = None  # the last value; None when progress was not requested
+    progress: float | None = None  # the last value; None if progress was not requested
     second: float = -_NEVER  # when the current second of `count` began
     count: int = 0  # progress notifications in this second
     pauses: int = 0
@@ -174,27 +177,29 @@ class _Pending(Struct, gc=False):
 
 
 class _Batch(Struct):
-    """The responses to a batch, sent together after the last one."""
+    """The responses to a batch, which are sent together once the last response is ready."""
 
     open: int = 1  # unanswered requests, plus one while the batch is being read
     replies: list[bytes] = []
 
 
 class Protocol:
-    """One MCP connection, either side of it.
+    """The protocol of one MCP connection, for a client or a server.
 
     Args:
-        meta: Members of `_meta` for each request, encoded without braces. Modern clients
-            state their revision and capabilities in it.
-        batches: Accept JSON-RPC batches, as revision 2025-03-26 demands.
-        answers_garbage: Answer malformed messages with an error without id, as servers do.
-        dropped: Counter of dropped messages to use; a new one when None.
+        meta: Members of `_meta` for each request, encoded without braces. A modern client's
+            `_meta` states its revision and capabilities.
+        batches: Whether to accept JSON-RPC batches, as revision 2025-03-26 demands.
+        answers_garbage: Whether to answer malformed messages with an error without an id, as
+            servers do.
+        dropped: The counter for dropped messages; None to create a counter.
 
     Attributes:
         dropped: The number of dropped messages, by reason.
-        outbox: Frames that are ready for the wire; see `frames_to_send`.
-        hands_over_calls: Calls of tools get no frame, as the peer is in this program.
-        unframed: The last of them.
+        outbox: Frames that are ready to be sent; see `frames_to_send`.
+        hands_over_calls: Whether tool calls are handed over without a frame, because the peer is
+            in this process.
+        unframed: The last tool call without a frame.
     """
 
     def __init__(
@@ -226,13 +231,13 @@ class Protocol:
         """Queue a request for the peer and return its id; ids count from 1.
 
         Args:
-            method: Spec name, such as "tools/list".
+            method: The method's name, such as "tools/list".
             params: An encoded object, without `_meta`.
-            options: Timeouts, `_meta` and the like. The id is the progress token.
-            now: Monotonic clock, seconds.
+            options: See `RequestOptions`. The request's id is its progress token.
+            now: The time, in seconds of the monotonic clock.
 
         Raises:
-            LocalProtocolError: JSON-RPC keeps method names in "rpc." for itself.
+            LocalProtocolError: The method begins with "rpc.", which JSON-RPC reserves.
             ConnectionClosed: `close` was called; nothing can be sent any more.
 
         Spec 2026-07-28: basic/patterns/cancellation, "Timeouts".
@@ -248,7 +253,7 @@ class Protocol:
         members = meta
         if options.progress is not None:
             members = b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", id)
-        # Encode first, because that may run out of memory; inlined `request` and `with_meta`.
+        # Encode first, as memory may run out. `request` and `with_meta` are inlined for speed.
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
@@ -277,12 +282,12 @@ class Protocol:
         return LocalProtocolError(f"method {method!r} is reserved by JSON-RPC")
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
-        """Queue a notification. After `close` it is dropped."""
+        """Queue a notification; after `close` it is dropped."""
         if self.closed is None:
             self.outbox.append(envelope.notification(method, params))
 
     def cancel(self, id: RequestId, reason: str = "") -> bool:
-        """End our request `id` and cancel it at the peer. Return False if it has ended."""
+        """End our request `id` and cancel it at the peer; return False if it has already ended."""
         pending = self._pending.pop(id, None)
         if pending is None:
             return False
@@ -290,7 +295,7 @@ class Protocol:
         return True
 
     def reply(self, id: RequestId, result: bytes) -> None:
-        """Queue the result of the peer's request `id`; drop it if that was cancelled."""
+        """Queue the result of the peer's request `id`; drop it if the request was cancelled."""
         written = b"%d" % id if type(id) is int else envelope.encode(id)
         frame = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result)
         batch = self._running.get(id, _UNKNOWN)
@@ -298,15 +303,15 @@ class Protocol:
             self.outbox.append(frame)
         else:
             self._finish(batch, frame)
-        self._running.pop(id, None)  # last, so that after MemoryError `reply_error` still works
+        self._running.pop(id, None)  # comes last, so that `reply_error` works after a MemoryError
 
     def reply_error(self, id: RequestId, code: int, message: str, data: Any = None) -> None:
-        """Queue an error for the peer's request `id`; drop it if that was cancelled."""
+        """Queue an error for the peer's request `id`; drop it if the request was cancelled."""
         batch = self._running.pop(id, _UNKNOWN)
         self._finish(batch, envelope.error(id, code, message, data))
 
     def ignore(self, id: RequestId) -> None:
-        """Drop the peer's request `id`, which its revision does not allow."""
+        """Drop the peer's request `id`, because the peer's revision does not allow it."""
         batch = self._running.pop(id, None)
         if batch is not None:
             self._add_to_batch(batch, None)
@@ -350,14 +355,14 @@ class Protocol:
     ) -> list[Event]:
         """Decode one frame (without its newline) and return its events.
 
-        Nothing that a peer sends raises an error here. A message that is not acceptable is
-        counted in `dropped`. If it is recognizably a response, the request that it answers fails.
+        No message from a peer raises an error here. An invalid message is counted in `dropped`; if
+        it can be recognized as a response, the request that it answers fails.
 
         Args:
             frame: One message.
-            now: Monotonic clock, seconds.
-            request: Our request on whose stream it came; None where all messages share a stream.
-            batch: The batch that the message is a part of.
+            now: The time, in seconds of the monotonic clock.
+            request: Our request on whose stream the frame arrived; None if all share a stream.
+            batch: The batch that contains the message; None outside of a batch.
         """
         if self.closed is not None:
             return []
@@ -392,7 +397,7 @@ class Protocol:
         return [Request(id, method, params, request)]
 
     def accept(self, request: Request) -> bool:
-        """Note a request of the peer that came without a frame; return False to drop it."""
+        """Add a request that the peer sent without a frame; return False if it must be dropped."""
         if self.closed is not None:
             return False
         self._running[request.id] = None
@@ -402,7 +407,7 @@ class Protocol:
         return True
 
     def _lacks_id(self, message: envelope.Envelope) -> bool:
-        """Return whether a message reports a request whose id the server could not decode."""
+        """Return whether a message is an error response to a request whose id was unreadable."""
         if message.id in (None, UNSET) and message.error is not UNSET:
             return True
         self.dropped["response to another request"] += 1
@@ -412,7 +417,7 @@ class Protocol:
         self, id: RequestId | None, now: float, batch: _Batch | None
     ) -> list[Event]:
         why = '"id" is null'
-        if id is not None:  # one response could not answer both
+        if id is not None:  # one response cannot answer two requests with the same id
             why = f"id {id!r} belongs to a request that still runs"
         return self._receive_garbage(None, ParseError(why, INVALID_REQUEST), now, batch)
 
@@ -433,7 +438,7 @@ class Protocol:
         batch: _Batch | None,
     ) -> list[Event]:
         answered = request
-        if request is None or batch is not None:  # other messages of a batch may be intact
+        if request is None or batch is not None:  # the rest of a batch may be valid
             answered = envelope.id_of(frame)
             if request is not None and answered != request:
                 answered = None
@@ -467,7 +472,7 @@ class Protocol:
         return Failure(id, RemoteError(decoded.code, decoded.message, decoded.data))
 
     def fail(self, id: RequestId, error: InterlockError) -> Failure | None:
-        """End our request `id`, which will get no response; return None if it has already ended."""
+        """Fail our request `id`, which gets no response; return None if it has already ended."""
         return None if self._pending.pop(id, None) is None else Failure(id, error)
 
     def _receive_notification(
@@ -546,7 +551,7 @@ class Protocol:
     # Time
 
     def pause(self, id: RequestId, *, now: float) -> None:
-        """Stop the deadlines of our request `id` until it is resumed as often as paused."""
+        """Suspend the deadlines of our request `id` until `resume` was called as often as this."""
         pending = self._pending.get(id)
         if pending is None:
             return
@@ -564,7 +569,7 @@ class Protocol:
             pending.hard_deadline += now - pending.paused_at
 
     def deadline(self) -> float | None:
-        """Return the time, by the clock of `now`, at which to call `expire`; None for never."""
+        """Return the time at which to call `expire`, by the clock of `now`; None if never."""
         first = min(
             (
                 min(each.idle_deadline, each.hard_deadline)
@@ -595,11 +600,11 @@ class Protocol:
     # Closing
 
     def close(self, error: InterlockError | None = None) -> list[Failure]:
-        """End the connection and return the failures of all open requests."""
+        """End the connection; return a failure for each of our requests that has not ended."""
         if self.closed is not None:
             return []
         self.closed = error or ConnectionClosed("the connection is closed")
-        # Each failure gets a copy, because each traceback is different.
+        # Each failure gets a copy of the error, because each traceback is different.
         failures = [Failure(id, copy(self.closed)) for id in self._pending]
         self._pending.clear()
         self._running.clear()

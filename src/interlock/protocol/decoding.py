@@ -1,6 +1,6 @@
-"""Decoders for the results of requests. A malformed result is an error of the peer.
+"""Decoders for the results of requests. A malformed result raises `RemoteProtocolError`.
 
-Content of an unknown type is kept as `UnknownContent`, which takes a second, slower decoding.
+Content of an unknown type becomes `UnknownContent`; this needs a second, slower decoding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def decode(type: type[_T], raw: Raw, what: str) -> _T:
     """Decode `raw` as `type`.
 
     Raises:
-        RemoteProtocolError: `raw` is not a valid `type`; the text begins with `what`.
+        RemoteProtocolError: `raw` is not a valid `type`; the text names `what`.
         OutOfMemory: The value does not fit into memory.
     """
     try:
@@ -40,7 +40,7 @@ def decode(type: type[_T], raw: Raw, what: str) -> _T:
 
 
 class ResultHead(Struct, rename="camel", gc=False):
-    """The members of a result that decide how to handle it. The others stay encoded."""
+    """The members of a result that decide how to handle it; other members stay encoded."""
 
     is_error: bool = False
     result_type: str | UnsetType = UNSET
@@ -49,7 +49,7 @@ class ResultHead(Struct, rename="camel", gc=False):
     structured_content: Raw | UnsetType = UNSET
 
 
-decode_head = msgspec.json.Decoder(ResultHead).decode  # raises msgspec's errors
+decode_head = msgspec.json.Decoder(ResultHead).decode  # raises msgspec's errors, not ours
 _decode_call_fast = msgspec.json.Decoder(CallToolResult).decode
 _decode_prompt_fast = msgspec.json.Decoder(GetPromptResult).decode
 

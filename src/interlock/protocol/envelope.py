@@ -1,13 +1,13 @@
-"""The JSON-RPC envelope: strict decoding from bytes, and encoding by splicing.
+"""JSON-RPC messages: strict decoding from bytes, and encoding around already encoded contents.
 
 Rules:
 
-1. `params` and `result` stay encoded; only the handler that knows the type decodes them.
-2. Messages that are not strict JSON-RPC are refused: bad UTF-8, NaN, a byte order mark, lone
-   surrogates, "Params" for "params", an envelope key given twice, a fractional id.
-3. A message is at most 64 levels deep, has at most 1,048,576 values (more where messages of
-   over 16 MiB are allowed), and no integer in it has more than 20 digits. The cost of these
-   checks is linear in its size, whatever its content.
+1. `params` and `result` stay encoded, until the handler that knows their type decodes them.
+2. Messages that are not strict JSON-RPC are refused: invalid UTF-8, NaN, a byte order mark, lone
+   surrogates, "Params" for "params", a repeated key of the message, a fractional id.
+3. A message has at most 64 levels, at most 1,048,576 values (more if messages over 16 MiB are
+   allowed), and at most 20 digits in each integer. The cost of these checks is linear in the
+   message's size, whatever its contents.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from interlock.text.quoting import clip, place, replace_surrogates
 from interlock.types import RequestId
 
 MAX_DEPTH = 64
-# JSON of 1 to 10 bytes a value decodes to some 50 to 150 bytes of memory a value. This bounds the
-# memory of a message to about ten times its largest size, 16 MiB unless configured otherwise:
-# one value for each 16 bytes of the limit. Few real messages exceed it.
+# A value takes 1 to 10 bytes in JSON, but some 50 to 150 bytes of memory when decoded. So a message
+# may have one value for each 16 bytes of the size limit, which is 16 MiB by default. This bounds a
+# message's memory to about ten times the size limit. Few real messages have more values.
 MAX_NODES = 2**20
-_BYTES_PER_NODE = 16  # so a larger limit of bytes allows more values than MAX_NODES
-_SLICE = 256 * 1024  # bytes to split at their quotes at once
+_BYTES_PER_NODE = 16  # a larger size limit allows one more value for each 16 bytes
+_SLICE = 256 * 1024  # bytes to split at quotation marks in one step
 MAX_DIGITS = 20
 MAX_BATCH = 100
-# Frames up to this size (bytes) are checked whole; they have no room for MAX_NODES values.
+# Frames up to this many bytes get a simpler check, as they have no room for MAX_NODES values.
 _LARGE = 2_048
 
-# `encode` is for small values: when it runs out of memory, the process ends (msgspec 0.22).
+# Use `encode` for small values only: if it runs out of memory, the process aborts (msgspec 0.22).
 # Values from users and peers go through `encode_into`, which raises MemoryError.
 encode = msgspec.json.Encoder().encode
 encode_into = msgspec.json.Encoder().encode_into
 
 
 class Envelope(Struct, gc=False):
-    """One JSON-RPC message with its contents still encoded."""
+    """A JSON-RPC message whose contents are still encoded."""
 
     jsonrpc: str = ""
     id: RequestId | UnsetType | None = UNSET
@@ -57,16 +57,16 @@ class Envelope(Struct, gc=False):
 
 
 class Cut(bytes):
-    """The beginning of a frame that did not fit into memory."""
+    """The beginning of a frame that was too large for the memory."""
 
 
 class RequestFrame(bytes):
-    """An encoded request with the values that HTTP headers repeat.
+    """An encoded request, with the values that HTTP headers repeat.
 
     Attributes:
-        id, method: As in the request.
-        name: The member of `params` that Mcp-Name repeats; None when not stated.
-        meta: Members of `_meta`, encoded without braces.
+        id, method: The request's id and method.
+        name: The value for the header Mcp-Name; None if the request has no such header.
+        meta: The members of `_meta`, encoded without braces.
     """
 
     id: int
@@ -91,13 +91,14 @@ def decode(frame: bytes) -> Envelope:
     """Decode one message.
 
     Raises:
-        ParseError: The message is not acceptable; `code` is the JSON-RPC error code.
+        ParseError: The message is not valid; `code` is the JSON-RPC error code.
     """
-    # One long function, because it runs for every message: calls would cost more than the checks.
+    # This is one long function because it runs for every message, and calls would cost more than
+    # the checks themselves.
     if not frame.isascii():
         _check_utf8(frame)
-    # The quick check also counts brackets and commas inside strings: a frame that passes is within
-    # the bounds, and any other frame needs the exact check.
+    # The quick check also counts brackets and commas inside strings. So a frame that passes it is
+    # within the bounds, and a frame that fails it needs the exact check.
     if len(frame) > _LARGE:
         if not _is_within_bounds(frame):
             _check_closely(frame)
@@ -113,8 +114,8 @@ def decode(frame: bytes) -> Envelope:
         raise ParseError(f"message is not JSON: {error}") from None
     if envelope.jsonrpc != "2.0":
         raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
-    # The length of the frame if it has no blanks and no further members. A frame of exactly this
-    # length has no room for a second `id` or `result`, so its keys need no slow check.
+    # `size` becomes the length of the frame without blanks and further members. A frame of exactly
+    # this length has no room for a second `id` or `result`, so the slow check of keys is skipped.
     size = 17  # {"jsonrpc":"2.0"}
     id = envelope.id
     if id is not UNSET:
@@ -133,7 +134,7 @@ def decode(frame: bytes) -> Envelope:
 
 
 def notification_method(frame: bytes) -> str:
-    """Return the method of a notification that we encoded; "" for responses and batches."""
+    """Return the method of a frame that we encoded, if it is a notification; else ""."""
     return "" if frame[:1] == b"[" else _decode_method(frame).method
 
 
@@ -163,7 +164,7 @@ def _refuse_ambiguous_keys(frame: bytes) -> None:
         nonlocal keys
         keys = [key for key, _ in pairs]
 
-    # Objects are reported innermost first, so the envelope is the last one.
+    # The hook is called for inner objects first, so the last call is for the message itself.
     json.loads(frame, object_pairs_hook=keep_keys, parse_int=len, parse_float=len)
     if len(set(keys)) != len(keys):
         twice = sorted(key for key, times in Counter(keys).items() if times > 1)
@@ -180,7 +181,7 @@ def _first_of(keys: list[str]) -> str:
 
 
 def id_of(frame: bytes) -> RequestId | None:
-    """Return the id of a response that cannot be decoded, if it is its first or last member."""
+    """Find the id of a response that cannot be decoded, if the id is its first or last member."""
     match = _LEADING_ID.match(frame) or _TRAILING_ID.search(frame[-200:])
     if match is None or _REQUEST.match(frame):
         return None
@@ -189,7 +190,7 @@ def id_of(frame: bytes) -> RequestId | None:
 
 
 def id_of_request(frame: bytes) -> RequestId | None:
-    """Return the id of a request that cannot be decoded, as `id_of` does."""
+    """Find the id of a request that cannot be decoded, if the id is its first or last member."""
     match = _REQUEST.match(frame)
     if match is not None and match[1] is None:
         match = _TRAILING_ID.search(frame[-200:])
@@ -202,7 +203,7 @@ def id_of_request(frame: bytes) -> RequestId | None:
 _ID = rb'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:-]{1,64}")\s*'
 _LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
 _TRAILING_ID = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
-# The ids of the peer's requests are unrelated to ours.
+# This matches a peer's request, whose id is unrelated to the ids of our requests.
 _REQUEST = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:' + _ID + rb',\s*)?"(?:method|params)"'
 )
@@ -211,10 +212,12 @@ _REQUEST = re.compile(
 
 
 def check_bounds(text: bytes) -> None:
-    """Refuse text that is not UTF-8 or breaks rule 3. It may still be malformed JSON.
+    """Raise an error if text is not UTF-8, or exceeds a limit of rule 3.
+
+    Text that passes may still be malformed JSON.
 
     Raises:
-        ParseError: The text exceeds the bound that the error names.
+        ParseError: The text is not UTF-8, or exceeds the limit that the error names.
     """
     _check_utf8(text)
     _check_closely(text)
@@ -238,10 +241,10 @@ _CURLY_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
 def _is_within_bounds(frame: bytes) -> bool:
-    """Return True if a large frame is certainly within the bounds."""
+    """Return True if a large frame is certainly within the limits of rule 3."""
     opens = 0
     for bracket in (b"{", b"["):
-        at = frame.find(bracket)  # much faster than counting, if there are few brackets
+        at = frame.find(bracket)  # much faster than counting if there are few brackets
         while at >= 0:
             opens += 1
             if opens > MAX_DEPTH:
@@ -249,7 +252,7 @@ def _is_within_bounds(frame: bytes) -> bool:
             at = frame.find(bracket, at + 1)
     if len(frame) > MAX_NODES and frame.count(b",") > MAX_NODES - MAX_DEPTH:
         return False
-    # Of every tenth byte, a run of more than MAX_DIGITS digits covers two in a row.
+    # Sample every tenth byte: a run of over MAX_DIGITS digits covers two samples in a row.
     tenth = frame[:: MAX_DIGITS // 2].translate(_DIGITS_TO_ZERO)
     return b"00" not in tenth or _LONG_RUN not in frame.translate(_DIGITS_TO_ZERO)
 
@@ -271,13 +274,13 @@ def _check_closely(frame: bytes) -> None:
 
 
 def _outside_strings(frame: bytes) -> bytes:
-    """Return the bytes outside of strings."""
+    """Return the bytes of a frame that are outside of JSON strings."""
     plain = frame
     if b"\\" in frame and b'\\"' in frame:
         plain = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Without escaped quotes, every other piece between quotes is outside of strings.
+    # If no quotation mark is escaped, every other piece between the marks is outside of strings.
     bare, in_string = bytearray(), 0
-    for begin in range(0, len(plain), _SLICE):  # splitting the whole frame would take much memory
+    for begin in range(0, len(plain), _SLICE):  # in slices, because splitting all takes much memory
         pieces = plain[begin : begin + _SLICE].split(b'"')
         bare += b"".join(pieces[in_string::2])
         in_string ^= (len(pieces) - 1) & 1
@@ -288,10 +291,10 @@ def _outside_strings(frame: bytes) -> bytes:
 
 
 def encode_large(value: object) -> bytes:
-    """Encode a value of any size from users or peers.
+    """Encode a value of any size that comes from a user or a peer.
 
     Raises:
-        LocalProtocolError: A text is not valid Unicode, so no message can carry it.
+        LocalProtocolError: A text is not valid Unicode, so no message can contain it.
         MemoryError: There is not enough memory.
     """
     encoded = bytearray()
@@ -309,7 +312,7 @@ def encode_large(value: object) -> bytes:
 def _place_of_text(value: object, text: str) -> list[str | int]:
     levels: deque[tuple[object, list[str | int]]] = deque([(value, [])])
     while levels:
-        value, path = levels.popleft()  # breadth first, because a value may contain itself
+        value, path = levels.popleft()  # breadth first, so that a value in itself does no harm
         members: Iterable[tuple[str | int, object]] = ()
         if isinstance(value, Struct):
             names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
@@ -326,7 +329,7 @@ def _place_of_text(value: object, text: str) -> list[str | int]:
 
 
 def encode_lossy(value: object) -> bytes:
-    """Encode a value of any size; lone surrogates in its text become U+FFFD.
+    """Encode a value of any size; replace lone surrogates in its texts by U+FFFD.
 
     Raises:
         MemoryError: There is not enough memory.
@@ -338,17 +341,17 @@ def encode_lossy(value: object) -> bytes:
         return encode_large(replace_surrogates(plain))
 
 
-RESULT = b'{"jsonrpc":"2.0","id":%b,"result":%b}'  # both encoded
+RESULT = b'{"jsonrpc":"2.0","id":%b,"result":%b}'  # the id and the result are encoded
 
 
 @lru_cache(256)
 def quoted(method: str) -> bytes:
-    """Encode the name of a method; there are few, so results are cached."""
+    """Encode a method's name; results are cached, because there are few methods."""
     return encode(method)
 
 
 def with_meta(params: bytes, meta: bytes) -> bytes:
-    """Add `_meta` to `params`. `meta` is its encoded members, without braces."""
+    """Add `_meta` to encoded `params`; `meta` has the encoded members, without braces."""
     if not meta:
         return params
     if len(params) <= 2:
@@ -357,26 +360,26 @@ def with_meta(params: bytes, meta: bytes) -> bytes:
 
 
 def request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Encode a request. `params` is an encoded object; an empty one is omitted."""
+    """Encode a request; `params` is an encoded object, which is omitted if it is empty."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), quoted(method))
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), quoted(method), params)
 
 
 def notification(method: str, params: bytes) -> bytes:
-    """Encode a notification. `params` is an encoded object; an empty one is omitted."""
+    """Encode a notification; `params` is an encoded object, which is omitted if it is empty."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","method":%b}' % quoted(method)
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (quoted(method), params)
 
 
 def result(id: RequestId, result: bytes) -> bytes:
-    """Encode a successful response; `result` is an encoded object."""
+    """Encode a successful response, whose `result` is an encoded object."""
     return RESULT % (encode(id), result)
 
 
 def error(id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """Encode an error response. Without an id it omits `id`, as the newest revisions demand."""
+    """Encode an error response; None as id omits the id, as the newest revisions demand."""
     body: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         body["data"] = data

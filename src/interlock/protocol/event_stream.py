@@ -1,8 +1,8 @@
-"""Server-sent events: bytes -> events, with bounds, at a cost linear in the bytes.
+"""A parser for server-sent events, with limits, in time linear in the number of bytes.
 
 Rule 1: a line ends in CR, LF or CRLF, and in nothing else.
-Rule 2: an event ends with a blank line. An event that was cut off before is dropped with its
-id, so that a client that resumes the stream receives it again.
+Rule 2: an event ends with a blank line. An event that is cut off before its end is dropped with its
+id, so that a client that resumes the stream receives the event again.
 
 HTML Living Standard: server-sent events, "Interpreting an event stream".
 """
@@ -15,33 +15,33 @@ from msgspec import Struct
 
 from interlock.errors import MessageTooLarge
 
-MAX_RETRY = 3600.0  # seconds; a longer delay in `retry` is shortened
+MAX_RETRY = 3600.0  # seconds; a longer delay from the server is shortened to this
 
-# The standard ignores an id with NUL, as the header Last-Event-ID cannot carry it. The header
-# cannot carry other control characters either, except for the tab.
+# The standard ignores an id with NUL, because the header Last-Event-ID cannot contain NUL. The
+# header cannot contain other control characters either, except for the tab.
 _UNFIT_FOR_ID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _BOM = b"\xef\xbb\xbf"
-_OVERHEAD = len(b"data: ")  # what a data line may have before its data
+_OVERHEAD = len(b"data: ")  # the most bytes before the data in a line
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
-    """One event. An event with an id but no data only marks where to resume."""
+    """A server-sent event; an event with an id but no data only marks where to resume."""
 
     name: str
     data: bytes
-    id: str  # the stream's last id up to this event; "" for none
+    id: str  # the last id in the stream up to this event; "" if it had no id
 
 
 class SseParser:
-    """Collects the bytes of one stream and returns whole events.
+    """Collects the bytes from one stream and returns complete events.
 
     Args:
-        max_event_bytes: Limit for the data of an event and for any other line.
+        max_event_bytes: The limit for an event's data, and for each other line.
 
     Attributes:
-        retry: The server's last delay before reconnecting, in seconds; None for none.
-        last_id: The id of the last complete event; "" for none.
+        retry: The server's last delay before reconnecting, in seconds; None if it sent no delay.
+        last_id: The id of the last complete event; "" if no event had an id.
     """
 
     def __init__(self, max_event_bytes: int) -> None:
@@ -58,26 +58,26 @@ class SseParser:
 
     def _drop(self) -> None:
         self._name = "message"
-        self._data: bytes | bytearray | None = None  # None: no line of data yet
+        self._data: bytes | bytearray | None = None  # None until a data line arrives
         self._id: str | None = None
 
     def resumed(self) -> SseParser:
-        """Prepare for a stream that continues after `last_id`: drop an incomplete event."""
+        """Drop an incomplete event, before a new stream continues after `last_id`."""
         self._begin()
         return self
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """Add bytes, split anywhere, and return the events that are now complete.
+        """Add a chunk of bytes, split anywhere; return the events that are now complete.
 
-        Events without data are included if they had a line `data` or `id`.
+        An event without data is returned if it has a `data` or `id` line.
 
         Raises:
-            MessageTooLarge: An event is over the limit, complete or not. The parser cannot be
-                used afterwards.
+            MessageTooLarge: An event is over the limit, even if it is incomplete. The parser
+                cannot be used afterwards.
         """
         if self._after_cr and chunk:
             self._after_cr = False
-            chunk = chunk.removeprefix(b"\n")  # the other half of a CRLF
+            chunk = chunk.removeprefix(b"\n")  # the second half of a CRLF
         if b"\r" in chunk:
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -98,7 +98,7 @@ class SseParser:
         return events
 
     def _from_its_start(self, chunk: bytes) -> bytes:
-        """Prepend the incomplete line to a chunk; strip a stream's byte order mark."""
+        """Prepend the incomplete line to a chunk; strip a byte order mark at the stream's start."""
         if self._line:
             chunk = b"".join((self._line, chunk))
             self._line = bytearray()

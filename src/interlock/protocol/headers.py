@@ -1,4 +1,4 @@
-"""Headers that repeat parts of a message, so that proxies need not read it.
+"""HTTP headers that repeat parts of a message, so that proxies need not decode the message.
 
 Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-header".
 """
@@ -20,11 +20,11 @@ from interlock.text.urls import HTTP_TOKEN
 from interlock.types import JsonObject, Tool
 
 ANNOTATION = "x-mcp-header"
-MAX_INTEGER = 2**53 - 1  # positive or negative; beyond it JSON decoders often lose precision
+MAX_INTEGER = 2**53 - 1  # positive or negative; larger integers lose precision in many decoders
 
-MAX_DEPTH = 32  # nesting of an argument that a header repeats
+MAX_DEPTH = 32  # levels of nesting of an argument that a header repeats
 
-# Methods whose header Mcp-Name repeats a member of `params`.
+# For each method with the header Mcp-Name, the member of `params` that the header repeats.
 NAMES = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -37,13 +37,13 @@ NAMES = {
 _PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 _BASE64, _END = "=?base64?", "?="
 
-# Keywords of JSON Schema whose members are schemas under names that the author chose.
+# Keywords of JSON Schema that contain schemas, keyed by names that the schema's author chose.
 _MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
-# Keywords whose members are data, not schemas.
+# Keywords of JSON Schema that contain data, not schemas.
 _DATA = frozenset(("const", "default", "enum", "examples", "required", "dependentRequired"))
 _CONTAINERS = (dict, list)
 
-# A part of a schema, the path of its argument, and whether the part describes that argument.
+# A part of a schema, the path of the argument, and whether the part describes the argument itself.
 _Node: TypeAlias = tuple[JsonObject | list[Any], tuple[str, ...], bool]
 
 # Values
@@ -64,7 +64,7 @@ def decode_value(text: str) -> str:
     """Decode a header value that `encode_value` encoded.
 
     Raises:
-        ValueError: The text is marked as Base64 but is not valid Base64, or not UTF-8.
+        ValueError: The text is marked as Base64, but is not valid Base64 of UTF-8 text.
     """
     whole = len(_BASE64) + len(_END)
     if len(text) < whole or not text.startswith(_BASE64) or not text.endswith(_END):
@@ -86,17 +86,17 @@ def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
     """Return the arguments of a tool that HTTP headers repeat.
 
     Returns:
-        Paths into the arguments, by header name as written in the schema. No two names differ
-        in case only.
+        The path of each argument, keyed by the header's name as the schema writes it. No two
+        names differ in case only.
 
     Raises:
-        SchemaError: An annotation breaks the specification. Over HTTP a client must not use
-            such a tool.
+        SchemaError: An annotation breaks the specification. A client must not use the tool over
+            HTTP.
     """
     found: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
-    # A stack, because a schema may be nested deeper than Python's recursion limit. It holds
-    # iterators, because millions of arguments would each need a path.
+    # Use a stack, because a schema may be nested deeper than Python's recursion limit. The stack
+    # has iterators, because a list of millions of arguments with their paths would be too large.
     levels: list[Iterator[_Node]] = [iter([(schema, (), True)])]
     while levels:
         for node, path, reachable in levels[-1]:
@@ -116,7 +116,7 @@ def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
 def _within(
     node: JsonObject | list[Any], path: tuple[str, ...], reachable: bool
 ) -> Iterator[_Node]:
-    """Yield the non-empty objects and lists directly inside a node."""
+    """Yield the non-empty objects and lists that a node directly contains."""
     if isinstance(node, list):
         yield from ((each, path, False) for each in node if each and isinstance(each, _CONTAINERS))
         return
@@ -145,17 +145,17 @@ def _check(node: JsonObject, path: tuple[str, ...], reachable: bool) -> str:
 class ToolHeaders:
     """The header annotations of one server's tools.
 
-    They outlive the cached list of tools, which may have expired when a tool is called.
+    They are kept apart from the cached list of tools, which may expire before a tool is called.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def learn(self, tool: Tool) -> None:
-        """Replace the annotations of a tool.
+        """Replace a tool's annotations by those in its input schema.
 
         Raises:
-            SchemaError: An annotation is not valid; the tool now has no annotations here.
+            SchemaError: An annotation is not valid; the tool's stored annotations were removed.
         """
         self._known.pop(tool.name, None)
         if found := annotated(tool.input_schema):
@@ -171,9 +171,9 @@ class ToolHeaders:
     def of(self, tool: str, arguments: JsonObject | Raw) -> dict[str, str]:
         """Return the headers for a call, encoded: {"Mcp-Param-Region": "eu"}.
 
-        An argument that is missing or null has no header. Neither has a value for which the
-        specification defines no spelling: a fraction, an integer beyond 2^53 - 1, a list, an
-        object. Servers that check headers refuse such values.
+        No header is sent for an argument that is missing or null, or whose value the specification
+        does not allow in a header: a fraction, an integer beyond 2^53 - 1, a list or an object.
+        Servers that check headers refuse calls with such a value.
 
         Args:
             tool: The tool's name; an unknown tool has no headers.

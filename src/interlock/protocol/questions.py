@@ -1,4 +1,4 @@
-"""The questions that a client may be asked, by its declared capabilities."""
+"""The questions that a server may ask a client, according to the client's capabilities."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Raw
 from interlock.errors import RemoteProtocolError
 from interlock.types import ClientCapabilities, JsonObject, Wire
 
-# What a client must declare to be asked.
+# The capability that a client must declare before it receives a question, keyed by the method.
 _CAPABILITIES = {
     "roots/list": "roots",
     "sampling/createMessage": "sampling",
@@ -23,7 +23,7 @@ class _Question(Wire, frozen=True):
 
 
 def lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
-    """Return what a client must declare, but has not, to be asked this; "" for nothing."""
+    """Return the capability for a question that a client has not declared; "" if it has."""
     needed = _CAPABILITIES.get(method)
     has: JsonObject | None = getattr(declared, needed) if needed is not None else None
     if has is None:
@@ -33,7 +33,7 @@ def lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {method}: {error}") from None
     if needed == "elicitation":
-        # Before there were URLs, elicitation meant forms.
+        # In revisions before URL elicitation, a client that declares elicitation accepts forms.
         is_declared = question.mode in has or (question.mode == "form" and "url" not in has)
         return "" if is_declared else f"elicitation.{question.mode}"
     uses_tools = question.tools is not None or question.tool_choice is not None

@@ -1,4 +1,4 @@
-"""Conversion of a JSON Schema to Python type hints.
+"""Convert a JSON Schema to Python type hints.
 
 A hint accepts every value that its schema accepts, and often more: rules such as `minimum` have no
 hint, and a schema without any hint becomes `Any`. No generated source code is evaluated.
@@ -39,7 +39,7 @@ def _typed_dict() -> Any:
 
 
 class Hints:
-    """The type hints for the parts of one schema.
+    """Makes the type hints for the parts of one schema.
 
     Args:
         document: The schema, which has passed `schema.check`.

@@ -84,16 +84,16 @@ _PROBLEMS = {
 
 
 def problem(keyword: str) -> str:
-    """Return the words for a value that fails a keyword, such as "is over its maximum"."""
+    """Describe the problem of a value that fails a keyword, such as "is over its maximum"."""
     return _PROBLEMS.get(keyword, f"does not fit {keyword}")
 
 
 class Condition:
-    """A condition on one value. Made by `compile`; equal if written alike.
+    """A condition on one JSON value, made by `compile`; conditions with the same text are equal.
 
     Attributes:
         document: The condition as written.
-        accepts_absence: Whether it also holds if the value is missing.
+        accepts_absence: Whether the condition also holds if the value is missing.
     """
 
     __slots__ = ("_lenient", "_schema", "_strict", "accepts_absence", "document")
@@ -116,21 +116,21 @@ class Condition:
         return f"Condition({', '.join(sorted(self.document))})"
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value fits; one of another type does not."""
+        """Return whether a value meets the condition; a value of another type does not."""
         try:
             return self._strict.is_valid(value)
         except ValueError:  # not a JSON value, for example a lone surrogate
             return False
 
     def may_hold(self, value: Any) -> bool:
-        """Return whether a value fits, or is of another type."""
+        """Return whether a value meets the condition, or is of another type."""
         try:
             return self._lenient.is_valid(value)
         except ValueError:
             return True
 
     def engine(self, *, is_lenient: bool) -> Callable[[Any], bool]:
-        """Return `holds` or `may_hold` in its fastest form.
+        """Return a faster function for `holds`, or for `may_hold` if `is_lenient`.
 
         It raises `ValueError` for a value that is not JSON, such as a lone surrogate.
         """

@@ -1,4 +1,4 @@
-"""The work of a validation, as the number of rules that may apply: bounded before it starts."""
+"""The cost of a validation: the number of rules that may apply, counted before it starts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from interlock.schema.inspection import MAX_JSON_DEPTH, SchemaRule, Survey
 MAX_RULES_PER_VALUE = 100_000  # rules for one value, with all references followed
 MAX_REFERENCE_CHAIN = 100
 MAX_PATHS = 20_000
-MAX_WORK = 10_000_000  # rules times values; 5 to 12 ns each
-MAX_STEPS = 20_000  # steps of counting, for all depths together; about 1 µs each
+MAX_WORK = 10_000_000  # rules times values; applying a rule to a value takes 5 to 12 ns
+MAX_STEPS = 20_000  # steps of counting, for all depths together; a step takes about 1 µs
 
 
 def by_depth(survey: Survey) -> list[int]:

@@ -1,4 +1,4 @@
-"""Conversion of elicitation forms for legacy clients."""
+"""Convert elicitation forms for legacy clients."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def lines(
     error: jsonschema_rs.ValidationError, document: Any, *, member: str, echo: bool
 ) -> Iterator[str]:
-    """Return the sentences for one error of the engine: one for each member it concerns.
+    """Return the sentences for one error from the engine, one for each member that it concerns.
 
     Args:
         error: The engine's error.
@@ -44,7 +44,7 @@ def lines(
 
 
 def _hint(error: jsonschema_rs.ValidationError, document: Any, unknown: str) -> str:
-    """Return a hint at the property most similar to an unknown one; "" for none."""
+    """Return a hint that names the known property most similar to `unknown`, or ""."""
     import difflib
 
     rule = _follow(document, error.schema_path[:-1])
@@ -111,7 +111,7 @@ def _problem(error: jsonschema_rs.ValidationError, echo: bool) -> str:
 def _meant_branch(
     error: jsonschema_rs.ValidationError,
 ) -> list[jsonschema_rs.ValidationError] | None:
-    """Return the errors of the only alternative whose type and constants fit the value."""
+    """Return the errors from the only alternative whose type and constants match the value."""
     if error.kind.name not in {"anyOf", "oneOf"}:
         return None
     here = len(error.instance_path)

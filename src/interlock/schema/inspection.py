@@ -1,4 +1,4 @@
-"""An index of the rules in an untrusted schema, built within limits.
+"""An index of the rules in an untrusted schema, which is built within limits.
 
 Every schema is indexed before other code reads it. A reference must lead to a place in the
 document.
@@ -39,7 +39,7 @@ class _Resource:
 
 
 class SchemaRule:
-    """One subschema that is an object, and the rules that the engine applies next."""
+    """A subschema that is an object, with the rules that the engine applies after it."""
 
     __slots__ = ("below", "here", "resource", "schema", "weight")
 

@@ -1,4 +1,4 @@
-"""Description of Python functions: schemas of arguments and result, and an argument decoder.
+"""Signatures of Python functions: schemas for arguments and result, and an argument decoder.
 
 Type hints may use all types that msgspec supports: builtin types, dataclasses, structs, TypedDict,
 enums, Literal, unions, `Annotated[..., Meta(...)]`; and pydantic models. Descriptions come from
@@ -31,11 +31,11 @@ class Signature(Struct, frozen=True):
 
     Attributes:
         parameters: The names of the arguments, in order, without the context.
-        context: Name of the parameter that takes the `Context`, or None.
-        input_schema: JSON Schema of an object with the arguments.
-        output_schema: JSON Schema of the result; None for text, content and unknown types.
-        decode: Decodes arguments to a struct with a field for each parameter. It raises
-            msgspec's errors; see `problem`.
+        context: The name of the parameter that receives the `Context`; None without it.
+        input_schema: The JSON Schema for an object with the arguments.
+        output_schema: The JSON Schema for the result; None for text, content and unknown types.
+        decode: Decodes arguments to a struct with a field for each parameter. It raises msgspec's
+            errors, which `problem` converts to text.
         is_async: Whether the function is `async def`.
     """
 
@@ -52,7 +52,7 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
 
     Args:
         function: A function, plain or async, a bound method or a `functools.partial`.
-        context_type: The hint of the parameter that takes the context.
+        context_type: The type hint of the parameter that receives the context.
         strict: Whether values must have the exact type; False also reads numbers from strings.
 
     Raises:
@@ -103,7 +103,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def find_context(function: Callable[..., Any], context_type: type) -> str | None:
-    """Return the name of the parameter that takes the context; ignore all other hints."""
+    """Return the name of the parameter that receives the context; ignore all other hints."""
     routine = _routine(function)
     for name in inspect.signature(function).parameters:
         try:
@@ -149,7 +149,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _resolve(routine: Callable[..., Any], name: str) -> Any:
-    """Evaluate one hint, which may be a string."""
+    """Evaluate one type hint, which may be a string."""
     alone = types.SimpleNamespace(
         __annotations__={name: routine.__annotations__.get(name, _EMPTY)},
         __globals__=getattr(inspect.unwrap(routine), "__globals__", {}),
@@ -243,7 +243,7 @@ def _hoist(parts: list[Any], components: JsonObject) -> None:
 
 
 def _add_defaults(schema: JsonObject, function: Callable[..., Any]) -> None:
-    """Add the defaults that are copied for each call, where JSON can express them."""
+    """Add mutable defaults, which are copied for each call, if JSON can express them."""
     for parameter in inspect.signature(function).parameters.values():
         member = schema.get("properties", {}).get(parameter.name)
         if member is not None and parameter.default is not _EMPTY and "default" not in member:
@@ -259,7 +259,7 @@ _MAX_PROBLEM = 300  # characters; the client chooses the names of members
 
 
 def problem(error: Exception) -> str:
-    """Return an error of `Signature.decode` as text: "limit: expected `int`, got `str`".
+    """Return an error from `Signature.decode` as text: "limit: expected `int`, got `str`".
 
     The text names arguments but shows no values, which may be secret.
     """

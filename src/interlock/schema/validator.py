@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 MAX_SCHEMA_BYTES = 256 * 1024
-MAX_WORK_FOR_ALL_ERRORS = 5_000  # about 50 µs each when alternatives are nested
-MAX_WORK_FOR_FIRST_ERROR = 20_000  # about 12 µs each when alternatives are nested
-MAX_CHEAP = 1_000  # rules for one value; with so few, small flat values need no measuring
-MAX_FLAT = 100  # members of a flat object
-MAX_PATTERN_BYTES = 256 * 1024  # limit for one compiled pattern; compiling takes up to 3 ms
+MAX_WORK_FOR_ALL_ERRORS = 5_000  # one unit takes about 50 µs if alternatives are nested
+MAX_WORK_FOR_FIRST_ERROR = 20_000  # one unit takes about 12 µs if alternatives are nested
+MAX_CHEAP = 1_000  # with at most this many rules per value, small flat values are not measured
+MAX_FLAT = 100  # members in a flat object
+MAX_PATTERN_BYTES = 256 * 1024  # size of a compiled pattern; compiling takes up to 3 ms
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def check(schema: bytes) -> None:
-    """Refuse a schema that is too large, has an external reference, or is not valid.
+    """Raise an error if a schema is too large, has an external reference, or is not valid.
 
     This does not load the validation engine, so a wrong bound such as `"minimum": "x"` is found
     by `compile` only.
@@ -50,7 +50,7 @@ def check(schema: bytes) -> None:
 
 
 def check_tool_input(schema: bytes) -> None:
-    """Check a schema as `check` does; it must also describe an object, as the spec demands.
+    """Check a schema with `check`; it must also describe an object, as the spec demands.
 
     Raises:
         SchemaError: See `check`.
@@ -119,7 +119,7 @@ class Validator:
         self.unchecked_patterns = tuple(unchecked_patterns)
 
     def is_valid(self, value: Any) -> bool:
-        """Return whether the value fits; False if it is not JSON, or too large to check."""
+        """Return whether a value is valid; False if it is not JSON, or too large to check."""
         if self._excess(*measure(value)):
             return False
         try:
@@ -128,7 +128,7 @@ class Validator:
             return False
 
     def errors(self, value: Any, limit: int = 5, *, echo: bool = True) -> list[str]:
-        """Return one line for each problem of a value; [] if it fits.
+        """Return one line for each problem in a value; [] if the value is valid.
 
         Args:
             value: Any JSON value.
@@ -180,7 +180,7 @@ class Validator:
         return None
 
     def _find(self, value: Any, work: int) -> list[jsonschema_rs.ValidationError]:
-        """Return all errors, the first, or none: describing one is slow, so `work` limits them."""
+        """Return all errors, the first error or none, as `work` allows: describing is slow."""
         import jsonschema_rs
 
         if work <= MAX_WORK_FOR_ALL_ERRORS:
@@ -227,7 +227,7 @@ def _engine(document: Any) -> jsonschema_rs.Validator:
 
 
 def is_linear(pattern: str) -> bool:
-    """Whether a regular expression can be checked: it is valid, and needs no backtracking."""
+    """Return whether a regular expression is valid, and needs no backtracking."""
     try:
         _engine({"pattern": pattern})
     except SchemaError:

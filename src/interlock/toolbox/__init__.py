@@ -1,4 +1,4 @@
-"""Many servers as one set of tools."""
+"""A toolbox: the tools of many servers as one set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of one server: one for each connection, with the credentials of its callers."""
+"""Makes the clients for one server: one for each connection, with its callers' credentials."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ if TYPE_CHECKING:
     from interlock.openapi.server import OpenApiServer
     from interlock.transports.http_pool import HttpPool
 
-API_GRACE = 5.0  # seconds to wait for an API's own timeout error after its timeout
+API_GRACE = 5.0  # seconds after an API's timeout in which its own timeout error may arrive
 
 
 class ClientFactory:
-    """Makes clients that are not open yet.
+    """Makes clients for one server; the caller opens them.
 
     Args:
         name: The server's name in the toolbox.
         server: The server's configuration, or the server itself.
-        environ: The environment that `${VAR}` refers to.
+        environ: The environment variables that `${VAR}` refers to.
         http_pool: Returns the HTTP connections that all servers with a URL share.
         users: The credentials that the server needs from its users.
-        credentials: The callers' credentials; None if the local user is the only one.
-        permitted: The permitted questions; None for all that `options` has handlers for.
-        forwards: Whether the server serves clients of a gateway.
+        credentials: The callers' credentials; None if the local user is the only caller.
+        permitted: The questions that the server may ask; None for every question that has a
+            handler in `options`.
+        forwards: Whether the server serves a gateway's clients.
         options: Handlers for the server's questions.
 
     Attributes:
-        latest: The latest shared connection.
+        latest: The shared connection that was made last; None before the first.
     """
 
     def __init__(
@@ -76,13 +77,14 @@ class ClientFactory:
         on_loss: Callable[[PooledClient, str], None],
         on_list_changed: Callable[[str], None],
     ) -> PooledClient:
-        """Make the client of a connection.
+        """Make the client for a connection.
 
         Args:
-            key: The key of the callers that may use it.
-            values: The values of `${user:NAME}`; None without a calling user.
-            on_loss: Called when the connection has ended, with the reason.
-            on_list_changed: Called by a connection that lists the tools; see `ClientOptions`.
+            key: The key of the callers that may use the connection.
+            values: The user's values for `${user:NAME}`; None if no user is calling.
+            on_loss: Called with the reason when the connection has ended.
+            on_list_changed: Called when a list has changed, if the connection lists the tools; see
+                `ClientOptions`.
 
         Raises:
             ConfigError: A variable is not set, or a URL or header is not usable.
@@ -126,7 +128,7 @@ class ClientFactory:
 
     @property
     def api(self) -> OpenApiServer | None:
-        """The server of an API, which all connections share; None for other servers."""
+        """The API's server in this process, which all connections share; None for other servers."""
         config = self._server
         return self._api_server(config) if isinstance(config, OpenApiConfig) else None
 
@@ -140,22 +142,22 @@ class ClientFactory:
         return self._api
 
     def notes(self, kind: Literal["missing", "flagged"]) -> tuple[str, ...]:
-        """Return the notes of a server in this program about its tools."""
+        """Return an in-process server's notes about its tools, in lines; () for other servers."""
         notes: tuple[str, ...] = getattr(self._api or self._server, kind, ())
         return notes
 
     def behind(self, tool: str) -> Any:
-        """Return the request and schema behind an API's tool; None for other tools."""
+        """Return the request and the whole schema of an API's tool; None for other tools."""
         behind = getattr(self._api or self._server, "behind", None)
         return behind(tool) if behind is not None else None
 
     def operation_of(self, tool: str) -> str:
-        """Return the API operation that a tool calls, "METHOD /path"; "" for none."""
+        """Return the operation that an API's tool calls, "METHOD /path"; "" for other tools."""
         behind = self.behind(tool)
         return "" if behind is None else str(behind["operation"])
 
     def end_user(self, owner: str) -> None:
-        """Forget an API's data about a user whose credential has changed."""
+        """Drop an API's cached data about a user whose credential has changed."""
         if self._api is not None:
             self._api.end_user(owner)
 
@@ -169,16 +171,16 @@ def launch_of(
     key: bytes,
     user: Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """Return the launch to pin: a program's command and arguments, or another server's URL.
+    """Return the launch to pin: a program's command and arguments, or the URL of another server.
 
-    It holds no secret. A keyed hash replaces each value of a variable, the query of a URL, and the
-    value of an argument whose name suggests a secret.
+    It contains no secret: a keyed hash replaces variables' values, URL queries, and the value of
+    each argument whose name suggests a secret.
 
     Args:
         server: The server's configuration.
-        environ: The environment that `${VAR}` refers to.
-        key: The key of the hashes.
-        user: The values of `${user:NAME}`. They are in no part of the launch.
+        environ: The environment variables that `${VAR}` refers to.
+        key: The key for the hashes.
+        user: The user's values for `${user:NAME}`, which the launch does not contain.
 
     Raises:
         ConfigError: A variable is not set.

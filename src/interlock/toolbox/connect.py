@@ -1,7 +1,7 @@
-"""Clients of configured servers, each with a redactor of the secrets that its server received.
+"""Clients for configured servers, each with a redactor for the secrets that its server receives.
 
-A server may repeat its secrets, for example in an error. Text for users, models and logs goes
-through `Redactor.redact` first.
+A server may repeat its secrets, for example in an error. So text for users, models and logs is
+redacted with `Redactor.redact` first.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ def make_client(
     user: Mapping[str, str] | None = None,
     login: Callable[[HttpServer], Authorization] | None = None,
 ) -> tuple[Client, Redactor]:
-    """Make a client that is not open yet.
+    """Make a client for a configured server; the caller opens it.
 
     Args:
         server: The server's configuration.
-        environ: The environment that `${VAR}` refers to.
+        environ: The environment variables that `${VAR}` refers to.
         pool: Returns the HTTP connections that all servers with a URL share.
-        options: Options of the client.
+        options: The client's options.
         owner: The principal whose stored login is used; "" for the local user.
-        user: The values of `${user:NAME}`; None without a calling user.
-        login: Returns the user's login to a server whose variables are replaced; None for the
-            login that is stored for programs of the local user.
+        user: The user's values for `${user:NAME}`; None if no user is calling.
+        login: Returns the user's login to a server, given its configuration with variables
+            replaced; None for the local user's stored login.
 
     Returns:
-        The client, and a redactor of the secrets it received.
+        The client, and a redactor for the secrets that the client has.
 
     Raises:
         ConfigError: A variable is not set, or a URL or header is not usable.
@@ -63,7 +63,7 @@ def make_client(
         client = Client(partial(_connect_to_object, server.object), **options)
         return _watched(client, Redactor(), options)
     if not isinstance(server, StdioServer | HttpServer):
-        # Only an API distinguishes owners. Other servers in this program share one connection.
+        # Only an API's server distinguishes owners; other in-process servers treat callers alike.
         connect = partial(server.connect, owner) if owner else server.connect  # type: ignore[call-arg]  # see above
         return _watched(Client(connect, **options), Redactor(), options)
     options = {**options, "timeout": server.timeout, "connect_timeout": server.connect_timeout}
@@ -82,18 +82,18 @@ def make_client(
 
 
 def _connect_to_object(name: str) -> Transport:
-    """Connect to a server that is an object of a Python module, which is imported once.
+    """Connect to a server object in a Python module, which is imported once.
 
     Args:
         name: "package.module:name".
 
     Raises:
-        ConfigError: It cannot be imported, or is not a server.
+        ConfigError: The object cannot be imported, or is not a server.
     """
     module, _, attribute = name.partition(":")
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the module may raise anything
+    except Exception as error:  # the module may raise any exception
         raise ConfigError(f"{name} cannot be imported: {error}") from error
     if not callable(getattr(found, "connect", None)):
         raise ConfigError(f"{name} is not a server; it has no method connect()")
@@ -102,7 +102,7 @@ def _connect_to_object(name: str) -> Transport:
 
 
 def _watched(client: Client, redactor: Redactor, options: ClientOptions) -> tuple[Client, Redactor]:
-    """Make the trace of a client redact the client's secrets."""
+    """Make a client's trace redact the client's secrets; return the client and the redactor."""
     trace = options.get("trace")
     if trace is not None:
         trace.redactor = redactor
@@ -128,7 +128,7 @@ def _of_program(
 
 
 def _passwords_in(arg: str) -> Iterator[str]:
-    """Yield users and passwords of the URLs in an argument: postgresql://user:password@host."""
+    """Yield users and passwords from URLs in an argument: postgresql://user:password@host."""
     for user in re.findall(r"//([^/?#\s]*)@", arg):
         password = user.partition(":")[2]
         yield from (user, password, unquote(password))
@@ -177,7 +177,7 @@ def _store_of(kept: KeptLogin | None) -> TokenStore | None:
 
 
 def client_identity(server: HttpServer) -> ClientIdentity | None:
-    """Return the OAuth client that the operator registered for a server, if any."""
+    """Return the OAuth client that the operator registered for a server, or None."""
     known = server.oauth
     if not known.client_id:
         return None
@@ -187,7 +187,7 @@ def client_identity(server: HttpServer) -> ClientIdentity | None:
 
 
 async def login_challenge(server: HttpServer) -> str | None:
-    """Call a server without a token; return its challenge, or None if it answers.
+    """Call a server without a token; return its login challenge, or None if it needs no login.
 
     Args:
         server: The server's configuration, with variables replaced.
@@ -225,6 +225,6 @@ def _of_query(url: str) -> list[str]:
 
 
 def _filled_in(written: HttpServer, resolved: HttpServer) -> set[str]:
-    """Return the path segments that came from variables; the host stays readable."""
+    """Return the parts of a URL's path that came from variables, as they may be secrets."""
     steps = urlsplit(resolved.url).path.split("/")
     return {*steps} - {*urlsplit(written.url).path.split("/")}

@@ -20,7 +20,7 @@ from interlock.toolbox.restarts import RestartsByKey
 from interlock.toolbox.server_health import ServerHealth, state_of
 from interlock.transports import InProcessServer
 
-MAX_HANGS = 3  # calls in a row without a good answer before the connection is replaced
+MAX_HANGS = 3  # consecutive calls without an answer before the connection is replaced
 
 
 class Failures:
@@ -49,11 +49,11 @@ class Failures:
         self._health = health
 
     def why(self, error: InterlockError) -> str:
-        """Return the text of an error, with a hint for the user."""
+        """Return an error's text with a hint for the user."""
         return with_hint(error, self._name, self._server)
 
     def redacted(self, pooled: PooledClient, error: InterlockError) -> InterlockError:
-        """Return a copy without secrets: the text goes to the model."""
+        """Return a copy of an error without secrets, because a model reads the text."""
         clean = redact_error(error, pooled.redactor)
         if isinstance(clean, AuthError):
             clean.args = (pooled.redactor.redact(self.why(error)),)
@@ -63,17 +63,17 @@ class Failures:
         if pooled.is_dropped:
             return
         if isinstance(error, AuthError):
-            if error.status == 401 and pooled is self._pool.shared:  # others may concern one user
+            if error.status == 401 and pooled is self._pool.shared:  # else it may concern one user
                 reason = pooled.redactor.redact(self.why(error))
                 self._health.set(state_of(error) or "refused", reason)
-        elif isinstance(error, Unreachable):  # over HTTP nothing else detects a lost server
+        elif isinstance(error, Unreachable):  # over HTTP, only a failed call detects this
             self.lost(pooled, str(error))
         elif _is_no_answer(error):
             pooled.hangs += 1
             if pooled.hangs >= MAX_HANGS:
                 reason = f"no answer to {MAX_HANGS} calls in a row; the last one: {error}"
                 if isinstance(self._server, HttpServer):
-                    self.lost(pooled, reason)  # over HTTP its other calls are independent requests
+                    self.lost(pooled, reason)  # over HTTP, other calls are independent requests
                 else:
                     pooled.client.abort(reason)
 
@@ -83,7 +83,7 @@ class Failures:
             return
         reason = pooled.redactor.redact(reason)
         is_shared = pooled is self._pool.shared
-        if pooled in self._pool.connections:  # otherwise its start fails and is counted there
+        if pooled in self._pool.connections:  # otherwise the start fails, and counts the failure
             self._restarts.of(pooled.key).lost(monotonic(), reason)
         self._pool.drop(pooled)
         if is_shared:
@@ -91,7 +91,7 @@ class Failures:
 
 
 def _is_no_answer(error: InterlockError) -> bool:
-    """Return whether the server did not answer in this protocol. 429 only asks to wait."""
+    """Return whether no MCP answer arrived; status 429 is an answer, because it asks to wait."""
     if isinstance(error, HttpError):
         return error.status != 429
     return isinstance(error, RequestTimeout | StreamEnded)

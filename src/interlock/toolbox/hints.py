@@ -1,4 +1,4 @@
-"""Hints for users about the errors of servers."""
+"""Hints for users about errors from servers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LOGIN = "interlock servers login"
 
 
 def with_hint(error: InterlockError, name: str, server: object) -> str:
-    """Return the text of an error, with a hint for the user.
+    """Return an error's text with a hint for the user.
 
     Args:
-        error: An error of the server, or from connecting to it.
+        error: An error from the server, or from connecting to it.
         name: The server's name in addresses.
         server: The server's configuration, or the server itself.
     """

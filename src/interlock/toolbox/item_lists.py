@@ -1,4 +1,4 @@
-"""The resources and prompts of one server behind a gateway, as the server last listed them."""
+"""The resources and prompts that one server behind a gateway has last listed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from interlock.toolbox.user_lists import UserLists
 from interlock.types import Prompt
 
 ItemKind = Literal["resources", "resourceTemplates", "prompts"]
-# The lists that a change notification is about, by its subject, which is also a capability.
+# The lists to refresh after a change notification, keyed by its subject, which is also the name
+# of a capability.
 _ITEMS_OF: dict[str, tuple[ItemKind, ...]] = {
     "resources": ("resources", "resourceTemplates"),
     "prompts": ("prompts",),
@@ -39,17 +40,17 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class ItemLists:
-    """The lists of resources, templates and prompts. A list that fails stays as it was.
+    """One server's lists of resources, templates and prompts. A failed refresh keeps the old list.
 
     Args:
         server: The server's name in the toolbox.
         checked: The accepted definitions.
-        users: The lists of single users, if each user has a connection.
+        users: Each user's own lists, if each user has a connection.
 
     Attributes:
         found: The lists by kind.
-        unlisted: The kinds that have changed and were not listed again yet.
-        waiting: Why prompts are not offered, by name.
+        unlisted: The kinds whose items have changed but have not been listed again yet.
+        waiting: Why prompts are not offered, keyed by the prompt's name.
     """
 
     def __init__(self, server: str, checked: CheckedLists, users: UserLists) -> None:
@@ -62,15 +63,15 @@ class ItemLists:
         self._users = users
 
     def note_change(self, what: str) -> None:
-        """Note that "resources" or "prompts" have changed."""
+        """Mark "resources" or "prompts" to be listed again."""
         self.unlisted.update(_ITEMS_OF.get(what, ()))
 
     def note_all(self) -> None:
-        """Note that all lists are out of date."""
+        """Mark all kinds of items to be listed again."""
         self.unlisted.update(_ITEM_LISTS)
 
     async def list_changed(self, pooled: PooledClient, *, is_personal: bool) -> bool:
-        """List the kinds that have changed; return whether any list was replaced.
+        """List the marked kinds of items again; return whether a list was replaced.
 
         Args:
             pooled: A connection to the server.
@@ -95,7 +96,7 @@ class ItemLists:
                 reason = pooled.redactor.redact(str(error))
                 _log.warning("server %r: %s not listed: %s", self._server, kind, reason)
                 return False
-            found = Listing()  # many servers lack templates
+            found = Listing()  # many servers do not implement the request for templates
         if is_personal:
             found = self._users.merge(_KINDS[kind], owner_of(pooled.key), found)
         if kind == "prompts":
@@ -106,14 +107,14 @@ class ItemLists:
         return True
 
     async def _check_prompts(self, found: Listing[Prompt]) -> bool:
-        """Compare the prompts with their pins; return whether the list was replaced."""
+        """Compare the prompts with the pins; return whether the list was replaced."""
         async with self._checked.lock:
             await self._checked.check(offered_prompts(found.definitions), PROMPT_KINDS)
             self._prompts = found
             return self.install_prompts()
 
     def install_prompts(self) -> bool:
-        """Offer the prompts that are accepted; return whether the list was replaced."""
+        """Offer the accepted prompts; return whether the list was replaced."""
         accepted: Listing[Prompt] = Listing()
         waiting: dict[str, str] = {}
         for prompt, definition in zip(self._prompts, self._prompts.definitions, strict=True):

@@ -1,4 +1,4 @@
-"""URI templates of other programs, matched by their literals only."""
+"""URI templates from servers, matched only by their literal parts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 class LooseTemplate:
-    """An RFC 6570 template of which only the literals are read: a match may be a URI of it.
+    """An RFC 6570 template that matches URIs by its literal parts only, in linear time.
 
-    The server decides whether it is. Matching takes linear time.
+    A URI that matches may be from the template; only the server can decide whether it is.
     """
 
     def __init__(self, text: str) -> None:
         self._literals = _EXPRESSION.split(text)
 
     def may_match(self, uri: str) -> bool:
-        """Return whether the URI has the template's literals in their order."""
+        """Return whether a URI contains the template's literals in order."""
         first, *others = self._literals
         if len(uri) > MAX_URI or not uri.startswith(first):
             return False

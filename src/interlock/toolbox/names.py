@@ -1,12 +1,12 @@
 """Names of tools: addresses for people, wire names for models.
 
-A tool is keyed by its server and its name. Its address is "server:name". Models accept only
-1 to 64 of `[A-Za-z0-9_-]`, so its wire name is "server__name" where that is unambiguous, and
-"server__name__hash", shortened, where it is not. Rules:
+A tool is identified by its server and its name. Its address is "server:name". Models accept only
+1 to 64 of `[A-Za-z0-9_-]`, so the tool's wire name is "server__name" if that is unambiguous, and
+else a shortened "server__name__hash". Rules:
 
-1. A wire name depends on its own server and tool only: no other server can change it.
-2. Two tools have two wire names. A plain one contains "__" once, a hashed one twice. A plain one
-   can be split, because neither part contains "__" or has "_" at an end.
+1. A wire name depends only on the tool's own server and name: no other server can change it.
+2. Different tools have different wire names. A plain wire name contains "__" once, a hashed wire
+   name twice. A plain wire name can be split, because neither part contains "__", or "_" at an end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9-]+")
 
 
 def address(server: str, name: str) -> str:
-    """Return a tool's address. Server names contain no colon, so it can be split again."""
+    """Return a tool's address, which can be split again, as server names contain no colon."""
     return f"{server}:{name}"
 
 

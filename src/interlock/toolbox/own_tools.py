@@ -1,6 +1,6 @@
-"""Interlock's own tools, beside those of servers. Their calls pass the same stack of layers.
+"""Interlock's own tools, which are called through the same layers as servers' tools.
 
-Their server in addresses is "interlock", a name that no configured server may have.
+In addresses their server is "interlock", a name that no configured server may have.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from interlock.types import JsonObject, Tool
 
 
 class OwnTool(Struct, frozen=True):
-    """One of interlock's own tools.
+    """A tool that interlock itself answers.
 
     Attributes:
-        tool: The definition.
+        tool: The tool's definition.
         answer: Answers a call whose arguments have been validated.
-        is_for: Returns whether a caller may see it.
-        is_offered: Returns whether a model needs it, given the texts of the results so far: each
-            tool costs the model tokens.
-            the model.
+        is_for: Returns whether a caller may see the tool.
+        is_offered: Returns whether to offer the tool to a model, given the texts of the results so
+            far; a tool that the model does not need yet would only cost tokens.
     """
 
     tool: Tool
@@ -40,11 +39,11 @@ class OwnTool(Struct, frozen=True):
 
 
 class OwnServer:
-    """Interlock's own tools, and the resources of kept results.
+    """Answers calls to interlock's own tools, and reads of kept results.
 
     Args:
         budget: Keeps large results.
-        tools: Further tools.
+        tools: Further tools besides the tool that reads kept results.
 
     Attributes:
         entries: The tools.
@@ -62,7 +61,7 @@ class OwnServer:
         return [each for each in self.entries if self._tools[each.tool.name].is_for(caller)]
 
     def offered(self, caller: Caller, results: Sequence[str]) -> list[Entry]:
-        """Return the tools that a model needs, given the texts of the results so far."""
+        """Return the tools to offer to a model, given the texts of the results so far."""
         return [
             each
             for each in self.entries_for(caller)
@@ -70,10 +69,10 @@ class OwnServer:
         ]
 
     def validate(self, call: Call) -> None:
-        """Raise if a call's arguments do not fit the tool's schema.
+        """Raise an error if a call's arguments do not match the tool's schema.
 
         Raises:
-            InvalidArguments: The text names each argument that does not fit.
+            InvalidArguments: The arguments are not valid; the text names each invalid argument.
         """
         if isinstance(call.entry, Entry):
             errors = self._validators[call.name].errors(call.arguments)
@@ -85,7 +84,7 @@ class OwnServer:
 
         Raises:
             UnknownResource: The resource does not exist.
-            InterlockError: Raised by the tool.
+            InterlockError: The tool raised this error.
         """
         if isinstance(call.entry, Entry):
             return await self._tools[call.name].answer(call)

@@ -13,13 +13,13 @@ _QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
 
 
 class PermittedQuestions:
-    """The questions that the configuration of a server permits.
+    """The questions that a server's configuration permits it to ask.
 
     Args:
-        settings: The configuration; None for a server in this program.
+        settings: The server's configuration; None for an in-process server.
 
     Attributes:
-        last: The last argument of `of`, and its result.
+        last: The last argument and result of `of`, as a cache.
     """
 
     def __init__(self, settings: object | None) -> None:
@@ -30,25 +30,22 @@ class PermittedQuestions:
     def of(self, can: ClientCapabilities) -> ClientCapabilities:
         """Return the part of a client's capabilities that the server may use."""
         known, permitted = self.last
-        if known is can:  # clients often pass the same object
+        if known is can:  # cached: clients often pass the same object
             return permitted
         refused = [each for each in self._refused if getattr(can, each) is not None]
         permitted = can
         if refused:
             permitted = replace(can, **dict.fromkeys(refused))
         if can.extensions and self._is_per_call:
-            # A task would outlive the connection, which ends with the call.
+            # The connection ends with the call, so a task could not be polled afterwards.
             others = {k: v for k, v in can.extensions.items() if k != TASKS_EXTENSION}
             permitted = replace(permitted, extensions=others or None)
         self.last = can, permitted
         return permitted
 
     def without_refused(self, options: ClientOptions) -> ClientOptions:
-        """Return the options of a client without handlers for questions that are not permitted."""
+        """Return a client's options without handlers for questions that are not permitted."""
         kept = options.copy()
         for each in self._refused:
             kept.pop(each, None)  # type: ignore[misc] # a question is the name of its handler
         return kept
-
-
-__all__ = ["PermittedQuestions"]

@@ -1,7 +1,7 @@
-"""The pins of a server: the definitions that an operator has accepted.
+"""Pins: the definitions that an operator has accepted from a server.
 
-Pins are compared when a list arrives or an operator decides, never for a call. While they cannot
-be read, no definition is accepted.
+Lists are compared with the pins when a list arrives or the pins change, not on each call. While the
+pins cannot be read, no definition is accepted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _decode = msgspec.json.Decoder(JsonObject).decode
 
 
 def offered_tool(definition: JsonObject, operation: JsonObject | None) -> Offered:
-    """Return the part of a tool that is pinned.
+    """Return the part of a tool to pin.
 
     Args:
         definition: The tool as the server lists it.
@@ -31,37 +31,37 @@ def offered_tool(definition: JsonObject, operation: JsonObject | None) -> Offere
 
 
 def offered_server(launch: JsonObject, instructions: str | None) -> Offered:
-    """Return the parts of a server itself that are pinned."""
+    """Return the parts to pin of the server itself: its launch and instructions."""
     return Offered("server", "", {"launch": launch, "instructions": instructions or ""})
 
 
 def offered_prompts(definitions: Iterable[JsonObject]) -> list[Offered]:
-    """Return the parts of listed prompts that are pinned."""
+    """Return the parts to pin of listed prompts."""
     marks = [Offered(*PROMPTS, {})]
     return marks + [Offered("prompt", each["name"], each) for each in definitions]
 
 
 class PinKeeper(Protocol):
-    """Keeps the pins of all servers.
+    """Stores the pins of all servers.
 
     Attributes:
-        key: The key of the hashes that replace values of variables in a launch command.
+        key: The key for the hashes that replace variables' values in a launch command.
     """
 
     @property
     def key(self) -> bytes: ...
 
     def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
-        """Call `check` with the servers whose pins may have changed."""
+        """Call `check` whenever pins may have changed, with the names of their servers."""
         ...
 
     async def check(
         self, server: str, offered: Sequence[Offered], kinds: Kinds
     ) -> Mapping[Key, Pin] | None:
-        """Compare a list with its pins, and store it.
+        """Compare a list with the pins, and store the list.
 
         Returns:
-            The pins of these kinds; None if everything is accepted.
+            The pins for these kinds of items; None if everything is accepted.
 
         Raises:
             InterlockError: The pins cannot be read or written.
@@ -72,20 +72,20 @@ class PinKeeper(Protocol):
         """Return the pins of a server as they are stored.
 
         Raises:
-            InterlockError: They cannot be read.
+            InterlockError: The pins cannot be read.
         """
         ...
 
 
 class CheckedLists:
-    """The definitions that one server offers, and the accepted ones among them.
+    """The definitions that one server offers, and which of them are accepted.
 
     Args:
         server: The server's name.
-        keeper: Keeps the pins; None accepts everything.
+        keeper: Stores the pins; None to accept every definition.
 
     Attributes:
-        lock: Held while a list is checked and installed, so that the last list wins.
+        lock: Held while a list is checked and installed, so that a newer list is installed last.
     """
 
     def __init__(self, server: str, keeper: PinKeeper | None) -> None:
@@ -102,7 +102,7 @@ class CheckedLists:
         return b"" if self._keeper is None else self._keeper.key
 
     async def check(self, offered: Sequence[Offered], kinds: Kinds) -> None:
-        """Compare a list with its pins, unless it equals the last compared list."""
+        """Compare a list with the pins, unless it equals the last compared list."""
         if self.is_same(offered, kinds) and kinds not in self._problems:
             return
         self._hashes = {key: each for key, each in self._hashes.items() if key[0] not in kinds}
@@ -111,7 +111,7 @@ class CheckedLists:
         await self._check(kinds)
 
     async def tools_seen_last(self) -> list[Offered]:
-        """Return the tools of the list that was last compared, perhaps by an earlier process.
+        """Return the tools last compared with the pins, by this or an earlier process.
 
         Raises:
             InterlockError: The pins cannot be read.
@@ -125,7 +125,7 @@ class CheckedLists:
         return [Offered("tool", name, _decode(text)) for name, text in seen.items() if text]
 
     async def instructions_seen_last(self) -> str:
-        """Return the server's instructions that were last compared with its pin.
+        """Return the server's instructions that were last compared with the pin.
 
         Raises:
             InterlockError: The pins cannot be read.
@@ -140,7 +140,7 @@ class CheckedLists:
         return "" if text is None else str(_decode(text).get("instructions", ""))
 
     async def check_again(self) -> bool:
-        """Compare all lists with their pins again; return whether the result has changed."""
+        """Compare all lists with the pins again; return whether the result has changed."""
         before = self._pins, dict(self._problems)
         for kinds in self._offered:
             await self._check(kinds)
@@ -167,21 +167,21 @@ class CheckedLists:
         self._pins = None if found is None else {**others, **found}
 
     def hash(self, kind: Kind, name: str) -> str:
-        """Return the hash of the definition that the server offers."""
+        """Return the hash of an item's definition as the server offers it."""
         return self._hashes.get((kind, name), "")
 
     @property
     def compares(self) -> bool:
-        """Whether definitions are compared with pins."""
+        """Whether definitions are compared with pins; if not, all are accepted."""
         return self._keeper is not None and self._pins is not None
 
     def accepted(self, tool: str) -> str:
-        """Return the hash of the accepted definition of a tool; "" for none, or without pins."""
+        """Return the hash of a tool's accepted definition; "" if the tool has no pin."""
         pin = (self._pins or {}).get(("tool", tool))
         return "" if pin is None else pin.hash or ""
 
     def accepted_annotations(self, tool: str) -> JsonObject | None:
-        """Return the annotations in the accepted definition of a tool; None without a pin."""
+        """Return the annotations in a tool's accepted definition; None if it has no pin."""
         pin = (self._pins or {}).get(("tool", tool))
         if pin is None or pin.definition is None:
             return None
@@ -189,12 +189,12 @@ class CheckedLists:
         return found
 
     def risk(self, tool: str) -> Risk | None:
-        """Return the risk of a tool that the operator stated when accepting it."""
+        """Return the risk that the operator stated when accepting a tool; None if not stated."""
         pin = (self._pins or {}).get(("tool", tool))
         return pin.risk if pin is not None else None
 
     def obstacle(self, kind: Kind, name: str) -> str:
-        """Return why a tool or prompt must wait, in one line; "" if it is accepted."""
+        """Return why a tool or prompt waits to be accepted, in one line; "" if it is accepted."""
         if self._pins is None:
             return ""
         for problem in self._problems.values():

@@ -1,14 +1,14 @@
-"""The connections of one upstream server, shared by callers with the same key.
+"""The pool of connections to one upstream server, shared by callers with the same key.
 
 Rules:
 
-1. A caller gets only a connection with its own key, so data that a server keeps for one
-   connection never reaches a caller with another key.
-2. One start serves all callers that wait for the same key. A cancelled caller does not stop the
-   start; a connection for that caller's call alone is then closed.
-3. There are at most `max` connections. At the limit, the one that has been idle longest is closed;
-   if all are in use, calls wait in turn.
-4. A dropped connection takes no new call and is closed after its last one.
+1. A caller uses only connections with its own key, so data that a server keeps for a connection
+   never reaches a caller with another key.
+2. All callers that wait for the same key share one start. Cancelling a caller does not stop the
+   start; if the connection was for this caller's call alone, it is then closed.
+3. There are at most `max` connections. At the limit, the connection that has been idle longest is
+   closed; if all are in use, calls wait in turn.
+4. A dropped connection gets no new calls, and is closed after its last call.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from interlock.config.servers import Sharing
 from interlock.errors import ServerUnavailable
 from interlock.text.redaction import Redactor
 
-Key = tuple[str, ...]  # the purpose, the owner of the calls, and further words
+Key = tuple[str, ...]  # the purpose, the calls' owner, and further words
 SHARED: Key = ()  # the connection that lists the tools; local callers use it as well
-WAIT_TIMEOUT = 30.0  # seconds that a call waits for a connection while all are in use
+WAIT_TIMEOUT = 30.0  # seconds that a call waits while all connections are in use
 
 
 class PooledClient:
-    """An open client, and its use.
+    """An open client in the pool, with its state and use.
 
     Attributes:
-        key: The key of the callers that may use it.
+        key: The key of the callers that may use the client.
         client: The client.
         redactor: Removes this connection's secrets from texts.
         calls: Number of running calls.
         served: Number of finished calls.
-        hangs: Number of calls in a row without an answer.
-        opened_at: The time of opening, by the monotonic clock.
-        idle_since: The end of its last call, by the same clock.
-        is_dropped: Whether it takes no new calls.
+        hangs: Number of consecutive calls without an answer.
+        opened_at: The time when the client was opened, by the monotonic clock.
+        idle_since: The time when the last call ended, by the monotonic clock.
+        is_dropped: Whether the client gets no new calls.
     """
 
     def __init__(self, key: Key, client: Client, redactor: Redactor) -> None:
@@ -65,9 +65,9 @@ class ConnectionPool:
     Args:
         name: The server's name, for errors.
         connect: Opens a connection for a key.
-        sharing: The callers that may share a connection.
-        limits: The most connections, and their lifetimes.
-        check: Raises `ServerUnavailable` if a connection for a key must not be opened now.
+        sharing: Which callers may share a connection.
+        limits: The limits on the number of connections and on their lifetimes.
+        check: Raises `ServerUnavailable` if no connection with this key may be opened now.
         on_end: Called with each connection when it begins to close.
     """
 
@@ -90,9 +90,9 @@ class ConnectionPool:
         self._starting: dict[Key, asyncio.Task[PooledClient]] = {}
         self._spare: deque[PooledClient] = deque()
         self._dropped: set[PooledClient] = set()  # dropped connections with running calls
-        self._ended: set[Key] = set()  # starts whose credential has changed meanwhile
+        self._ended: set[Key] = set()  # keys whose credential changed during the start
         self._closing: set[asyncio.Task[None]] = set()
-        self._waiting: list[asyncio.Event] = []  # calls that wait for room, in turn
+        self._waiting: list[asyncio.Event] = []  # calls that wait for room, in order
         self._wanted: Counter[Key] = Counter()  # callers that wait for a connection
         self._numbers = count(1)  # for the keys of `per_call`
         self._sweeper: asyncio.TimerHandle | None = None
@@ -125,7 +125,7 @@ class ConnectionPool:
     # Acquiring
 
     def acquire_open(self, caller: Caller) -> PooledClient | None:
-        """Return the open connection that `acquire` would return; None if there is none."""
+        """Return the open connection that `acquire` would return; None if none is open."""
         shares = self._sharing == "shared"
         pooled = self._open.get(SHARED if shares else self.key_of(caller))
         if pooled is not None:
@@ -133,7 +133,7 @@ class ConnectionPool:
         return pooled
 
     async def acquire(self, caller: Caller) -> PooledClient:
-        """Return a connection for one call of a caller; `release` it afterwards.
+        """Return a connection for one of a caller's calls; call `release` after the call.
 
         Raises:
             ServerUnavailable: No connection can be opened now, or all are in use.
@@ -176,10 +176,10 @@ class ConnectionPool:
         return has_spare or key in self._open or key in self._starting
 
     async def start(self, key: Key) -> PooledClient:
-        """Open the connection of a key, or wait for the running start.
+        """Open the connection for a key, or wait until a start in progress has opened it.
 
         Raises:
-            ServerUnavailable: It cannot be opened, or the back-off has not passed.
+            ServerUnavailable: The connection cannot be opened, or the back-off has not passed.
         """
         starting = self.begin(key)
         await asyncio.wait({starting})
@@ -188,7 +188,7 @@ class ConnectionPool:
         return starting.result()
 
     def begin(self, key: Key) -> asyncio.Task[PooledClient]:
-        """Begin to open the connection of a key, unless a start is running.
+        """Begin to open the connection for a key, unless a start is in progress.
 
         Raises:
             ServerUnavailable: The back-off has not passed.
@@ -202,18 +202,18 @@ class ConnectionPool:
 
     async def _start(self, key: Key) -> PooledClient:
         pooled = await self._connect(key)
-        del self._starting[key]  # or it would count twice
+        del self._starting[key]  # so that the connection is not counted twice
         if key in self._ended:
             self._ended.discard(key)
             self.drop(pooled)
-        if pooled.is_dropped:  # the connection is lost already
+        if pooled.is_dropped:  # the connection was lost in the meantime
             return pooled
         if _is_for_one_call(key) and key not in self._wanted:  # the caller was cancelled
             self.drop(pooled)
             return pooled
         self._open[key] = pooled
         if key != SHARED:
-            self._sweep_later()  # all callers may have been cancelled
+            self._sweep_later()  # all callers may have been cancelled, so the connection is idle
         elif self._sharing == "per_call":
             self._fill_spare()
         return pooled
@@ -223,7 +223,7 @@ class ConnectionPool:
             del self._starting[key]
         self._ended.discard(key)
         if not task.cancelled():
-            task.exception()  # marks it as retrieved; the server's status has the reason
+            task.exception()  # marks the error as retrieved; the server's status reports it
         self._wake()
 
     def _has_room(self) -> bool:
@@ -236,7 +236,7 @@ class ConnectionPool:
         return True
 
     async def _wait_for_room(self, key: Key) -> None:
-        """Wait until it is this call's turn and there is room, or the call needs no room."""
+        """Wait for this call's turn and for room; return at once if the call needs no room."""
         turn = asyncio.Event()
         self._waiting.append(turn)
         try:
@@ -283,7 +283,7 @@ class ConnectionPool:
             self._fill_spare()
 
     def drop(self, pooled: PooledClient) -> None:
-        """Send no new calls over a connection, and close it after its last one."""
+        """Send no new calls over a connection, and close it after its last call."""
         if pooled.is_dropped:
             return
         pooled.is_dropped = True
@@ -298,7 +298,7 @@ class ConnectionPool:
             self._wake()
 
     def drop_of(self, owner: str) -> None:
-        """Drop all connections of an owner, including those that are being opened."""
+        """Drop all of an owner's connections, including connections that are being opened."""
         for pooled in self.connections:
             if owner_of(pooled.key) == owner:
                 self.drop(pooled)

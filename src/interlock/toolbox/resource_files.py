@@ -1,6 +1,6 @@
-"""Resources as file arguments of API calls, so that a model need not copy a tool's result.
+"""Resources as file arguments in API calls, so that a model need not copy a tool's result.
 
-The toolbox reads a resource on behalf of the caller, through all layers, like any other.
+The toolbox reads the resource on the caller's behalf, through all layers, like any other read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interlock.types import JsonObject, ReadResourceResult, ResourceContents
 if TYPE_CHECKING:
     from interlock.toolbox.upstream import Upstream
 
-_KEPT = re.compile(r"r_[0-9a-f]{20}(/[0-9]+)?")  # the id of a kept result, or of a part of it
+_KEPT = re.compile(r"r_[0-9a-f]{20}(/[0-9]+)?")  # id of a kept result or of its part
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 
@@ -31,17 +31,17 @@ FindResource = Callable[[str, Caller], Awaitable[Item | None]]
 
 
 async def read(find: FindResource, handle: CallHandler, uri: str, call: Call) -> JsonObject:
-    """Return the file argument for a URI: its contents in Base64, its name and media type.
+    """Return the file argument for a resource: its contents in Base64, its name and media type.
 
     Args:
         find: Finds the resource.
-        handle: Passes the request for it through all layers.
+        handle: Passes the request for the resource through all layers.
         uri: The URI as the caller writes it, or the id of a kept result.
-        call: The call with the file.
+        call: The API call that needs the file.
 
     Raises:
-        InvalidArguments: The resource does not exist, or is not one file of a usable size.
-        InterlockError: The caller may not read it, or its server has failed.
+        InvalidArguments: The resource does not exist, has several parts, or is too large.
+        InterlockError: The caller may not read the resource, or its server has failed.
     """
     if _KEPT.fullmatch(uri):
         uri = f"{URI}{uri}"
@@ -90,9 +90,9 @@ def _file(uri: str, contents: ResourceContents) -> JsonObject:
 
 
 async def find(upstreams: Mapping[str, Upstream], uri: str) -> Item | None:
-    """Return the resource with a URI: a kept result, or one that a server lists.
+    """Find a resource by its URI: a kept result, or a resource that a server lists.
 
-    `SERVER:URI` names a resource of one server, listed or not.
+    `SERVER:URI` names a resource at one server, listed or not.
     """
     if uri.startswith(URI):
         return Item("resources", OWN, uri)

@@ -1,4 +1,4 @@
-"""The tool with which a model reads the resources of servers."""
+"""The tool with which a model reads the servers' resources."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from interlock.toolbox.upstream import Upstream
 
 LINK = "[resource "  # the start of a linked resource in the text of a result
-MOST_LISTED = 200  # resources and templates
-_SURFACES = ("agent", "chat", "web")  # surfaces of models; other callers read resources directly
+MOST_LISTED = 200  # the most resources and templates in a list
+_SURFACES = ("agent", "chat", "web")  # surfaces with a model; other callers read resources directly
 READ_RESOURCE = Tool(
     name="read_resource",
     title="Read a resource",
@@ -57,7 +57,7 @@ def resource_tool(
 
     Args:
         find: Finds a resource that a caller may read.
-        handle: Passes the request for it through all layers.
+        handle: Passes the request for the resource through all layers.
         upstreams: Returns the servers by name.
     """
 

@@ -1,4 +1,4 @@
-"""The back-off before a server is started again: 0, 0.5, 1, 2 … 30 s; at most 5 a minute."""
+"""The back-off before a server is started again: 0, 0.5, 1, 2 … 30 s; at most 5 starts a minute."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ FIRST_BACKOFF = 0.5  # seconds
 LONGEST_BACKOFF = 30.0  # seconds
 MAX_STARTS = 5
 STARTS_WINDOW = 60.0  # seconds
-MAX_KEYS = 1_000  # connections whose failed starts are kept
+MAX_KEYS = 1_000  # connection keys whose failed starts are remembered
 PER_CALL: Key = ("call",)
 
 
 class Restarts:
-    """The failed starts and lost connections of one connection key.
+    """Counts the failed starts and lost connections for one connection key.
 
     Times are in seconds of the monotonic clock.
 
     Attributes:
-        reason: The reason of the last failure or loss, without secrets.
+        reason: The reason for the last failure or loss, without secrets.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Restarts:
         self._not_before = 0.0
 
     def wait(self, now: float, *, limited: bool = True) -> float:
-        """Return the seconds until the next start may begin; 0 or less for now.
+        """Return the seconds until the next start may begin; 0 or less if it may begin now.
 
         Args:
             now: The current time.
@@ -45,7 +45,7 @@ class Restarts:
         return wait
 
     def failed(self, now: float, reason: str) -> None:
-        """Count a failed start, which doubles the back-off."""
+        """Record a failed start, which doubles the back-off."""
         self.reason = reason
         self._ended.append(now)
         self._not_before = now + self._backoff.next_pause(now)
@@ -54,14 +54,14 @@ class Restarts:
         self._backoff.reset()
 
     def lost(self, now: float, reason: str) -> None:
-        """Count a lost connection that had worked; the next start may begin at once."""
+        """Record the loss of a connection that had worked; the next start may begin at once."""
         self.reason = reason
         self._ended.append(now)
         self._not_before = now
 
 
 class RestartsByKey:
-    """The starts of all connections of one server.
+    """The starts of all connections to one server, and the back-off for each connection key.
 
     Args:
         server: The server's name in the toolbox.
@@ -77,11 +77,11 @@ class RestartsByKey:
 
     @property
     def retry_in(self) -> float:
-        """Seconds until the shared connection may be opened again; 0 for at once."""
+        """Seconds until the shared connection may be opened again; 0 if it may be opened now."""
         return self.wait(SHARED)
 
     def wait(self, key: Key) -> float:
-        """Return the seconds until a connection with a key may be opened; 0 for at once."""
+        """Return the seconds until a connection with a key may be opened; 0 if it may be now."""
         key = _counted_key(key)
         found = self._by_key.get(key)
         return 0.0 if found is None else max(0.0, found.wait(monotonic(), limited=key != PER_CALL))
@@ -95,7 +95,7 @@ class RestartsByKey:
         return found
 
     def begin(self, key: Key) -> None:
-        """Count a start that begins now.
+        """Record a start that begins now.
 
         Raises:
             ServerUnavailable: The back-off has not passed.
@@ -115,5 +115,5 @@ class RestartsByKey:
 
 
 def _counted_key(key: Key) -> Key:
-    """Return the key that starts are counted under: one for all single-call connections."""
+    """Return the key under which starts are counted; single-call connections share a key."""
     return PER_CALL if key[:1] in (("call",), ("spare",)) else key

@@ -1,4 +1,4 @@
-"""The calls of one server: validated, sent over a connection of the caller, and recorded."""
+"""Calls to one server: validated, sent over a connection for the caller, and recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from interlock.toolbox.user_access import UserAccess
 from interlock.transports import InProcessServer
 from interlock.types import ClientCapabilities, CompleteParams, JsonObject
 
-DEFAULT_CONCURRENCY = 16  # calls at the same time to a server in this program
+DEFAULT_CONCURRENCY = 16  # concurrent calls to an in-process server
 _NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')
 
 
@@ -35,13 +35,14 @@ class ServerCalls:
         server: The server's configuration, or the server itself.
         tools: The server's tools.
         access: The credentials that the server needs from its users.
-        clients: The clients, and the other functions of a server in this program.
+        clients: Makes the clients, and gives access to an in-process server.
         pool: The server's connections.
         health: The server's state.
         failures: Called with each failed call.
-        permitted: The permitted questions; None for all that the caller can answer.
-        read_file: Returns the file argument for a resource's URI, in a call of an API.
-        echo: Whether errors about arguments contain their values.
+        permitted: The questions that the server may ask; None for every question that the caller
+            can answer.
+        read_file: Returns the file argument for a resource's URI, for a call to an API.
+        echo: Whether errors about arguments show the arguments' values.
     """
 
     def __init__(
@@ -75,10 +76,10 @@ class ServerCalls:
         self._slots = asyncio.Semaphore(settings.concurrency if settings else DEFAULT_CONCURRENCY)
 
     def validate(self, call: Call) -> None:
-        """Raise if a call's arguments do not fit the tool's schema.
+        """Raise an error if a call's arguments do not match the tool's schema.
 
         Raises:
-            InvalidArguments: The text names each argument that does not fit.
+            InvalidArguments: The arguments are not valid; the text names each invalid argument.
         """
         if not isinstance(call.entry, Entry):
             return
@@ -91,12 +92,12 @@ class ServerCalls:
             raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
 
     async def check_credentials(self, call: Call) -> None:
-        """Raise if the caller lacks a user's credential that a call needs.
+        """Raise an error if the caller lacks a user's credential that a call needs.
 
         An expired login is refreshed.
 
         Raises:
-            LoginRequired: The user must log in, or store a value.
+            LoginRequired: The user must log in, or store a credential.
             InterlockError: The credential cannot be checked.
         """
         owner = call.caller.owner
@@ -113,9 +114,9 @@ class ServerCalls:
 
         Raises:
             ServerUnavailable: The server cannot be started, or its back-off has not passed.
-            InterlockError: See `Client.call_tool`. Secrets are redacted in the text.
+            InterlockError: See `Client.call_tool`. The text contains no secrets.
         """
-        # One long function, as each further function would slow down every call.
+        # This is one long function, because each further function would slow down every call.
         await self._slots.acquire()
         release = self._slots.release
         if call.slots is not None:
@@ -137,7 +138,7 @@ class ServerCalls:
                     name = entry.name
                 can = call.capabilities
                 if can is not None and self._permitted is not None:
-                    known, may = self._permitted.last  # clients often pass the same object
+                    known, may = self._permitted.last  # cached: clients often pass the same object
                     can = may if known is can else self._permitted.of(can)
                 try:
                     raw = await client.forward(
@@ -154,8 +155,8 @@ class ServerCalls:
                         returns_questions=call.returns_questions,
                         counted=counted,
                     )
-                    # Decode now, so that a malformed result fails here; a forwarding caller
-                    # may skip this.
+                    # Decode the result here, so that a malformed result fails here. A gateway may
+                    # forward it undecoded.
                     is_checked = is_tool and (
                         call.back is None or (has_schema and client.has_output_schema(name))
                     )
@@ -183,7 +184,7 @@ class ServerCalls:
         return clean
 
     async def _with_files(self, api: Any, call: Call) -> Call:
-        """Return an API call with the contents of the resources that its files name."""
+        """Return an API call whose file arguments contain the resources that they named."""
         arguments = await api.with_files(
             call.name, call.arguments, lambda uri: self._read_file(uri, call)
         )
@@ -224,7 +225,7 @@ class ServerCalls:
             caller: The caller whose call became the task.
             method: `tasks/get`, `tasks/update` or `tasks/cancel`.
             params: The encoded parameters.
-            task: The server's id of the task.
+            task: The task's id at the server.
             can: The capabilities that the caller's client declares.
 
         Raises:
@@ -254,5 +255,5 @@ class ServerCalls:
 
 
 def _has_completions(pooled: PooledClient) -> bool:
-    """Return whether servers of this revision declare the capability for completions."""
+    """Return whether the server's protocol revision has a capability for completions."""
     return pooled.client.revision != LEGACY[0]

@@ -1,4 +1,4 @@
-"""The state of a server: whether it is usable now, and why not."""
+"""The state of a server: whether its tools can be called now, and if not, why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interlock.errors import AuthError, LoginExpired, LoginRequired, ServerUnava
 
 State = Literal["starting", "ok", "down", "failed", "disabled", "needs login", "expired", "refused"]
 
-# The word for each state in which tools cannot be called; "server_down" for all others.
+# The stable code for each state in which tools cannot be called; "server_down" for other states.
 _CODES = {
     "disabled": "server_disabled",
     "needs login": "needs_login",
@@ -23,22 +23,22 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class ServerStatus(Struct, frozen=True):
-    """The state of one server, and its reason.
+    """A report on one server's state, tools and connections.
 
     Attributes:
         name: The server's name in the toolbox.
         state: See `State`.
         reason: The reason for the state; "" if the server works.
-        tools: Number of tools it offers.
+        tools: Number of tools that the server offers.
         missing: One line for each tool of the server that the toolbox does not offer.
         flagged: One line for each tool whose results break the protocol.
-        dropped: Number of useless messages over all its connections, by reason.
-        revision: The protocol revision in use; "" while it is not connected.
+        dropped: Number of dropped messages on all the server's connections, keyed by reason.
+        revision: The protocol revision in use; "" while the server is not connected.
         server_info: The name and version that the server states.
-        start_seconds: Seconds that its last start took.
+        start_seconds: Seconds that the server's last start took.
         connections: Number of open connections.
         starts: Number of connections that were opened or tried so far.
-        retry_in: Seconds until it may be started again; 0 for at once.
+        retry_in: Seconds until the server may be started again; 0 if it may start now.
     """
 
     name: str
@@ -57,19 +57,19 @@ class ServerStatus(Struct, frozen=True):
 
 
 class ServerHealth:
-    """The state of one server.
+    """Keeps the state of one server, and notifies the toolbox of changes.
 
-    States: `starting` -> `ok` <-> `down` (it worked once; its last good list is kept), or `failed`
-    (it never worked), or `disabled`. A server with a URL that rejects the credentials is
-    `needs login`, `expired` (log in again) or `refused`.
+    States: `starting` -> `ok` <-> `down` (the server has worked before, and its last good list is
+    kept), or `failed` (the server has never worked), or `disabled`. If a server with a URL rejects
+    the credentials, its state is `needs login`, `expired` (log in again) or `refused`.
 
     Args:
         server: The server's name in the toolbox.
         on_change: Called after each change of the state or its reason.
 
     Attributes:
-        state: See above.
-        reason: The reason, in one line; "" if the server works.
+        state: The server's state.
+        reason: The reason for the state in one line; "" if the server works.
         is_closed: Whether no connection may be opened any more.
     """
 
@@ -82,7 +82,7 @@ class ServerHealth:
 
     @property
     def obstacle(self) -> tuple[str, str]:
-        """Why tools cannot be called now, as a stable word and as one line; "" if they can."""
+        """Why tools cannot be called: a stable code, and a line of text; both "" if they can."""
         if self.state == "ok":
             return "", ""
         return _CODES.get(self.state, "server_down"), self.reason or self.state
@@ -104,7 +104,7 @@ class ServerHealth:
             self.state, self.reason = "down", "the toolbox is closed"
 
     def check_start(self) -> None:
-        """Raise if no connection may be opened.
+        """Raise an error if no connection may be opened.
 
         Raises:
             ServerUnavailable: The server is disabled or closed.
@@ -115,7 +115,7 @@ class ServerHealth:
 
 
 def state_of(error: Exception) -> State | None:
-    """Return the state of a server that rejects the credentials; None for other errors."""
+    """Return a server's state after it rejected the credentials; None for other errors."""
     if isinstance(error, LoginRequired):
         return "expired" if isinstance(error, LoginExpired) else "needs login"
     return "refused" if isinstance(error, AuthError) else None

@@ -1,4 +1,4 @@
-"""The lists of one server, refreshed when the server requires it and filtered by the pins."""
+"""One server's lists of tools and other items, refreshed after changes and filtered by the pins."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from interlock.toolbox.user_access import UserAccess
 from interlock.toolbox.user_lists import UserLists
 from interlock.types import JsonObject, Tool
 
-LIST_TTL = 300.0  # seconds, unless the server states another lifetime
-REFRESH_GAP = 1.0  # seconds between two refreshes after notifications of the server
+LIST_TTL = 300.0  # seconds for which a list is fresh, unless the server states another lifetime
+REFRESH_GAP = 1.0  # seconds between two refreshes after notifications from the server
 ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's start
 REFRESH_PAUSE = 30.0  # seconds after a failed refresh
 
@@ -37,23 +37,24 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class ServerLists:
-    """The lists of one server: its tools, and behind a gateway its resources and prompts.
+    """One server's list of tools and, behind a gateway, its lists of resources and prompts.
 
     Args:
         name: The server's name in the toolbox.
         checked: The accepted definitions.
-        admitted: The operator's filter of the tools; None for all.
+        admitted: The operator's filter for tools; None to admit all tools.
         access: The credentials that the server needs from its users.
-        clients: The clients, and the notes of a server in this program about its tools.
+        clients: Makes the clients; it also has the notes of an in-process server about its tools.
         pool: The server's connections.
         health: The server's state.
         failures: Called when a list cannot be refreshed.
-        ttl: The most seconds before the tools are listed again; None to follow the server.
-        forwards: Whether to keep resources and prompts, too.
+        ttl: The most seconds before the tools are listed again; None for the lifetime that the
+            server states.
+        forwards: Whether to keep lists of resources and prompts, too.
         on_change: Called after a list has changed.
 
     Attributes:
-        tools: The usable and the unusable tools.
+        tools: The server's tools, usable or not.
     """
 
     def __init__(
@@ -86,24 +87,24 @@ class ServerLists:
         self._items = ItemLists(name, checked, self._users)
         self._launch: JsonObject = {}
         self._listed_until = 0.0
-        self._changes = 0  # notifications of changed tools
-        self._seen_changes = 0  # notifications before the last list
+        self._changes = 0  # number of notifications that the tools have changed
+        self._seen_changes = 0  # number of notifications before the tools were last listed
         self._refreshing: asyncio.Task[None] | None = None
-        self._refreshed_at = -REFRESH_GAP  # the time of the last such notification
+        self._refreshed_at = -REFRESH_GAP  # when the last notification started a refresh
 
     @property
     def items(self) -> Mapping[ItemKind, Listing[Any]]:
-        """The other lists, as last received; empty unless the server `forwards`."""
+        """The server's resources and prompts, as last received; empty unless `forwards`."""
         return self._items.found
 
     @property
     def waiting_prompts(self) -> Mapping[str, str]:
-        """Why prompts are not offered until their definitions are accepted, by name."""
+        """Why prompts wait until their definitions are accepted, keyed by the prompt's name."""
         return self._items.waiting
 
     @property
     def connection(self) -> PooledClient | None:
-        """The connection that lists the tools, if one is open."""
+        """The connection that lists the tools; None if it is not open."""
         if not self._access.is_personal:
             return self._pool.shared
         return next((each for each in self._pool.connections if not each.is_dropped), None)
@@ -120,11 +121,11 @@ class ServerLists:
         return self._users.sees(owner, kind, name)
 
     def end_user(self, owner: str) -> bool:
-        """Forget a user's lists; return whether there were any."""
+        """Remove a user's lists; return whether the user had lists."""
         return self._users.remove(owner)
 
     def _merged(self, pooled: PooledClient, listing: Listing[Tool]) -> Listing[Tool]:
-        """Return the tools of all users, updated with a user's new list."""
+        """Replace one user's list of tools; return the tools of all users together."""
         if not self._access.is_personal:
             return listing
         offered = self._offered(listing, pooled)
@@ -145,15 +146,15 @@ class ServerLists:
         return not self._users.has(owner_of(key)) or self.has_expired
 
     def note_launch(self, values: Mapping[str, str] | None) -> None:
-        """Note the server's launch, which is pinned with its tools.
+        """Remember how the server is launched, which is pinned with its tools.
 
         Args:
-            values: The values of `${user:NAME}`; None without a calling user.
+            values: The user's values for `${user:NAME}`; None if no user is calling.
         """
         self._launch = self._clients.launch(self._checked.key, values)
 
     async def list_all(self, pooled: PooledClient) -> None:
-        """List everything over a new connection.
+        """List the tools and other items over a new connection.
 
         Raises:
             InterlockError: The tools cannot be listed.
@@ -171,7 +172,7 @@ class ServerLists:
         await self._check_and_install(self._merged(pooled, listing), pooled)
 
     async def restore(self) -> bool:
-        """Offer the tools of the last list that was compared with the pins, if there are any.
+        """Offer the tools last compared with the pins; return whether tools were found.
 
         Raises:
             InterlockError: The pins cannot be read.
@@ -185,7 +186,7 @@ class ServerLists:
                     listing.definitions.append(each.document)
             if not listing:
                 return False
-            # The values of users are in no part of the launch.
+            # Placeholders are enough, because the launch contains no user's values.
             values = dict.fromkeys(self._access.needs.names, "-")
             launch = self._clients.launch(self._checked.key, values)
             instructions = None
@@ -211,7 +212,7 @@ class ServerLists:
         self._refresh_later()
 
     def list_rest(self) -> None:
-        """List in the background the items that failed when the connection was opened."""
+        """List in the background the items that could not be listed on connecting."""
         if self._items.unlisted:
             self._refresh_later()
 
@@ -240,7 +241,7 @@ class ServerLists:
         return await self._items.list_changed(pooled, is_personal=self._access.is_personal)
 
     async def refresh(self) -> None:
-        """List the tools again if the list has expired and the server is connected."""
+        """Refresh the list of tools if it has expired and the server is connected."""
         pooled, changes = self.connection, self._changes
         self._seen_changes = changes
         if pooled is None or not self.has_expired:
@@ -249,7 +250,7 @@ class ServerLists:
             fresh = self._ttl is not None  # bypass the cache: the server's lifetime may be longer
             listing = await _list_tools(pooled.client, fresh=fresh)
         except InterlockError as error:
-            # Keep the last good list.
+            # Keep the last good list, and only log the error.
             reason = pooled.redactor.redact(str(error))
             _log.warning("server %r: tools not refreshed: %s", self._name, reason)
             self._failures.note(pooled, error)
@@ -279,7 +280,7 @@ class ServerLists:
     # Pins
 
     async def check_again(self) -> None:
-        """Compare the lists with their pins after a change of the pins."""
+        """Compare the lists with the pins again after the pins have changed."""
         async with self._checked.lock:
             if not await self._checked.check_again():
                 return
@@ -288,10 +289,10 @@ class ServerLists:
         self._on_change()
 
     def _offered(self, listing: Listing[Tool], pooled: PooledClient) -> list[Offered]:
-        """Return the pinned parts of a list of tools, and of the server itself."""
+        """Return the parts to pin from a list of tools, and from the server itself."""
         behind = self._clients.behind
         tools = [offered_tool(each, behind(each["name"])) for each in listing.definitions]
-        # With a credential for each user, instructions may name the user: they are not pinned.
+        # If each user has a credential, instructions may name the user, so they are not pinned.
         instructions = None if self._access.is_personal else pooled.client.instructions
         return [offered_server(self._launch, instructions), *tools]
 

@@ -1,4 +1,4 @@
-"""The tools of all servers, by the names that callers use."""
+"""An index of all servers' tools, keyed by the names that callers use."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class ToolDirectory:
-    """Finds tools by address or wire name. It is built on first use after a change.
+    """Finds tools by address or wire name. Its index is built on the first use after a change.
 
     Args:
         upstreams: Returns the servers by name.
         own: Interlock's own tools, which are found but not listed.
 
     Attributes:
-        by_name: Tools by address and by wire name; empty while it is not built.
+        by_name: Tools keyed by address and by wire name; empty until the index is built.
     """
 
     def __init__(self, upstreams: Callable[[], Mapping[str, Upstream]], own: OwnServer) -> None:
@@ -33,15 +33,15 @@ class ToolDirectory:
         self._upstreams = upstreams
         self._own = own
         self._tools: list[Entry] | None = None
-        self._same: set[str] = set()  # tool names of several servers that were already logged
+        self._same: set[str] = set()  # repeated tool names that were logged
 
     @property
     def tools(self) -> list[Entry]:
-        """Every tool that can be called, servers in the order of the configuration."""
+        """Every tool that can be called, in the order of the servers in the configuration."""
         return self._build() if self._tools is None else self._tools
 
     def forget(self) -> None:
-        """Note that a server's tools have changed."""
+        """Discard the index, because a server's tools have changed."""
         self.by_name = {}
         self._tools = None
 
@@ -52,7 +52,7 @@ class ToolDirectory:
 
     def _build(self) -> list[Entry]:
         tools: list[Entry] = []
-        servers: dict[str, list[str]] = {}  # by the name of a tool
+        servers: dict[str, list[str]] = {}  # tool name -> servers
         for upstream in self._upstreams().values():
             for entry in upstream.entries:
                 if entry.wire_name in self.by_name:
@@ -72,7 +72,7 @@ class ToolDirectory:
         return tools
 
     def why_missing(self, name: str, caller: Caller) -> UnknownTool | ServerUnavailable:
-        """Return the error for a missing tool, with a suggestion if a name is close."""
+        """Return the error for a missing tool; it suggests similar names if there are any."""
         server, colon, tool = name.partition(":")
         upstream = self._upstreams().get(server) if colon else None
         if upstream is not None:
@@ -88,9 +88,9 @@ class ToolDirectory:
         return UnknownTool(f"no tool {name!r}{hint}")
 
     def _close_to(self, name: str, caller: Caller) -> list[str]:
-        """Return up to three close names: addresses for people, wire names for models.
+        """Return up to three similar names: addresses for people, wire names for models.
 
-        A model acts on a suggestion, so it is shown read-only tools only.
+        A model may call a suggested tool at once, so only read-only tools are suggested to it.
         """
         if caller.surface in _FOR_PEOPLE:
             if ":" not in name:

@@ -1,4 +1,4 @@
-"""The tools of one server, as a toolbox offers them."""
+"""One server's tools: those that the toolbox offers, and why others are missing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MAX_DESCRIPTION = 8 * 1024  # characters
 
 
 class Unusable(Struct, frozen=True):
-    """A tool that a server has listed, but that cannot be called.
+    """A tool that a server has listed but that cannot be called.
 
     Attributes:
-        name: The server's name for it; "" if that is not valid.
-        detail: The reason, in one line.
-        is_hidden: Whether the operator has excluded it.
-        reason: The reason, as a stable word.
-        entry: The tool, for decisions of a policy; None if only its name is known.
+        name: The tool's name at the server; "" if the name is not valid.
+        detail: Why the tool cannot be called, in one line.
+        is_hidden: Whether the operator has excluded the tool.
+        reason: A stable code for why the tool cannot be called.
+        entry: The tool, so that a policy can decide about it; None if only its name is known.
     """
 
     name: str
@@ -43,21 +43,21 @@ class Unusable(Struct, frozen=True):
 
 
 class ToolList:
-    """The usable and the unusable tools of one server, with reasons.
+    """One server's tools: the usable tools, and why other tools are unusable.
 
     Args:
         server: The server's name in the toolbox.
-        admitted: The operator's filter; None for all tools.
+        admitted: The operator's filter for tools; None to admit all tools.
         checked: The accepted definitions.
-        operation_of: Returns the API operation that a tool calls; "" for none.
+        operation_of: Returns the API operation that a tool calls; "" if the server is not an API.
 
     Attributes:
         entries: The tools that can be called.
         unusable: The tools that cannot be called.
         missing: One line for each tool that is missing.
-        listing: The last list.
-        validators: The validators of tools that were called. They are made late, as one takes
-            several times the memory of its schema. See `validator`.
+        listing: The last list from the server.
+        validators: The validators for tools that have been called. A validator is made on the
+            first call, because it takes several times the memory of its schema.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class ToolList:
         self._checked = checked
         self._schemas: dict[str, bytes] = {}  # schemas of the usable tools
         self.validators: dict[str, schema.Validator] = {}
-        self._wrong: dict[str, tuple[int, str]] = {}  # by tool: number of results, last error
+        self._wrong: dict[str, tuple[int, str]] = {}  # tool -> number of wrong results, last error
 
     def validator(self, tool: str) -> schema.Validator | None:
-        """Return the validator of a tool's arguments; None for a tool that is not listed."""
+        """Return the validator for a tool's arguments; None if the tool is not listed."""
         encoded = self._schemas.get(tool)
         if encoded is not None and tool not in self.validators:
             self.validators[tool] = schema.compile(encoded)
         return self.validators.get(tool)
 
     def errors(self, tool: str, arguments: JsonObject, *, echo: bool) -> list[str]:
-        """Return the errors in arguments for a tool, with their values if `echo`."""
+        """Return the errors in a tool's arguments; the texts show values if `echo` is true."""
         validator = self.validator(tool)
         return [] if validator is None else validator.errors(arguments, echo=echo)
 
@@ -105,15 +105,15 @@ class ToolList:
         self._wrong[tool] = times + 1, str(error)
 
     def forget_wrong_results(self) -> None:
-        """Forget wrong results after the tools were listed again."""
+        """Reset the counts of wrong results, because the tools were listed again."""
         self._wrong.clear()
 
     def mark(self, *, stale: bool) -> None:
-        """Mark the tools as stale, because their server is down, or as current."""
+        """Mark the tools as stale because their server is down, or as current."""
         self.entries = tuple(replace(each, stale=stale) for each in self.entries)
 
     def install(self, listing: Listing[Tool], notes: Sequence[str]) -> None:
-        """Replace the tools.
+        """Replace the tools by a new list.
 
         Args:
             listing: The server's list.
@@ -149,7 +149,7 @@ class ToolList:
             raise _Quarantined(obstacle)
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
-        schema.compile(encoded)  # raises here rather than in the first call
+        schema.compile(encoded)  # raises an error now rather than in the first call
         self._schemas[tool.name] = encoded
         if len(tool.description) > MAX_DESCRIPTION:
             tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
@@ -158,10 +158,10 @@ class ToolList:
         return self._made(tool, encoded, encode({**definition, "name": wire_name}))
 
     def _unusable(self, tool: Tool, error: Exception) -> Unusable:
-        """Return a tool that cannot be called.
+        """Return the record of a tool that cannot be called.
 
-        A policy decides about it by the annotations that were accepted, so that callers who could
-        see the tool before learn why it is missing.
+        A policy decides by the accepted annotations whether a caller sees the record, so that
+        callers who saw the tool before are told why it is missing.
         """
         reason = "tool_quarantined" if isinstance(error, _Quarantined) else "tool_invalid"
         accepted = self._checked.accepted_annotations(tool.name)
@@ -173,7 +173,7 @@ class ToolList:
     def _made(self, tool: Tool, input_schema: bytes, definition: bytes = b"") -> Entry:
         return Entry(
             server=self._server,
-            tool=replace(tool),  # a new object, as policies cache decisions by object
+            tool=replace(tool),  # a new object, because policies cache decisions by object
             address=names.address(self._server, tool.name),
             wire_name=names.wire_name(self._server, tool.name),
             input_schema=input_schema,
@@ -185,11 +185,11 @@ class ToolList:
 
 
 class _Filtered(InvalidArguments):
-    """The configuration excludes a tool."""
+    """The error for a tool that the configuration excludes."""
 
 
 class _Quarantined(InvalidArguments):
-    """A tool's definition waits for the operator's decision."""
+    """The error for a tool whose definition waits until the operator accepts it."""
 
 
 def _annotations(definition: JsonObject) -> ToolAnnotations | None:

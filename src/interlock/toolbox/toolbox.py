@@ -40,10 +40,11 @@ from interlock.types import CallToolResult, GetPromptResult, JsonObject, ReadRes
 if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
 
-# Programs that start at the same time. Measured with 51 servers on two processors: with 12, all are
-# ready as soon as with 32, but each starts in 14 s instead of 23 s; with 8, all are ready later.
+# The most programs that start at the same time. Measured with 51 servers on two processors: with a
+# limit of 12, all are ready as soon as with 32, but each starts in 14 s instead of 23 s; with a
+# limit of 8, all are ready later.
 PROGRAMS_AT_ONCE = max(12, 6 * (os.cpu_count() or 1))
-RETIREMENT = 30.0  # seconds until the calls of a replaced server are cut off
+RETIREMENT = 30.0  # seconds until a replaced server is closed even if it has running calls
 RETRY_INTERVAL = 1.0  # seconds between retries of servers that are down
 _log = logging.getLogger("interlock.toolbox")
 
@@ -55,33 +56,35 @@ class Toolbox:
     is reported in `status` and does not stop the others.
 
     Args:
-        servers: Each server by name: a `StdioServer`, an `HttpServer`, or one in this program.
-        environ: The environment that `${VAR}` in the configuration refers to; `os.environ` when
-            None.
-        around: Layers that every call passes after its arguments have been validated, first one
-            outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
-            Or `Layers`, which have their places.
-        forwards: Whether the calls come from clients, as in a gateway; see `Upstream`.
-        handlers: Returns further handlers for the questions of one server, by its name.
-        keeps_trying: Start servers that are down in the background, as the back-off allows, and
-            not only for the next call.
-        results: The budget of results for models. By default large ones are kept in memory.
-        own_tools: Further tools of interlock itself, beside the one that reads kept results.
-        credentials: The callers' credentials; None if the local user is the only one.
-        pins: The accepted definitions; None to accept all.
-        find_resource: Finds the resource with a URI as callers write it, for files that name one;
-            by default what servers list is searched.
-        options: Handlers for questions of every server; see `ClientOptions`.
+        servers: The servers by name: each a `StdioServer`, an `HttpServer`, or a server object in
+            this process.
+        environ: The environment variables that `${VAR}` in the configuration refers to; None
+            for `os.environ`.
+        around: Layers that every call passes after its arguments have been validated. Either a
+            list of functions from `CallHandler` to `CallHandler`, such as a policy or a log,
+            the outermost first; or a `Layers` object, which fixes the order.
+        forwards: Whether the calls come from a gateway's clients; see `Upstream`.
+        handlers: Returns further handlers for a server's questions, given the server's name.
+        keeps_trying: Whether to restart servers that are down in the background, when the back-off
+            allows it. If False, they restart only with the next call.
+        results: The budget for results that models read. By default, large results are kept in
+            memory.
+        own_tools: Further tools of interlock itself, besides the tool that reads kept results.
+        credentials: The callers' credentials; None if the local user is the only caller.
+        pins: The accepted definitions; None to accept every definition.
+        find_resource: Finds a resource by the URI that a caller wrote, for file arguments; by
+            default, the servers' lists are searched.
+        options: Handlers for every server's questions; see `ClientOptions`.
 
     Attributes:
         warnings: Warnings about the configuration file, one line each.
-        results: The budget of results.
+        results: The budget for results that models read.
         own: Interlock's own tools. They are not in `tools`, but can be found and called.
-        version: Changes whenever a tool or the state of a server does.
-        listeners: Called after such a change.
-        find_resource: Finds the resource with a URI; see above.
-        loop: The event loop in which it was opened and all calls run; None before.
-        adapted: The adapters of other frameworks for its tools. They are kept here because they
+        version: A number that changes whenever a tool or a server's state changes.
+        listeners: Functions to call after `version` has changed.
+        find_resource: The argument `find_resource`, or the default.
+        loop: The event loop in which the toolbox was opened and all calls run; None before.
+        adapted: The toolbox's tools as other frameworks' tools. They are cached here because they
             refer to the toolbox and must not outlive it.
     """
 
@@ -136,7 +139,7 @@ class Toolbox:
         return resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
 
     def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
-        """Return the upstream of each server; an unchanged configuration keeps its upstream.
+        """Return each server's upstream; reuse the upstream if the configuration is unchanged.
 
         Raises:
             ConfigError: A name is not valid, or is used twice.
@@ -144,7 +147,7 @@ class Toolbox:
         planned: dict[str, Upstream] = {}
         for key, server in servers.items():
             name = _name_of(key, server)
-            if not name or ":" in name:  # an address could not be split
+            if not name or ":" in name:  # a colon would make addresses ambiguous
                 raise ConfigError(f'invalid server name {name!r}: it must not contain ":"')
             if name == OWN:
                 raise ConfigError(f"server name {name!r} is reserved: give the server another one")
@@ -195,13 +198,13 @@ class Toolbox:
         """Read an `mcpServers` file.
 
         Args:
-            path: The file; when None, `INTERLOCK_MCP_CONFIG`, else `mcp.json` in the user's
-                config folder, which may be missing.
+            path: The file. None reads the file that `INTERLOCK_MCP_CONFIG` names, or else
+                `mcp.json` in the user's config folder, if it exists.
             around: Layers around every call; see `Toolbox`.
             options: See `ClientOptions`.
 
         Raises:
-            ConfigError: The file is missing or wrong. Nothing was started.
+            ConfigError: The file is missing or not valid. No server was started.
         """
         loaded = config.load(config.find(path))
         toolbox = cls(loaded.servers, around=around, **options)
@@ -219,12 +222,12 @@ class Toolbox:
         """Read MCP_ENABLED, MCP_SERVERS and related variables; see `config.environment`.
 
         Args:
-            environ: The variables; `os.environ` when None.
+            environ: The environment variables; None for `os.environ`.
             around: Layers around every call; see `Toolbox`.
             options: See `ClientOptions`.
 
         Raises:
-            ConfigError: A variable is wrong. Nothing was started.
+            ConfigError: A variable is not valid. No server was started.
         """
         settings = environment.read(os.environ if environ is None else environ)
         for warning in settings.warnings:
@@ -249,14 +252,15 @@ class Toolbox:
         await self.close()
 
     async def open(self, *, idle_timeout: float | None = None) -> None:
-        """Start the servers; returns when each is up or has failed.
+        """Start the servers, and return when each server is ready or has failed.
 
-        They start at the same time, except for programs beyond `PROGRAMS_AT_ONCE`: those would
-        compete for the processor and all become ready too late.
+        Servers start at the same time, but at most `PROGRAMS_AT_ONCE` programs, because more
+        programs would compete for the processor and all become ready later.
 
         Args:
             idle_timeout: Return after this many seconds in which no server became ready or
-                failed. The other servers go on starting in the background. None waits for all.
+                failed; the remaining servers continue to start in the background. None waits
+                for all servers.
         """
         self._is_open = True
         self.loop = asyncio.get_running_loop()
@@ -271,11 +275,13 @@ class Toolbox:
     async def restore(
         self, *, idle_timeout: float | None = None, starts_unknown: bool = True
     ) -> None:
-        """Offer the tools of the last lists that the pins have, in place of `open`.
+        """Offer the tools that were last compared with the pins, without starting their servers.
+
+        Call this instead of `open`.
 
         Args:
             idle_timeout: See `open`.
-            starts_unknown: Start the servers whose tools were never compared with the pins.
+            starts_unknown: Whether to start servers whose tools were never compared with the pins.
         """
         self._is_open = True
         self.loop = asyncio.get_running_loop()
@@ -301,7 +307,7 @@ class Toolbox:
         """Wait for the servers that were still starting when `open` returned.
 
         Returns:
-            Whether there were any.
+            Whether any server was still starting.
         """
         starting = self._starting
         if starting:
@@ -329,19 +335,20 @@ class Toolbox:
     ) -> None:
         """Replace the servers and the layers around calls in one step, without losing a call.
 
-        New servers are started first. A server whose configuration is the same stays connected.
-        Running calls end with the servers and layers that they began with. The replaced servers
-        are closed after their last call, or after `RETIREMENT` seconds.
+        New servers are started first. A server with an unchanged configuration stays connected.
+        Running calls finish with the servers and layers with which they began. A replaced server
+        is closed after its last call, or after `RETIREMENT` seconds.
 
         Args:
             servers: See `Toolbox`.
             around: See `Toolbox`.
             idle_timeout: See `open`; it applies while new servers start.
-            check: Called with all servers first; raises to replace nothing.
-            swap: Called in the same step as the replacement.
+            check: Called with all servers before the replacement; an error from it cancels the
+                replacement.
+            swap: Called in the same step as the replacement, to replace related data.
 
         Raises:
-            ConfigError: A name is not valid, or `check` raised it. Nothing was replaced.
+            ConfigError: A name is not valid, or `check` raised this error. Nothing was replaced.
         """
         async with self._replacing:
             planned = self._plan(servers)
@@ -361,7 +368,7 @@ class Toolbox:
             self._changed()
 
     async def _retire(self, upstream: Upstream) -> None:
-        """Close a server that was replaced, after its last call or `RETIREMENT` seconds."""
+        """Close a replaced server after its last call, or after `RETIREMENT` seconds."""
         self._replaced.add(upstream)
         await self._delivery.last_call(upstream.calls, RETIREMENT)
         self._replaced.discard(upstream)
@@ -372,7 +379,7 @@ class Toolbox:
         self._is_open = False
         open_now = {*self._upstreams.values(), *self._replaced}
         await asyncio.gather(*(each.close() for each in open_now))
-        tasks = [*self._tasks]  # servers that wait for their turn to start, or for a last call
+        tasks = [*self._tasks]  # starts and closes that are still waiting
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -391,7 +398,7 @@ class Toolbox:
 
     @property
     def tools(self) -> list[Entry]:
-        """Every tool that can be called, servers in the order of the configuration."""
+        """Every tool that can be called, in the order of the servers in the configuration."""
         return list(self._directory.tools)
 
     @property
@@ -401,16 +408,16 @@ class Toolbox:
 
     @property
     def status(self) -> dict[str, ServerStatus]:
-        """The status of every server by name, with the missing tools."""
+        """The status of every server, keyed by name; it includes the server's missing tools."""
         return {name: each.status for name, each in self._upstreams.items()}
 
     async def refresh(self) -> None:
-        """List the tools of servers whose lists have expired; a server that is down keeps its list.
+        """Refresh expired lists of tools; a server that is down keeps its last list.
 
         Servers that have never listed their tools are started in the background.
         """
         due = [each for each in self._upstreams.values() if each.is_due]
-        if due:  # seldom true, but checked before each request to a model
+        if due:  # skip the rest when nothing is due, because this runs before each model request
             await asyncio.gather(*(each.refresh() for each in due))
 
     async def _check_pins(self, servers: Collection[str]) -> None:
@@ -422,11 +429,12 @@ class Toolbox:
 
         Args:
             name: Address or wire name.
-            caller: The reader of the suggestion, if the tool does not exist.
+            caller: The caller, for whom an error suggests other tools.
 
         Raises:
-            UnknownTool: There is none; the text suggests a close name, or says why it is missing.
-            ServerUnavailable: Its server has not listed its tools.
+            UnknownTool: No tool has this name. The text suggests a similar name, or says why the
+                tool is missing.
+            ServerUnavailable: The tool's server has not listed its tools.
         """
         entry = self._directory.by_name.get(name) or self._directory.find(name)
         if entry is None:
@@ -477,17 +485,18 @@ class Toolbox:
         """Call a tool.
 
         Args:
-            name: Address or wire name. A bare name is refused, as another server may offer it too.
+            name: Address or wire name. A bare tool name is refused, because several servers may
+                have a tool with this name.
             arguments: JSON values by parameter name, validated before anything is sent.
-            timeout: Seconds without progress; the server's own limit when None.
+            timeout: Seconds without progress; None for the server's configured timeout.
             progress: Called with each `Progress`.
-            caller: The caller on whose behalf the tool is called; the local user unless given.
+            caller: The caller on whose behalf the tool is called; by default the local user.
 
         Raises:
             UnknownTool: The tool does not exist.
-            InvalidArguments: The arguments do not fit its schema; it was not called.
-            ServerUnavailable: Its server is down and cannot be started now.
-            InterlockError: See `Client.call_tool`; or raised by a layer of `around`.
+            InvalidArguments: The arguments do not match the tool's schema; it was not called.
+            ServerUnavailable: The tool's server is down and cannot be started now.
+            InterlockError: See `Client.call_tool`; or a layer in `around` raised this error.
         """
         entry = self.find(name, caller)
         call = Call(entry, dict(arguments or {}), caller, timeout=timeout, progress=progress)
@@ -499,14 +508,14 @@ class Toolbox:
         """Read a resource.
 
         Args:
-            server: The name of its server.
-            uri: The URI as the server writes it.
+            server: The server's name.
+            uri: The resource's URI at the server.
             timeout: See `call`.
             caller: See `call`.
 
         Raises:
             CapabilityError: The server has no resources.
-            InterlockError: See `Client.read_resource`; or raised by a layer of `around`.
+            InterlockError: See `Client.read_resource`; or a layer in `around` raised this error.
         """
         call = Call(Item("resources", server, uri), {}, caller, timeout=timeout)
         raw = await self._offered("resources", call)
@@ -524,24 +533,24 @@ class Toolbox:
         """Get the messages of a prompt.
 
         Args:
-            server: The name of its server.
+            server: The server's name.
             name: The prompt's name at the server.
-            arguments: Texts by name.
+            arguments: The prompt's arguments by name; all are strings.
             timeout: See `call`.
             caller: See `call`.
 
         Raises:
             CapabilityError: The server has no prompts.
-            InterlockError: See `Client.get_prompt`; or raised by a layer of `around`.
+            InterlockError: See `Client.get_prompt`; or a layer in `around` raised this error.
         """
         call = Call(Item("prompts", server, name), dict(arguments or {}), caller, timeout=timeout)
         return decode_prompt(await self._offered("prompts", call))
 
     async def _offered(self, kind: str, call: Call) -> Raw:
-        """Return the raw result of a call.
+        """Make a call for a resource or prompt; return the encoded result.
 
         Raises:
-            CapabilityError: The server offers nothing of this kind.
+            CapabilityError: The server has no resources, or no prompts.
         """
         try:
             return (await self.handle(call)).raw
@@ -557,7 +566,7 @@ class Toolbox:
         return await resource_files.read(self.find_resource, self.handle, uri, call)
 
     def handle(self, call: Call) -> Awaitable[Outcome]:
-        """Pass a call through the stack. Calls from all surfaces pass here."""
+        """Pass a call through all layers to its server; every call goes through this method."""
         return self.stack(call)
 
 

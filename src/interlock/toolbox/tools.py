@@ -1,4 +1,4 @@
-"""The part of a toolbox that an agent uses."""
+"""The interface of a toolbox that an agent uses."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from interlock.toolbox.own_tools import OwnServer
 
 
 class Tools(Protocol):
-    """Tools that a model may use: a `Toolbox`, or an object that offers some tools of one."""
+    """Tools that a model may use: a `Toolbox`, or an object that offers some of its tools."""
 
     @property
     def own(self) -> OwnServer:
-        """Interlock's own tools. They are not in `tools`, but can be found and called."""
+        """Interlock's own tools, which are not in `tools` but can be found and called."""
         ...
 
     @property
     def loop(self) -> AbstractEventLoop | None:
-        """The event loop in which calls run; None for any."""
+        """The event loop in which calls run; None if they may run in any event loop."""
         ...
 
     @property
     def version(self) -> int:
-        """A number that changes whenever a tool does."""
+        """A number that changes whenever a tool changes."""
         ...
 
     @property
     def tools(self) -> list[Entry]:
-        """The tools that are offered to a model now."""
+        """The tools that are now offered to a model."""
         ...
 
     async def refresh(self) -> None:
-        """List the tools of servers whose lists have expired."""
+        """Refresh expired lists of tools."""
         ...
 
     def find(self, name: str, caller: Caller) -> Entry:
@@ -42,7 +42,7 @@ class Tools(Protocol):
 
         Raises:
             UnknownTool: No tool has this name.
-            ServerUnavailable: Its server has not listed its tools.
+            ServerUnavailable: The tool's server has not listed its tools.
         """
         ...
 

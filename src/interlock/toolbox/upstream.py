@@ -1,7 +1,7 @@
-"""One server of a toolbox: started, watched, restarted, and unable to harm the others.
+"""One server in a toolbox: it is started, watched and restarted, and its failures stay its own.
 
-A server that is down starts with the next call; one that has never listed its tools also starts
-with the next `refresh`. The back-off applies to both. `ServerHealth` describes the states.
+A server that is down is started by the next call. A server that has never listed its tools is also
+started by the next `refresh`. The back-off limits both. `ServerHealth` describes the states.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class Upstream:
-    """One server. Its failures never raise, except from `calls`.
+    """One server in a toolbox. Only calls through `calls` raise its failures.
 
     Args:
         name: The server's name in the toolbox, and in addresses.
@@ -65,16 +65,16 @@ class Upstream:
         environ: The environment that `${VAR}` in the configuration refers to.
         pool: Returns the HTTP connections that all servers with a URL share.
         on_change: Called when `entries`, `items` or `status` have changed.
-        forwards: Whether it serves clients of a gateway: it keeps `items`, and its server may ask
-            the questions that its configuration permits.
-        read_file: Returns the file argument for a resource's URI, in a call of an API.
-        credentials: The callers' credentials; None if the local user is the only one.
-        pins: The accepted definitions; None to accept all.
+        forwards: Whether the server serves a gateway's clients. Then `items` is filled, and the
+            server may ask clients the questions that its configuration permits.
+        read_file: Returns the file argument for a resource's URI, for a call to an API.
+        credentials: The callers' credentials; None if the local user is the only caller.
+        pins: The accepted definitions; None to accept every definition.
         options: Handlers for the server's questions; see `ClientOptions`.
 
     Attributes:
         name: The server's name.
-        calls: Sends calls to it.
+        calls: Sends calls to the server.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Upstream:
         self._lists = self._make_lists(server, CheckedLists(name, pins), forwards=forwards)
         self.calls = self._make_calls(server, permitted, read_file, echo=not forwards)
         self._start_seconds = 0.0
-        self._dropped: Counter[str] = Counter()  # from connections that have ended
+        self._dropped: Counter[str] = Counter()  # messages dropped on connections that have ended
 
     def _make_lists(
         self, server: ServerConfig | InProcessServer, lists: CheckedLists, *, forwards: bool
@@ -174,22 +174,22 @@ class Upstream:
 
     @property
     def items(self) -> Mapping[ItemKind, Listing[Any]]:
-        """Its other lists, as last received; empty unless it `forwards`."""
+        """The server's resources and prompts, as last received; empty unless `forwards`."""
         return self._lists.items
 
     @property
     def waiting_prompts(self) -> Mapping[str, str]:
-        """Why prompts are not offered until their definitions are accepted, by name."""
+        """Why prompts wait until their definitions are accepted, keyed by the prompt's name."""
         return self._lists.waiting_prompts
 
     @property
     def obstacle(self) -> tuple[str, str]:
-        """Why its tools cannot be called now; see `ServerHealth.obstacle`."""
+        """Why the server's tools cannot be called now; see `ServerHealth.obstacle`."""
         return self._health.obstacle
 
     @property
     def next_try(self) -> float | None:
-        """Seconds until `refresh` may start it, if nothing else starts it; None otherwise."""
+        """Seconds until `refresh` may start the server; None if `refresh` will not start it."""
         has_failed = self._health.state in ("down", "failed", "refused")
         if not has_failed or self.entries or self.is_personal:
             return None
@@ -197,7 +197,7 @@ class Upstream:
 
     @property
     def needs(self) -> Needs:
-        """The credentials that it needs from each user, as far as known."""
+        """The credentials that the server is known to need from each user."""
         return self._users.needs
 
     @property
@@ -243,15 +243,15 @@ class Upstream:
 
     @property
     def stderr(self) -> str:
-        """The end of its program's stderr without secrets, also after the program ended."""
+        """The program's last stderr output with secrets redacted, even after its exit."""
         latest = self._clients.latest
         return "" if latest is None else latest.redactor.redact(latest.client.stderr)
 
     async def test(self) -> float:
-        """Return the seconds until the server answers, starting it if necessary.
+        """Measure the seconds until the server answers a ping; start it if necessary.
 
         Raises:
-            InterlockError: It does not answer.
+            InterlockError: The server does not answer.
         """
         pooled = await self._shared()
         began = monotonic()
@@ -264,16 +264,16 @@ class Upstream:
     # Starting
 
     async def restart(self) -> None:
-        """End its connections and running calls, then start it again."""
+        """End the server's connections and running calls, then start it again."""
         await self.close()
         self._restarts.clear()
         await self.start()
 
     async def start(self, turns: asyncio.Semaphore | None = None) -> None:
-        """Start it and list its tools; a failure appears in `status`.
+        """Start the server and list its tools; a failure is reported in `status`.
 
         Args:
-            turns: A semaphore that programs acquire, so that not too many start at once.
+            turns: A semaphore that limits how many programs start at the same time.
         """
         self._health.is_closed = False
         if self._settings is not None and not self._settings.enabled:
@@ -284,16 +284,16 @@ class Upstream:
             if self.is_personal:
                 await self._start_for_users()
                 return
-            with suppress(ServerUnavailable):  # the log and the status have the reason
+            with suppress(ServerUnavailable):  # the log and the status report the reason
                 await self._shared()
-            if self.is_personal:  # the server's answer may just have shown this
+            if self.is_personal:  # the server may have demanded a login in its answer
                 await self._start_for_users()
 
     async def restore(self) -> bool:
-        """Offer the tools of the list that was last compared with the pins, without a start.
+        """Offer the tools that were last compared with the pins, without starting the server.
 
         Returns:
-            Whether there is such a list, or the server is disabled.
+            Whether nothing remains to be done: tools were found, or the server is disabled.
         """
         if self._settings is not None and not self._settings.enabled:
             self._health.disable()
@@ -305,7 +305,7 @@ class Upstream:
             return False
 
     async def _start_for_users(self) -> None:
-        """Offer the tools that were last pinned, or list them with the credential of a user."""
+        """Offer the tools last compared with the pins, or list them with a user's credential."""
         reason = "no user has a credential for it yet"
         try:
             if await self._restore_tools():
@@ -320,7 +320,7 @@ class Upstream:
             self._health.set("needs login", reason)
 
     async def _restore_tools(self) -> bool:
-        """Offer the tools of the last list that was compared with the pins, if there are any."""
+        """Offer the tools last compared with the pins; return whether tools were found."""
         has_tools = await self._lists.restore()
         if has_tools:
             self._health.set("ok")
@@ -330,7 +330,7 @@ class Upstream:
         """Connect with a user's credential, so that the user's tools are listed."""
         if not self.is_personal:
             return
-        with suppress(InterlockError):  # the log has the reason
+        with suppress(InterlockError):  # the log reports the reason
             await self._pool.start(("user", owner))
 
     @property
@@ -345,7 +345,7 @@ class Upstream:
         return self._users.connect_url(owner)
 
     def end_user(self, owner: str) -> None:
-        """Close a user's connections after their last calls, as the credential has changed."""
+        """Close a user's connections after their last calls, because the credential has changed."""
         self._pool.drop_of(owner)
         self._clients.end_user(owner)
         self._restarts.forget(owner)
@@ -363,7 +363,7 @@ class Upstream:
         self._restarts.begin(key)
 
     async def _connect(self, key: Key) -> PooledClient:
-        """Open a connection; the shared one lists the tools."""
+        """Open a connection; if it is the shared connection, list the tools over it."""
         started = monotonic()
         restarts = self._restarts.of(key)
         redactor = Redactor()
@@ -374,13 +374,13 @@ class Upstream:
         except Exception as error:
             if isinstance(error, InterlockError):
                 reason = self._failures.why(error)
-            else:  # any exception of a server in this program
+            else:  # a server in this process may raise any exception
                 _log.exception("starting server %r failed", self.name)
                 reason = f"{type(error).__name__} while starting: {error}"
             reason = redactor.redact(reason)
             if isinstance(error, LoginRequired):
                 self._users.require_login()
-            if isinstance(error, LoginRequired) and owner_of(key):  # not a failure of the server
+            if isinstance(error, LoginRequired) and owner_of(key):  # not the server's failure
                 raise redact_error(error, redactor) from None
             restarts.failed(monotonic(), reason)
             if key == SHARED or (self.is_personal and not self.entries):
@@ -393,7 +393,7 @@ class Upstream:
             self._start_seconds = monotonic() - started
             self._health.set("ok")
             if self.is_personal:
-                self._on_change()  # of the tools that this user sees
+                self._on_change()  # the tools that this user sees have changed
             self._lists.list_rest()
         await self._standing.restore(pooled)
         return pooled
@@ -404,7 +404,7 @@ class Upstream:
         return self._clients.make(key, values, self._failures.lost, self._lists.note_change)
 
     async def _open(self, pooled: PooledClient) -> bool:
-        """Open a connection; return whether its lists are the server's shared ones."""
+        """Open a connection; return whether its lists are the lists for all callers."""
         client = pooled.client
         try:
             await client.open()
@@ -430,7 +430,7 @@ class Upstream:
         self._on_change()
 
     def start_again(self) -> None:
-        """Start it in the background if it is down and the back-off allows it."""
+        """Start the server in the background if it is down and the back-off allows a start."""
         if self._pool.shared is None and self._health.state in ("down", "failed"):
             self._start_in_background()
 
@@ -445,13 +445,13 @@ class Upstream:
 
     @property
     def is_due(self) -> bool:
-        """Whether `refresh` has something to do."""
+        """Whether the list of tools has expired, or the server may be started again."""
         if self._lists.connection is None:
             return not self.is_personal and not self.entries and self._health.state != "disabled"
         return self._lists.has_expired
 
     async def refresh(self) -> None:
-        """List the tools again if the list has expired.
+        """Refresh the list of tools if it has expired.
 
         A server that has never listed its tools is started again in the background.
         """
@@ -460,7 +460,7 @@ class Upstream:
         await self._lists.refresh()
 
     async def check_again(self) -> None:
-        """Compare its lists with their pins after a change of the pins."""
+        """Compare the server's lists with the pins again after the pins have changed."""
         await self._lists.check_again()
 
     @property
@@ -471,7 +471,7 @@ class Upstream:
         )
 
     async def list_resources(self) -> Listing[Resource]:
-        """List its resources, from the cache while the server allows it.
+        """List the server's resources, from the cache while the server allows caching them.
 
         Raises:
             ServerUnavailable: The server cannot be started, or its back-off has not passed.
@@ -491,11 +491,11 @@ class Upstream:
         return Listing() if client.capabilities.prompts is None else await client.list_prompts()
 
     async def follow(self, uri: str) -> None:
-        """Subscribe to a resource, also over later connections.
+        """Subscribe to a resource now, and again over each new connection.
 
         Raises:
-            CapabilityError: The server has no subscriptions.
-            InterlockError: The server is down, or refuses.
+            CapabilityError: The server does not support subscriptions.
+            InterlockError: The server is down, or refuses the subscription.
         """
         pooled = await self._shared()
         try:
@@ -517,14 +517,14 @@ class Upstream:
     # Closing
 
     async def close(self) -> None:
-        """Close all connections. Calls that wait for a start fail with `ServerUnavailable`."""
+        """Close all connections; calls that wait for a start fail with `ServerUnavailable`."""
         self._health.close()
         await self._lists.close()
         await self._pool.close()
 
 
 class StandingRequests:
-    """The log level and the subscriptions of one server, renewed over each connection.
+    """Keeps a server's log level and subscriptions, and requests them over each new connection.
 
     Args:
         name: The server's name in the toolbox.
@@ -532,11 +532,11 @@ class StandingRequests:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._followed: set[str] = set()  # URIs
+        self._followed: set[str] = set()  # URIs of the subscribed resources
         self._log_level: LogLevel | None = None  # the lowest level that a client requested
 
     async def restore(self, pooled: PooledClient) -> None:
-        """Request them over a new connection; log the server's refusals."""
+        """Request the log level and subscriptions over a new connection; log refusals."""
         await self._set_log_level(pooled)
         if pooled.key == SHARED and self._followed:
             uris = sorted(self._followed)
@@ -546,11 +546,11 @@ class StandingRequests:
                     _log.warning("server %r: %s is not followed any more: %s", self._name, uri, end)
 
     async def follow(self, pooled: PooledClient, uri: str) -> None:
-        """Subscribe to a resource, also over later connections.
+        """Subscribe to a resource now, and again over each new connection.
 
         Raises:
-            CapabilityError: The server has no subscriptions.
-            InterlockError: The server refuses.
+            CapabilityError: The server does not support subscriptions.
+            InterlockError: The server refuses the subscription.
         """
         if not (pooled.client.capabilities.resources or {}).get("subscribe"):
             raise CapabilityError(f"server {self._name!r} has no subscriptions to resources")
@@ -558,7 +558,7 @@ class StandingRequests:
         self._followed.add(uri)
 
     def unfollow(self, uri: str) -> None:
-        """Leave a resource out of later connections."""
+        """Stop subscribing to a resource over new connections."""
         self._followed.discard(uri)
 
     async def want_log_level(self, level: LogLevel, connections: Iterable[PooledClient]) -> None:
@@ -570,7 +570,7 @@ class StandingRequests:
     async def _set_log_level(self, pooled: PooledClient) -> None:
         client = pooled.client
         if self._log_level is None or client.revision in MODERN:
-            return  # a modern server reads the level in each request
+            return  # a modern server receives the level in each request
         if client.capabilities.logging is not None:
             try:
                 async with asyncio.timeout(LOG_LEVEL_TIMEOUT):

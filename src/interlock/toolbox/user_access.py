@@ -1,4 +1,4 @@
-"""The users on whose behalf a server is called, and the credentials it needs from them."""
+"""The users on whose behalf a server is called, and the credentials that it needs from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class UserAccess:
     Args:
         name: The server's name in the toolbox.
         server: The server's configuration, or the server itself.
-        environ: The environment that `${VAR}` in the configuration refers to.
-        credentials: The users' credentials; None if the local user is the only one.
+        environ: The environment variables that `${VAR}` in the configuration refers to.
+        credentials: The users' credentials; None if the local user is the only user.
 
     Attributes:
-        needs: The credentials that it needs from each user, as far as known.
+        needs: The credentials that the server is known to need from each user.
     """
 
     def __init__(
@@ -43,24 +43,24 @@ class UserAccess:
         return bool(self.needs) and not isinstance(self._server, OpenApiConfig)
 
     def require_login(self) -> None:
-        """Note that a server with an optional login requires one from each user."""
+        """Require a login from each user, because the server demanded an optional login."""
         server = self._server
         if isinstance(server, HttpServer) and self._credentials is not None:
             is_of_users = server.sharing != "shared" and server.uses_login
             self.needs = Needs(self.needs.names, self.needs.login or is_of_users)
 
     async def owners(self) -> Sequence[str]:
-        """Return some users with a credential for the server, the latest first."""
+        """Return some users who have a credential for the server, the most recent user first."""
         return [] if self._credentials is None else await self._credentials.owners(self._name)
 
     def connect_url(self, owner: str) -> str:
         return "" if self._credentials is None else self._credentials.connect_url(owner, self._name)
 
     async def values(self, owner: str) -> Mapping[str, str] | None:
-        """Return the values of `${user:NAME}` in a connection; None if it has none.
+        """Return the user's values for `${user:NAME}` in a connection; None if it has none.
 
         Raises:
-            LoginRequired: The user lacks a value, or no user is calling.
+            LoginRequired: The user has not stored a value, or no user is calling.
         """
         if not self.needs.names or not self.is_personal or self._credentials is None:
             return None
@@ -76,10 +76,10 @@ class UserAccess:
         return partial(self._credentials.login, owner, self._name)
 
     async def check(self, owner: str) -> None:
-        """Raise if a user lacks a credential. An expired login is refreshed.
+        """Raise an error if a user lacks a credential; refresh an expired login.
 
         Raises:
-            LoginRequired: The user must log in, or store a value.
+            LoginRequired: The user must log in, or store a credential.
             InterlockError: The credential cannot be checked.
         """
         if self._credentials is None:
@@ -93,6 +93,3 @@ class UserAccess:
             login = self._credentials.login(owner, self._name, server)
             if not login.token and not await login.valid_token():
                 await login.refresh_after(AuthRequired("a token is needed", 401))
-
-
-__all__ = ["UserAccess"]

@@ -1,4 +1,4 @@
-"""Credentials of users: those a server needs, and the interface that provides them."""
+"""Users' credentials: which ones a server needs, and the interface that provides them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 
 class UserCredentials(Protocol):
-    """The users' credentials for the servers of a toolbox. An owner is a `Principal.owner`.
+    """Provides users' credentials for a toolbox's servers; `Principal.owner` identifies a user.
 
     Attributes:
-        is_local: Whether they include the logins of the local user, whose owner is "".
+        is_local: Whether the logins of the local user, whose owner is "", are provided too.
     """
 
     is_local: bool
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
-        """Return the values of `${user:NAME}`, by name."""
+        """Return the user's values for `${user:NAME}`, keyed by NAME."""
         ...
 
     def login(self, owner: str, server: str, config: HttpServer) -> Authorization:
-        """Return the user's login to a server, the same object for all its connections.
+        """Return the user's login to a server; all the server's connections get the same object.
 
         Args:
-            owner: The user.
+            owner: The user's `Principal.owner`.
             server: The server's name in the toolbox.
             config: The server's configuration, with variables replaced.
         """
         ...
 
     def tokens(self, owner: str, server: str) -> TokenStore:
-        """Return the store of a user's login to a server."""
+        """Return the store for the tokens of a user's login at a server."""
         ...
 
     def connect_url(self, owner: str, server: str) -> str:
@@ -49,7 +49,7 @@ class UserCredentials(Protocol):
         ...
 
     async def owners(self, server: str) -> Sequence[str]:
-        """Return some users with a credential for a server, the latest first."""
+        """Return some users who have a credential for a server, the most recent user first."""
         ...
 
 
@@ -57,8 +57,8 @@ class Needs(Struct, frozen=True):
     """The credentials that a server needs from the user on whose behalf it is called.
 
     Attributes:
-        names: The names of `${user:NAME}` in its configuration.
-        login: Whether it needs an OAuth login.
+        names: The NAMEs of `${user:NAME}` in the server's configuration.
+        login: Whether the server needs an OAuth login.
     """
 
     names: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class Needs(Struct, frozen=True):
 
 
 def needs_of(server: object) -> Needs:
-    """Return the credentials that a server needs from each user; none if users share them."""
+    """Return the credentials that a server needs from each user; empty if users share them."""
     match server:
         case StdioServer() if server.sharing != "shared":
             return Needs(_names(server.env.values()))
@@ -88,7 +88,7 @@ def needs_of(server: object) -> Needs:
 
 
 def may_keep_login(server: object) -> bool:
-    """Return whether a gateway may keep a login of each user to a configured server."""
+    """Return whether a gateway may store each user's login to a configured server."""
     if isinstance(server, HttpServer):
         return server.sharing != "shared" and server.uses_login
     return needs_of(server).login
@@ -99,15 +99,12 @@ def _names(texts: Iterable[str]) -> frozenset[str]:
 
 
 def check_values(server: str, needed: frozenset[str], values: Mapping[str, str]) -> None:
-    """Raise if a user lacks a value that a server needs.
+    """Raise an error if a user lacks a value that a server needs.
 
     Raises:
-        LoginRequired: The text names the missing values.
+        LoginRequired: Values are missing; the text names them.
     """
     missing = sorted(needed - values.keys())
     if missing:
         what = ", ".join(missing)
         raise LoginRequired(f"server {server!r} needs {what} from the calling user")
-
-
-__all__ = ["Needs", "UserCredentials", "check_values", "may_keep_login", "needs_of"]

@@ -1,8 +1,8 @@
-"""The lists of a server that each user sees with their own credential.
+"""A server's lists, which may differ for each user's credential, merged into one list.
 
-A server may offer different tools to different users. The toolbox has one list for all, so it is
-merged: the newest definition of each item that any user's list has. If users have different
-definitions of one tool, the accepted one stays, and the users with another one do not see the tool.
+A server may offer different tools to different users, but the toolbox has one list. So the users'
+lists are merged, with the newest definition of each item. If users have different definitions of a
+tool, the accepted definition is offered, and users with another definition do not see the tool.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from interlock.client.listing import Kind, Listing
 
-MAX_USERS = 1_000  # users whose lists are kept; beyond it the oldest lists are dropped
+MAX_USERS = 1_000  # users whose lists are kept; beyond this, the oldest lists are dropped
 
 _T = TypeVar("_T")
 
 
 class UserLists:
-    """The users' lists of one server."""
+    """Keeps each user's lists of one server's items, and merges them."""
 
     def __init__(self) -> None:
-        # Hashes of definitions by owner, kind and name; "" where definitions are not compared.
+        # Hash of the definition by owner, kind and name; "" if definitions are not compared.
         self._seen: dict[str, dict[str, dict[str, str]]] = {}
         self._offered: dict[str, str] = {}  # the hash of the merged definition of each tool
-        self._merged: dict[str, Listing[Any]] = {}  # by kind
+        self._merged: dict[str, Listing[Any]] = {}  # kind -> merged list
 
     def has(self, owner: str) -> bool:
         return owner in self._seen
@@ -32,11 +32,11 @@ class UserLists:
     def sees(self, owner: str, kind: str, name: str) -> bool:
         """Return whether a user's list has an item.
 
-        Until a user's lists are known, the user sees the tools and prompts of the others, but
-        not their resources, whose names may be private.
+        Until a user's lists are known, the user sees the other users' tools and prompts, but not
+        their resources, whose names may be private.
 
         Args:
-            owner: The user.
+            owner: The user's `Principal.owner`.
             kind: "tools", "resources" or "prompts".
             name: The item's name at the server; for a resource, its URI or URI template.
         """
@@ -55,14 +55,15 @@ class UserLists:
         hashes: Mapping[str, str] | None = None,
         accepted: Callable[[str], str] = lambda _: "",
     ) -> Listing[_T]:
-        """Replace a user's list; return the items of all users.
+        """Replace a user's list; return the merged list of all users.
 
         Args:
             kind: The kind of the items.
             owner: The user.
             listing: The user's list.
-            hashes: The hashes of tool definitions by name; None if definitions are not compared.
-            accepted: Returns the hash of the accepted definition of a tool; "" for none.
+            hashes: The hash of each tool's definition, keyed by the tool's name; None if
+                definitions are not compared.
+            accepted: Returns the hash of a tool's accepted definition; "" if it has none.
         """
         of_owner = {name: (hashes or {}).get(name, "") for name in map(kind.key, listing)}
         self._seen.setdefault(owner, {})[kind.member] = of_owner
@@ -93,7 +94,10 @@ class UserLists:
         return merged
 
     def remove(self, owner: str) -> bool:
-        """Forget a user's lists; return whether there were any. The items stay for now."""
+        """Remove a user's lists; return whether the user had lists.
+
+        The merged list still contains their items until it is merged again.
+        """
         return self._seen.pop(owner, None) is not None
 
 
@@ -102,5 +106,3 @@ _MEMBERS = {
     "prompts": ("prompts",),
     "resources": ("resources", "resource_templates"),
 }
-
-__all__ = ["UserLists"]

@@ -1,7 +1,7 @@
-"""Streamable HTTP: each message is a POST, and a request's response comes back on it.
+"""Streamable HTTP: each message is sent by a POST, whose answer contains the response.
 
-A request that states a modern revision in `_meta` gets the headers of that revision and no
-session; any other message belongs to a legacy session.
+A request whose `_meta` states a modern revision has that revision's headers, and no session. Any
+other message belongs to a legacy session.
 
 Legacy only: the response to `initialize` has the session id; a standing GET stream delivers
 messages outside of any request; a stream that was cut is resumed by `Last-Event-ID`.
@@ -51,19 +51,19 @@ from interlock.transports.http_endpoint import (
 from interlock.transports.http_errors import media_type, retry_after, sent_token
 from interlock.types import RequestId
 
-LISTEN_TIMEOUT = 2.0  # seconds that requests wait for the standing stream to open
-LAST_EVENTS_TIMEOUT = 1.0  # seconds for a stream to end after its answer
+LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is open
+LAST_EVENTS_TIMEOUT = 1.0  # seconds that a stream may stay open after its response
 DELETE_TIMEOUT = 2.0
 
-# A stream that ended is reopened after the server's `retry`, else after these seconds, and at most
-# so often without an event. An attempt that lasted longer than WELL resets the count.
+# A stream that ended is reopened after the server's `retry`, or after RETRY seconds. The number of
+# attempts without an event is limited; an attempt that lasted longer than WELL resets it.
 RETRY = 1.0
 SHORTEST_RETRY = 0.1
 LONGEST_RETRY = 30.0
 WELL = 60.0
 MAX_RESUMPTIONS = 5
 MAX_LISTENS = 120  # an hour
-_NO_STREAM = (204, 400, 403, 404, 405, 406, 501)  # answers of servers without standing stream
+_NO_STREAM = (204, 400, 403, 404, 405, 406, 501)  # statuses from servers without a standing stream
 
 _SESSION = re.compile(r"[\x21-\x7e]*")
 _BOTH = "application/json, text/event-stream"
@@ -97,7 +97,7 @@ _decode_initialized = msgspec.json.Decoder(_InitializeAnswer).decode
 
 @lru_cache(64)
 def _version_in(meta: bytes) -> str:
-    """Return the revision in `_meta`; "" for none, as in a legacy session."""
+    """Return the revision that `_meta` states; "" in a legacy session, which states none."""
     return _decode_meta(b"{%b}" % meta).version
 
 
@@ -107,11 +107,11 @@ def _pause(parser: SseParser, otherwise: float) -> float:
 
 
 class HttpTransport:
-    """A connection to a server of either era.
+    """A connection to a server over Streamable HTTP, in a modern or legacy revision.
 
     Args:
-        endpoint: The endpoint of the server.
-        tool_headers: The arguments of the server's tools that headers repeat.
+        endpoint: The server's endpoint.
+        tool_headers: The tool arguments that HTTP headers repeat.
     """
 
     def __init__(self, endpoint: HttpEndpoint, tool_headers: ToolHeaders) -> None:
@@ -128,7 +128,7 @@ class HttpTransport:
         self._gate: asyncio.Event | None = None  # set when the session is established
 
     async def open(self, receiver: Receiver) -> None:
-        """Store the receiver; the first message connects."""
+        """Store the receiver; the first message opens a connection."""
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
 
@@ -183,12 +183,12 @@ class HttpTransport:
             self._receiver.request_failed(frame.id, error)
 
     async def _exchange(self, frame: bytes) -> InterlockError | None:
-        """Send a message and receive its answer; return the error of a request without answer."""
+        """Send a message and receive its answer; return an error if a request got no response."""
         endpoint = self._endpoint
         headers = self._headers(frame)
         error: InterlockError | None
-        # Listening requests and our responses must not wait for a free connection: the former last
-        # long, and requests that use all connections may be waiting for the latter.
+        # Listening requests and our responses must not wait for a free connection: listening
+        # requests stay open, and requests that use all connections may wait for our responses.
         request = frame if isinstance(frame, RequestFrame) else None
         is_call = request is not None and request.method != "subscriptions/listen"
         response = await endpoint.send("POST", headers, frame, at_once=not is_call)
@@ -216,7 +216,7 @@ class HttpTransport:
                 sent = clip(kind) or empty
                 error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
         finally:
-            response.release()  # closes an answer that was not read to its end
+            response.release()  # closes the connection if the answer was not read to its end
         if error is None or isinstance(error, OutOfMemory):  # a retry cannot help
             return error
         if kind == EVENTS and self._revision and parser.last_id:
@@ -262,13 +262,13 @@ class HttpTransport:
         return headers
 
     def _adopt_session(self, response: aiohttp.ClientResponse, frame: bytes) -> None:
-        """Read session and revision from a successful response to `initialize`."""
+        """Read the session id and revision from a successful response to `initialize`."""
         try:
             told = _decode_initialized(frame).result
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return
-        if told.protocol_version not in revisions.LEGACY:  # the text may be invalid in a header
-            return  # the handshake refuses this revision
+        if told.protocol_version not in revisions.LEGACY:  # might be invalid in a header
+            return  # the handshake will refuse this revision
         session = response.headers.get("Mcp-Session-Id", "")
         if not _SESSION.fullmatch(session):
             raise RemoteProtocolError(f"{self._endpoint.shown} sent an invalid Mcp-Session-Id")
@@ -279,9 +279,9 @@ class HttpTransport:
     async def _read_stream(
         self, frame: RequestFrame, response: aiohttp.ClientResponse, parser: SseParser
     ) -> InterlockError | None:
-        """Receive the events of an answer; return an error if the result was missing."""
+        """Receive the events in an answer; return an error if the response was missing."""
         try:
-            # Read on to the end after the response, so that the connection can be reused.
+            # After the response, read to the stream's end, so that the connection can be reused.
             async with (
                 asyncio.timeout(None) as rest,
                 aclosing(self._endpoint.events(response, parser)) as events,
@@ -303,7 +303,7 @@ class HttpTransport:
     async def _resume(self, id: RequestId, parser: SseParser) -> StreamEnded | None:
         """Reopen a stream until the response arrives.
 
-        The server has accepted the request, so no error may claim that it was not sent.
+        The server has accepted the request, so errors from reopening must not mean "not sent".
         """
         why: InterlockError = StreamEnded(f"{self._endpoint.shown} ended the stream too often")
         backoff = aio.Backoff(RETRY, LONGEST_RETRY)
@@ -324,7 +324,7 @@ class HttpTransport:
         return StreamEnded(f"the rest of an answer was lost: {why}")
 
     async def _read_on(self, id: RequestId, parser: SseParser) -> None:
-        """Read the events after `last_id`, until the response or the end of the stream."""
+        """Read the events after `last_id`, until the response arrives or the stream ends."""
         async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
             if response.status != 200 or media_type(response) != EVENTS:
                 raise await self._endpoint.refusal(response)
@@ -339,7 +339,7 @@ class HttpTransport:
         """Send `initialized`, and open the standing stream before other requests."""
         self._gate = gate = asyncio.Event()
         try:
-            with suppress(TimeoutError):  # a server without this stream may still answer requests
+            with suppress(TimeoutError):  # go on: a server may work without this stream
                 async with asyncio.timeout(REPLY_TIMEOUT):
                     await self._exchange(frame)
             timer = self._loop.call_later(LISTEN_TIMEOUT, gate.set)
@@ -391,7 +391,10 @@ class HttpTransport:
             await asyncio.sleep(max(wait if seen else max(wait, pause), busy))
 
     async def _obtains_another_token(self, refused: str) -> bool:
-        """Wait for another token; return False if none came. Only requests may start a login."""
+        """Wait for another token than `refused`; return whether the token has changed.
+
+        This never starts a login; only a request may start a login.
+        """
         for _ in range(MAX_LISTENS):
             token = await self._endpoint.next_token()
             if token != refused:
@@ -410,7 +413,7 @@ class HttpTransport:
             self._receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """Close all requests and streams, and end a legacy session."""
+        """Close all HTTP requests and streams, and end a legacy session."""
         first = not self._lost
         self._stop()
         if self._posts:

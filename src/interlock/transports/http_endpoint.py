@@ -1,10 +1,10 @@
-"""One URL of a server: requests with its headers, and errors with their cause.
+"""One URL of a server: requests with credentials, and HTTP failures as interlock's errors.
 
 Rules:
 
 1. Credentials are sent to this URL's origin only. One redirect within the origin is followed if it
-   keeps the request (307, 308); any other redirect is refused.
-2. The limits of bodies and events hold after decompression.
+   keeps the method and body (307, 308); any other redirect is refused.
+2. Limits on bodies and events apply to the decompressed size.
 3. Errors name the server by host and path, without user, query and headers.
 """
 
@@ -56,18 +56,17 @@ MAX_ERROR_BODY = 64 * 1024
 ERROR_BODY_TIMEOUT = 0.5  # seconds; after that the error is reported without the body
 _FOLLOWED = (307, 308)
 
-# A server that does not accept our notifications and responses must not make the number of open
-# connections grow without limit.
+# Limit the open connections to a server that does not accept our notifications and responses.
 REPLY_TIMEOUT = 30.0  # seconds
 MAX_PENDING_REPLIES = 1_000  # responses
 
-# The errors of aiohttp for a connection that fails, breaks, is not HTTP, or exhausts memory.
+# The errors that aiohttp raises if a connection fails or breaks, is not HTTP, or exhausts memory.
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
 _TOO_LONG = ("Got more than", "Too many headers")  # beginnings of aiohttp's errors about headers
 
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-# The client sets these headers from the message; configured values could contradict it.
+# The client sets these headers to match the message, so they must not be configured.
 _RESERVED = frozenset(
     (
         "accept",
@@ -90,12 +89,12 @@ class HttpEndpoint:
     """A URL to which messages are posted, and from which streams are read.
 
     Args:
-        url: http or https, without user and fragment.
+        url: An http or https URL, without user and fragment.
         pool: The pool of connections.
-        headers: Headers of every request, such as an API key.
-        authorization: The source of bearer tokens.
-        max_bytes: The largest accepted message.
-        trace: The record of requests and answers; None for none.
+        headers: Headers for every request, such as an API key.
+        authorization: The source of bearer tokens; None to send no token.
+        max_bytes: The size of the largest accepted message.
+        trace: Records requests and answers; None to record nothing.
 
     Raises:
         ConfigError: The URL or a header is invalid.
@@ -125,7 +124,7 @@ class HttpEndpoint:
         }
 
     def sibling(self, url: str) -> HttpEndpoint:
-        """Return an endpoint for another URL of this origin, with the same credentials."""
+        """Return an endpoint for another URL on this origin, with the same credentials."""
         other = object.__new__(HttpEndpoint)
         vars(other).update(vars(self))
         other.url, other.shown = url, _check_url(url)
@@ -137,7 +136,7 @@ class HttpEndpoint:
     async def request(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield the response. Failures inside raise our errors.
+        """Send a request and yield the response; `FAILURES` in the block become our errors.
 
         Raises:
             Unreachable: The request was not sent.
@@ -150,7 +149,7 @@ class HttpEndpoint:
                 yield response
             finally:
                 response.release()
-        except InterlockError:  # first, because some of these are an OSError too
+        except InterlockError:  # first, because some InterlockErrors are OSErrors too
             raise
         except FAILURES as error:
             raise self.failure(error) from None
@@ -166,14 +165,14 @@ class HttpEndpoint:
         """Send a request and return its response, which the caller must release.
 
         Args:
-            method: HTTP method.
-            headers: Headers in addition to those of the endpoint.
+            method: The HTTP method.
+            headers: Headers in addition to the endpoint's headers.
             body: The request's body.
-            at_once: Whether to open a connection even if many requests are in progress.
+            at_once: Whether to send the request at once, even if all pooled connections are in use.
 
         Raises:
             RedirectRefused: The redirect leads to another origin, or is the second one.
-            FAILURES: `failure` converts them into our errors.
+            FAILURES: The request failed; `failure` converts these errors into our errors.
         """
         sent = {**self._headers, **headers}
         at_once = at_once or method == "GET"
@@ -195,18 +194,18 @@ class HttpEndpoint:
             response.release()
             raise RedirectRefused(f"{self.shown} redirects a second time", response.status)
         if response.status < 300 and method == "POST":
-            # The next request uses the new URL. A redirected stream does not imply this for posts.
+            # Later requests use the new URL. A redirected GET does not imply this for POSTs.
             self.url = target
         return response
 
     async def next_token(self) -> str | None:
-        """Return the token of the next request; None without authorization."""
+        """Return the token for the next request; None without authorization."""
         if self._authorization is None:
             return None
         return self._authorization.token or await self._authorization.valid_token()
 
     def failure(self, error: BaseException) -> InterlockError:
-        """Convert one of `FAILURES`. The class shows whether the request was sent."""
+        """Convert an error in `FAILURES`; the result's class shows whether the request was sent."""
         return failure(self.shown, error)
 
     def _target(self, response: aiohttp.ClientResponse) -> str:
@@ -220,7 +219,7 @@ class HttpEndpoint:
             has_user = "@" in urlsplit(target).netloc
         except ValueError:
             raise RedirectRefused(f"{self.shown} redirects to an invalid URL", status) from None
-        if has_user:  # the URL's user would replace our credentials
+        if has_user:  # a user in the URL would replace our credentials
             raise RedirectRefused(f"{self.shown} redirects to a URL with a user in it", status)
         if is_elsewhere:
             is_safe = target.startswith("https:") or self.url.startswith("http:")
@@ -240,10 +239,10 @@ class HttpEndpoint:
     # Answers
 
     async def body(self, response: aiohttp.ClientResponse, limit: int = 0) -> bytes:
-        """Read a whole body, decompressed.
+        """Read and decompress a whole body.
 
         Raises:
-            MessageTooLarge: The body is over `limit` bytes, or over `max_bytes` if that is 0.
+            MessageTooLarge: The body is over `limit` bytes; if `limit` is 0, over `max_bytes`.
         """
         limit = limit or self.max_bytes
         length = response.content_length
@@ -261,13 +260,13 @@ class HttpEndpoint:
     async def events(
         self, response: aiohttp.ClientResponse, parser: SseParser
     ) -> AsyncGenerator[ServerSentEvent, None]:
-        """Yield the events of a stream until it ends. Close this generator to stop earlier."""
+        """Yield a stream's events until it ends; close this generator to stop earlier."""
         inflater = self._inflater(response, None)
         while chunk := await response.content.readany():
             for piece in inflater.feed(chunk):
                 for event in parser.feed(piece):
                     yield event
-                if len(piece) >= SLICE:  # many tiny lines must not block the event loop
+                if len(piece) >= SLICE:  # so that many tiny lines do not block the event loop
                     await asyncio.sleep(0)
         inflater.finish()
 
@@ -281,7 +280,7 @@ class HttpEndpoint:
 
     async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:
         body = b""
-        with suppress(InterlockError, *FAILURES):  # without the body, the status is enough
+        with suppress(InterlockError, *FAILURES):  # the status is enough if the body is missing
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
         return refusal(self.shown, response, body, (sent_token(response), *self._secrets))
@@ -295,7 +294,7 @@ async def _send_authorized(
     *,
     headers: Mapping[str, str],
 ) -> aiohttp.ClientResponse:
-    """Send a request with the token, and resend it once if the server demands a nonce."""
+    """Send a request with the token; send it once more if the server demands a nonce."""
     if not authorization.token:
         await authorization.valid_token()
     response = await request(url, headers={**headers, **authorization.headers(method, url)})
@@ -307,18 +306,18 @@ async def _send_authorized(
 
 
 class PendingReplies:
-    """Responses and notifications that one server has not accepted yet."""
+    """Tracks responses and notifications that one server has not accepted yet."""
 
     def __init__(self) -> None:
         self._answers: set[asyncio.Task[None]] = set()
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached, so that the connection should end."""
+        """Whether the limit on waiting responses is reached, so that the connection must end."""
         return len(self._answers) >= MAX_PENDING_REPLIES
 
     def overflow(self, shown: str) -> ConnectionClosed:
-        """Return the error for a connection that ends because the limit is reached."""
+        """Return the error for a connection that ends because of the limit."""
         return ConnectionClosed(
             f"{shown} does not accept our responses ({MAX_PENDING_REPLIES:,} are waiting)"
         )
@@ -332,12 +331,12 @@ class PendingReplies:
             task.add_done_callback(self._answers.discard)
 
 
-_SHOWN = frozenset(("User-Agent", "Accept-Encoding"))  # harmless ones of an endpoint's headers
+_SHOWN = frozenset(("User-Agent", "Accept-Encoding"))  # headers without secrets
 _SECRET = frozenset(("authorization", "cookie", "set-cookie", "dpop", "proxy-authorization"))
 
 
 def _exchange(response: aiohttp.ClientResponse, own: Mapping[str, str]) -> str:
-    """Return the request line, status and headers of an exchange, without credentials."""
+    """Describe an exchange without credentials: request line, status and headers."""
     masked = _SECRET | {name.lower() for name in own if name not in _SHOWN}
     request = response.request_info
     lines = [f"{request.method} {urls.display(str(request.url))}"]
@@ -381,7 +380,7 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 def failure(shown: str, error: BaseException) -> InterlockError:
     """Convert one of `FAILURES`. The class shows whether the request was sent."""
-    # aiohttp keeps the error, whose traceback would keep the read bytes in memory.
+    # aiohttp keeps the error, and its traceback would keep the received bytes in memory.
     error.__traceback__ = None
     if _is_out_of_memory(error):
         return OutOfMemory(f"{shown}: a message does not fit into memory")
@@ -396,7 +395,7 @@ def failure(shown: str, error: BaseException) -> InterlockError:
         return Unreachable(f"the proxy refused {shown}: {error.status}{hint}")
     if isinstance(error, aiohttp.InvalidURL):
         return Unreachable(f"{shown} cannot be reached: its host is invalid")
-    if "closing transport" in str(error.__cause__):  # raised before the first byte is written
+    if "closing transport" in str(error.__cause__):  # raised before anything is sent
         return Unreachable(f"{shown} closed the connection before the request was sent")
     return StreamEnded(f"{shown}: {_cut(error)}")
 
@@ -411,13 +410,13 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(inner, ssl.SSLError):
         return f"no TLS: {inner.reason or type(inner).__name__}"
     if inner.errno:
-        return os.strerror(inner.errno)  # the error's own text also has the address
+        return os.strerror(inner.errno)  # without the address in the error's text
     return inner.strerror or type(inner).__name__
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
     while error is not None:
-        # aiohttp names the cause of a broken connection only in the text of its own error.
+        # aiohttp reports the cause of a broken connection only in its error's text.
         if isinstance(error, MemoryError) or str(error).endswith("MemoryError()"):
             return True
         error = error.__cause__ or error.__context__

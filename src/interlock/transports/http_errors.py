@@ -1,7 +1,7 @@
-"""Errors for HTTP responses, and the meaning of their headers.
+"""Errors for unsuccessful HTTP responses, and functions that read response headers.
 
-Servers give reasons in many forms: a JSON-RPC error, an object with a text in one of a few
-members, or plain text. An error shows the reason in one short line, without the credentials that
+Servers give reasons in many formats: a JSON-RPC error, an object with the reason in one of a few
+members, or plain text. Our errors show the reason in one short line, without the credentials that
 some servers repeat.
 """
 
@@ -30,10 +30,10 @@ from interlock.revisions import METHOD_NOT_FOUND
 from interlock.text.quoting import clip
 from interlock.types import ErrorObject
 
-MAX_RETRY_AFTER = 3600.0  # seconds; a longer wait is shortened
-MIN_SECRET = 6  # characters; redacting shorter ones would make texts unreadable
+MAX_RETRY_AFTER = 3600.0  # seconds; a longer wait is shortened to this
+MIN_SECRET = 6  # characters; redacting shorter secrets would make texts unreadable
 
-# Members that hold a reason in errors of APIs, the most detailed one first.
+# Members of JSON errors that may contain the reason, the most detailed first.
 _REASONS = ("error_description", "detail", "message", "error", "title")
 
 
@@ -49,8 +49,8 @@ def refusal(
     Args:
         shown: The URL as shown in messages.
         response: The response.
-        body: The part of the body that arrived; b"" for nothing.
-        secrets: Texts to redact where the server repeats them.
+        body: The part of the body that arrived; b"" if nothing arrived.
+        secrets: Texts to redact if the server repeats them.
     """
     status = response.status
     told = _error_in(body)
@@ -71,18 +71,18 @@ def refusal(
 
 
 def sent_token(response: aiohttp.ClientResponse) -> str:
-    """Return the token that was sent with the request of a response; "" for none."""
+    """Return the token in the request that a response belongs to; "" if no token was sent."""
     sent = response.request_info.headers.get("Authorization", "")
     return sent.removeprefix("Bearer ").removeprefix("DPoP ")
 
 
 def media_type(response: aiohttp.ClientResponse) -> str:
-    """Return the media type of a body, without parameters, in lower case."""
+    """Return a response's media type in lower case, without parameters."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 def retry_after(value: str) -> float | None:
-    """Return the seconds in a value of the header Retry-After; None if it is not valid."""
+    """Return the seconds that a Retry-After header asks to wait; None if it is not valid."""
     value = value.strip()
     if value.isdecimal() and value.isascii():
         seconds = float(value)
@@ -117,7 +117,7 @@ def _error_in(body: bytes) -> ErrorObject | None:
 
 
 def _reason_in(body: bytes, response: aiohttp.ClientResponse) -> str:
-    """Return a reason in plain text; "" if there is none, as in an HTML page."""
+    """Return the reason in a body as plain text; "" if none is found, as in an HTML page."""
     text = body.strip()
     if text.startswith(b"{"):
         try:
@@ -141,7 +141,7 @@ def _redact(text: str, secrets: Iterable[str]) -> str:
 
 
 def phrase_of(status: int) -> str:
-    """Return the usual phrase for a status, such as "Not Found"; "" for an unknown one."""
+    """Return the usual phrase for a status, such as "Not Found"; "" if it is unknown."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

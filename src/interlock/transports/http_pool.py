@@ -1,4 +1,4 @@
-"""The pool of HTTP connections that all servers of a program's toolbox share."""
+"""The pool of HTTP connections that all servers in a toolbox share."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from interlock.text.urls import is_loopback
 Era = Literal["", "modern", "legacy", "sse"]
 _T = TypeVar("_T")
 
-# Concurrent requests to one host; further ones wait. Lasting streams are not counted: with many
-# servers on one host they would leave no connection for requests. Our responses are not counted
-# either: the requests that use all connections may be waiting for them.
+# The most concurrent requests to one host; further requests wait. Lasting streams are not counted,
+# because with many servers on one host they would leave no connection for requests. Our responses
+# are not counted either, because requests that use all connections may be waiting for them.
 MAX_CONNECTIONS = 100
-# Common servers close an idle connection after 5 s, and lose a request that is just being sent.
-# So we close it earlier.
+# Common servers close an idle connection after 5 s, and lose a request that is sent at that moment.
+# So the client closes idle connections earlier.
 KEEP_ALIVE = 4.0  # seconds
-CONNECT_TIMEOUT = 10.0  # seconds, for DNS, connection and TLS together
-MAX_HEADER_BYTES = 64 * 1024  # bytes of one header of an answer
-MAX_HEADERS = 256  # headers of an answer
-NAMES_TTL = 30  # seconds for which the addresses of a name are cached
-MAX_REMEMBERED = 1_000  # URLs with cached facts
+CONNECT_TIMEOUT = 10.0  # seconds for DNS, connection and TLS together
+MAX_HEADER_BYTES = 64 * 1024  # bytes in one header of an answer
+MAX_HEADERS = 256  # headers in an answer
+NAMES_TTL = 30  # seconds for which a host's addresses are cached
+MAX_REMEMBERED = 1_000  # the most URLs whose facts are remembered
 
 _AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 _NO_DEADLINE = aiohttp.ClientTimeout(
@@ -41,7 +41,7 @@ _NO_DEADLINE = aiohttp.ClientTimeout(
 
 
 class _Latest(dict[str, _T]):
-    """A dict that keeps only the `MAX_REMEMBERED` keys that were set last."""
+    """A dict that keeps only the `MAX_REMEMBERED` most recently set keys."""
 
     def __setitem__(self, key: str, value: _T) -> None:
         self.pop(key, None)
@@ -51,7 +51,7 @@ class _Latest(dict[str, _T]):
 
 
 class HttpPool:
-    """Connections that many HTTP clients share, in one event loop. Close it yourself.
+    """HTTP connections that many clients share in one event loop; the creator closes the pool.
 
     Proxies come from the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`),
     certificates from the system, or from `SSL_CERT_FILE` and `SSL_CERT_DIR`. Cookies are not
@@ -75,13 +75,13 @@ class HttpPool:
 
     @property
     def streams(self) -> aiohttp.ClientSession:
-        """The session for lasting streams and responses, which never wait for a connection."""
+        """The session for lasting streams and our responses, which must not wait for others."""
         if self._streams is None or self._streams.closed:
             self._streams = _open(0)
         return self._streams
 
     def proxy(self, url: str) -> str | None:
-        """Return the proxy for a URL, from the environment; None for a direct connection.
+        """Return the proxy that the environment sets for a URL; None to connect directly.
 
         Raises:
             ConfigError: The proxy is invalid or of an unsupported kind.
@@ -99,11 +99,11 @@ class HttpPool:
         for session in sessions:
             if session is not None:
                 await session.close()
-        await asyncio.sleep(0)  # the loop closes sockets in its next turn
+        await asyncio.sleep(0)  # the event loop closes the sockets in its next turn
 
 
 class _Names(AbstractResolver):
-    """A resolver with a thread for each lookup, so that one that hangs delays no other."""
+    """A resolver with a thread for each lookup, so that a lookup that hangs delays no other."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -130,7 +130,7 @@ class _Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Do nothing: the resolver holds no resources."""
+        """Do nothing, because the resolver keeps nothing open."""
 
 
 def _open(limit_per_host: int) -> aiohttp.ClientSession:

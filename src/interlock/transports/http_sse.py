@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05: the server sends all messages on one stream; we post ours.
+"""HTTP+SSE of revision 2024-11-05: the server sends messages on one stream, the client by POST.
 
 The stream is the session: when it ends, the connection ends.
 
@@ -27,7 +27,7 @@ from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, Pendi
 from interlock.transports.http_errors import media_type
 from interlock.types import RequestId
 
-# POST requests that a server may leave open after it has answered them on its stream.
+# The most POSTs that a server may leave open although it has responded to them on its stream.
 MAX_LEFT_OPEN = 50
 
 _HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
@@ -50,10 +50,10 @@ class SseTransport:
         self._lost = False
 
     async def open(self, receiver: Receiver) -> None:
-        """Open the stream and read the URL for messages from it.
+        """Open the stream, and read from it the URL to which messages are posted.
 
         Raises:
-            InterlockError: The server has no such stream, or names a URL of another origin.
+            InterlockError: The server has no event stream, or names a URL on another origin.
         """
         self._receiver = receiver
         self._stream = asyncio.create_task(self._read())
@@ -135,7 +135,7 @@ class SseTransport:
         return task
 
     def _end_answered(self) -> None:
-        # Otherwise answered requests that the server leaves open would use all connections.
+        # Close POSTs that have been answered but left open; they would use up all connections.
         for id in [id for id in self._posts if not self._receiver.awaits(id)]:
             self.forget(id)
 
@@ -188,5 +188,5 @@ class SseTransport:
         if not self._ready.done():  # `open` may be waiting
             self._ready.set_exception(ConnectionClosed("the connection was closed"))
         for task in (*self._tasks, *([self._stream] if self._stream else ())):
-            if task is not asyncio.current_task():  # a task must not cancel itself
+            if task is not asyncio.current_task():  # the task that closes must not cancel itself
                 task.cancel()

@@ -1,4 +1,4 @@
-"""Splitting of bytes into lines, with a bound on the length and a cost linear in it."""
+"""Split bytes into lines of limited length, in time linear in the number of bytes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Self
 from interlock.errors import MessageTooLarge
 from interlock.protocol.envelope import Cut
 
-_KEPT = 1_000  # bytes kept of a line that does not fit into memory: enough for the message's id
+_KEPT = 1_000  # bytes kept of a line that is too large for the memory: enough for a message's id
 
 
 class _CutLine(bytearray):
-    """The beginning of a line; the rest is dropped."""
+    """The beginning of a line whose other bytes are dropped."""
 
     def __iadd__(self, data: object) -> Self:
         return self
 
 
 class LineSplitter:
-    """Collects bytes and returns whole lines, without their newline.
+    """Collects bytes and returns complete lines, without their newline.
 
     Args:
         max_bytes: The longest accepted line, in bytes.
@@ -30,13 +30,14 @@ class LineSplitter:
         self._begun = bytearray()  # an incomplete line
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and return the lines that are now complete, without blank ones.
+        """Add bytes; return the lines that are now complete, except for blank lines.
 
-        A long line that does not fit into memory is returned as its beginning, a `Cut`.
+        A line that is too large for the memory is returned as a `Cut` with its beginning.
 
         Raises:
-            MessageTooLarge: A line is over the limit, complete or not. Do not feed further bytes.
-            MemoryError: Not even these bytes fit into memory. Do not feed further bytes.
+            MessageTooLarge: A line is over the limit, even if it is incomplete. The splitter
+                cannot be used afterwards.
+            MemoryError: The bytes do not fit into memory. The splitter cannot be used afterwards.
         """
         try:
             if b"\n" not in data:
@@ -65,7 +66,7 @@ class LineSplitter:
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]
 
     def _cut(self, data: bytes) -> list[bytes]:
-        """Keep only the beginning of the incomplete line, and continue with the next one."""
+        """Keep only the beginning of the incomplete line, and continue with the next line."""
         self._begun = _CutLine(self._begun[:_KEPT])
         _, newline, rest = data.partition(b"\n")
         if not newline:
@@ -79,5 +80,5 @@ class LineSplitter:
 
 
 def separately(frames: Iterable[bytes]) -> list[memoryview]:
-    """Return lines as pieces that share the frames' memory, for use when memory is short."""
+    """Return frames as lines in pieces that share the frames' memory, for low memory."""
     return [memoryview(piece) for frame in frames for piece in (frame, b"\n")]

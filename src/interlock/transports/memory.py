@@ -10,10 +10,10 @@ from interlock.types import RequestId
 
 
 class MemoryTransport:
-    """One end of a pair. Frames arrive in order.
+    """One end of an in-process connection, which delivers frames in order.
 
-    Frames of the server arrive at once, because they only wake waiting tasks. Frames of the client
-    start handlers, so they arrive in the next turn of the event loop.
+    Frames from the server are delivered at once, because they only wake waiting tasks. Frames from
+    the client start handlers, so they are delivered in the next turn of the event loop.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, is_server: bool = False) -> None:
@@ -28,18 +28,18 @@ class MemoryTransport:
     def pair(
         cls, max_frame_bytes: int = MAX_FRAME_BYTES
     ) -> tuple[MemoryTransport, MemoryTransport]:
-        """Return the server's and the client's end of a connection. A larger frame ends it."""
+        """Return the server's end and the client's end; a frame over the limit ends both."""
         server, client = cls(max_frame_bytes, is_server=True), cls(max_frame_bytes)
         server._other, client._other = client, server
         return server, client
 
     @property
     def peer(self) -> Receiver | None:
-        """The receiver of the other end; None before that end is open."""
+        """The other end's receiver; None until the other end is open."""
         return self._other._receiver
 
     async def open(self, receiver: Receiver) -> None:
-        """Begin to receive; deliver frames that arrived earlier.
+        """Begin to receive, and deliver the frames that arrived before this call.
 
         Raises:
             ConnectionClosed: The other end has been closed.

@@ -1,7 +1,7 @@
-"""Our own stdin and stdout as a connection: the server's end of stdio.
+"""The server's side of stdio: this process's stdin and stdout as a connection.
 
-Only the protocol may use stdout. Descriptor 1 is duplicated first and then points to stderr, so
-that `print`, C libraries and child processes write to the log.
+Only the protocol may write to stdout. So descriptor 1 is duplicated for the protocol and then
+redirected to stderr, where output from `print`, C libraries and child processes does no harm.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.types import RequestId
 
-# Unsent bytes at which a client that does not read is disconnected.
+# A client that does not read is disconnected at this many unsent bytes.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
-WRITE_PATIENCE = 2.0  # seconds for which `close` waits until the client has read the rest
+WRITE_PATIENCE = 2.0  # seconds that `close` waits until the client has read the remaining output
 _READ_BYTES = 128 * 1024
-_LOOP_CHECK = 0.5  # seconds between checks whether the event loop was closed
+_LOOP_CHECK = 0.5  # seconds between checks of whether the event loop was closed
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """Reserve stdin and stdout for the protocol; return (read, write) descriptors.
+    """Reserve stdin and stdout for the protocol; return the descriptors to read and write.
 
-    Afterwards descriptor 0 is empty and descriptor 1 is stderr.
+    Afterwards, descriptor 0 is empty and descriptor 1 writes to stderr.
     """
     source, target = os.dup(0), os.dup(1)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - only the descriptor is used
@@ -39,13 +39,13 @@ def take_standard_streams() -> tuple[int, int]:
 
 
 class PipeTransport:
-    """A pair of descriptors, one to read lines from and one to write them to.
+    """A connection over two descriptors, one for reading lines and one for writing lines.
 
     Args:
-        source: The descriptor to read from. A thread reads a descriptor that the event loop
-            cannot watch, such as a file.
+        source: The descriptor to read from. If the event loop cannot watch the descriptor, as with
+            a file, a thread reads it.
         target: The descriptor to write to.
-        max_frame_bytes: The largest accepted message.
+        max_frame_bytes: The size of the largest accepted message.
     """
 
     def __init__(self, source: int, target: int, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -72,7 +72,7 @@ class PipeTransport:
     # Receiving
 
     def _read(self, data: bytes | None = None) -> None:
-        """Handle `data` that the thread has read, or read it here."""
+        """Handle `data` from the reading thread; if it is None, read from the descriptor here."""
         if data is None:
             try:
                 data = os.read(self._source, _READ_BYTES)
@@ -86,8 +86,8 @@ class PipeTransport:
         if self._receiver is None:
             return
         if not data:
-            # In the next turn, so that this turn's replies are sent first: a shell's pipe may end
-            # right after its last request.
+            # Abort in the next turn of the event loop, so that this turn's replies are sent first:
+            # a shell's pipe may end right after its last request.
             self._loop.call_soon(self.abort, ConnectionClosed("the client closed the connection"))
             return
         try:
@@ -111,7 +111,7 @@ class PipeTransport:
                 self._loop.call_soon_threadsafe(self._read_from_thread, data, taken)
             except RuntimeError:  # the event loop was closed
                 return
-            # Wait, because a file can be read faster than its requests are answered.
+            # Wait, because a file is read faster than its requests are answered.
             while not taken.wait(_LOOP_CHECK) and not self._loop.is_closed():
                 pass
 
@@ -122,7 +122,7 @@ class PipeTransport:
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Write frames: now as far as the pipe has room, the rest later."""
+        """Write as much of the frames as the pipe has room for; write the remainder later."""
         if self._receiver is None:
             return
         if self._unsent_size > MAX_UNSENT_BYTES:
@@ -194,7 +194,7 @@ class PipeTransport:
             receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """Stop reading, write the rest for at most `WRITE_PATIENCE` seconds, and stop.
+        """Stop reading, and write the remaining output for at most `WRITE_PATIENCE` seconds.
 
         The descriptors stay open, because they belong to the caller.
         """

@@ -1,8 +1,8 @@
-"""A child process whose own children end with it.
+"""A child process; when it ends, all processes that it started are ended too.
 
 Rules:
 
-1. A child starts from a list of arguments, never through a shell, in a session of its own.
+1. A child is started from a list of arguments, without a shell, in its own session.
 2. `end` takes at most 5 seconds: end of input, TERM to the group, KILL to the group. The child's
    supervisor then ends all other processes that the child started, in any group or session.
 3. If our process is killed, the supervisor ends all of these processes too.
@@ -25,17 +25,17 @@ from interlock.transports.reaper import own_mark, reaper
 EOF_PATIENCE = 2.0
 TERM_PATIENCE = 2.0
 REST_PATIENCE = 0.8  # for the supervisor, which waits 0.5 s between TERM and KILL
-KILL_PATIENCE = 1.0  # for a cancelled `end`, which blocks meanwhile
+KILL_PATIENCE = 1.0  # when `end` is cancelled; this blocks the event loop
 
 
 class Process:
-    """One child with pipes to its stdin, stdout and stderr.
+    """A child process with pipes to its stdin, stdout and stderr.
 
     Attributes:
-        id: The id of the process and of its group.
-        stdin, stdout, stderr: Our ends of its pipes, non-blocking. Closed by `end`.
+        id: The id of the process, and of its process group.
+        stdin, stdout, stderr: Our non-blocking ends of the pipes; `end` closes them.
         exited: Set when the process has exited.
-        code: The exit code after that; a negative one is the signal that ended the process.
+        code: The exit code after the exit; a negative code is the signal that ended the process.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Process:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
-        self._gone = asyncio.Event()  # set when it and all processes that it started have ended
+        self._gone = asyncio.Event()  # set when all its processes have ended
         self._ended = False
         self._loop.add_reader(link, self._read_link)
 
@@ -73,10 +73,10 @@ class Process:
         """Start a program.
 
         Args:
-            argv: Program and arguments. A bare name is looked up in PATH of `env`.
+            argv: The program and its arguments. A bare name is looked up in the PATH in `env`.
             on_exit: Called once, when `code` is known and the pipes are still open.
-            env: The whole environment of the process; our mark is added.
-            cwd: The working folder of the process; None for our own.
+            env: The whole environment of the process; `reaper.MARK_VARIABLE` is added to it.
+            cwd: The working folder of the process; None for this process's working folder.
 
         Raises:
             SpawnError: The program or the folder does not exist, or the program is not executable.
@@ -168,9 +168,9 @@ class Process:
     # Ending
 
     async def end(self) -> None:
-        """End the process and all that it started. Takes at most 5 seconds; never fails.
+        """End the process, and all processes that it started, within 5 seconds; never fail.
 
-        If cancelled, it takes the last step at once.
+        If `end` is cancelled, the last step (KILL) follows at once.
         """
         try:
             await self._end_gently()
@@ -194,7 +194,7 @@ class Process:
         await _is_set_within(self._gone, REST_PATIENCE)
 
     def _kill(self) -> None:
-        """Make the supervisor kill everything at once; block until that is done."""
+        """Make the supervisor kill all processes at once; block until they are killed."""
         with contextlib.suppress(OSError):
             self._link.settimeout(KILL_PATIENCE)
             self._link.send(b"k")

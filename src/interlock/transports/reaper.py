@@ -1,8 +1,8 @@
-"""Our end of the helper program that starts servers; see `supervisor` for its rules.
+"""Runs the helper program that starts servers; see `supervisor` for the helper's rules.
 
-There is one helper for all servers. It runs from the start of the first server to the end of the
-last one, or for as long as `running` holds it. Processes that the rest of the program starts are
-not below the helper, so it cannot end them.
+One helper starts all servers. It runs from the start of the first server to the end of the last
+server, and during `running`. Processes that other code in this program starts are not descendants
+of the helper, so the helper cannot end them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROGRAM = Path(__file__).with_name("supervisor.py")
 
 
 class Reaper:
-    """Starts the helper for the first server, and ends it after the last one."""
+    """Starts the helper for the first server, and ends it after the last server."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -39,13 +39,15 @@ class Reaper:
     def start(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, descriptors: Sequence[int]
     ) -> None:
-        """Request a server. Its supervisor answers on the link; call `release` in the end.
+        """Make the helper start a server, whose supervisor answers on the link.
+
+        Call `release` when the server has ended.
 
         Args:
-            argv: Program and arguments.
+            argv: The program and its arguments.
             env: The server's whole environment.
             cwd: The server's working folder.
-            descriptors: The server's stdin, stdout and stderr, and the link.
+            descriptors: The server's stdin, stdout and stderr, and the supervisor's link.
 
         Raises:
             SpawnError: The helper cannot be started.
@@ -56,7 +58,7 @@ class Reaper:
         try:
             try:
                 self._send(request, descriptors)
-            except OSError:  # the helper was ended
+            except OSError:  # the helper has ended, so start another helper
                 self._stop_helper()
                 self._start_helper()
                 self._send(request, descriptors)
@@ -66,7 +68,7 @@ class Reaper:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Run the helper until the end of the block, so that no server waits for its start.
+        """Keep the helper running until the end of the block, so that servers start faster.
 
         Raises:
             SpawnError: The helper cannot be started.
@@ -89,7 +91,7 @@ class Reaper:
             raise _not_started(error) from error
 
     def release(self) -> None:
-        """Record that a server and all that it started have ended."""
+        """Record that a server and all its processes have ended."""
         if self._owner != os.getpid():
             return
         self._holders -= 1
@@ -109,7 +111,7 @@ class Reaper:
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # so that signals of a terminal do not reach it
+                    start_new_session=True,  # so that signals from a terminal do not reach it
                     cwd="/",
                     env={"PATH": os.defpath},
                 )

@@ -1,4 +1,4 @@
-"""A server as a child process, with one JSON-RPC message per line on its stdin and stdout.
+"""The client's side of stdio: a server as a child process, with one message per line.
 
 Spec 2026-07-28: basic/transports/stdio. Linux and macOS.
 """
@@ -37,8 +37,8 @@ INHERITED = (
 )
 
 STDERR_BYTES = 256 * 1024
-# Unsent bytes at which a server that does not read is disconnected: one message of the largest size
-# for each concurrent call of a toolbox.
+# A server that does not read its stdin is disconnected at this many unsent bytes: a message of the
+# largest size for each concurrent call from a toolbox.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
 _READ_BYTES = 128 * 1024
 _PIPE_BYTES = 1024 * 1024
@@ -51,15 +51,15 @@ class StdioTransport:
     """Starts a server program and exchanges messages with it.
 
     Args:
-        argv: Program and arguments, never a shell line.
-        env: The server's variables in addition to those of `INHERITED`.
-        cwd: The server's working folder; None for our own.
-        max_frame_bytes: The largest accepted message.
-        trace: The record of the server's start, stderr and exit; None for none.
+        argv: The program and its arguments; no shell is used.
+        env: Environment variables for the server, besides the variables in `INHERITED`.
+        cwd: The server's working folder; None for this process's working folder.
+        max_frame_bytes: The size of the largest accepted message.
+        trace: Records the server's start, stderr and exit; None to record nothing.
 
     Attributes:
-        process_id: The process id of the server; None before its start.
-        stderr_dropped: The number of dropped bytes of its stderr.
+        process_id: The server's process id; None before its start.
+        stderr_dropped: The number of bytes dropped from the beginning of the server's stderr.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class StdioTransport:
         self._stderr_size = 0
         self.stderr_dropped = 0
         self.process_id: int | None = None
-        self._last_line = b""  # the beginning of the last line of the server's stdout
+        self._last_line = b""  # the beginning of the last line on stdout
         self._process: Process
         self._receiver: Receiver | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -108,14 +108,15 @@ class StdioTransport:
         )
         self._process, self.process_id, self._receiver = process, process.id, receiver
         if self._trace is not None:
-            # Redact before quoting, which would change a secret that has a quotation mark.
+            # Redact before quoting, because quoting changes a secret that has a quotation mark.
             shown = redact_arguments(self._argv, self._trace.redactor)
             self._trace.noted("spawn", f"{shlex.join(shown)} (pid {process.id})")
         if self._closed:
             await self.close()
             raise ConnectionClosed("the connection was closed while it was being opened")
         for pipe in (process.stdin, process.stdout):
-            # Larger pipes need fewer turns for large messages. Only Linux has them, and may refuse.
+            # With a larger pipe, large messages need fewer turns of the event loop. Only Linux can
+            # enlarge a pipe, and may refuse to.
             with contextlib.suppress(AttributeError, OSError):
                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         loop.add_reader(process.stdout, self._read)
@@ -134,7 +135,8 @@ class StdioTransport:
         if data is None or (data and self._receiver is None):
             return
         if not data:
-            # The server closed its stdout. Wait shortly for its exit: the exit code explains more.
+            # The server closed its stdout. Wait shortly for its exit, because an exit code explains
+            # more.
             self._loop.remove_reader(self._process.stdout)
             self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
             return
@@ -201,7 +203,7 @@ class StdioTransport:
             self._loop.add_writer(self._process.stdin, self._write_more)
 
     def _write(self) -> bool:
-        """Write as far as the pipe has room; return True if something is left."""
+        """Write as much as the pipe has room for; return True if unsent bytes are left."""
         while self._unsent:
             data = self._unsent[0]
             written = self._write_some(data)
@@ -217,7 +219,7 @@ class StdioTransport:
         return False
 
     def _write_some(self, data: bytes | memoryview) -> int:
-        """Write as much as the pipe has room for; return the number of finished bytes."""
+        """Write as much as the pipe has room for; return the number of bytes that are done."""
         try:
             return os.write(self._process.stdin, data)
         except (BlockingIOError, InterruptedError):
@@ -241,14 +243,14 @@ class StdioTransport:
         """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Return the error at the end of the server's stderr, else the last line of it.
+        """Return the error at the end of the server's stderr, or else the last line of stderr.
 
-        If stderr is empty, return the last line of its stdout, unless that is a message.
+        If stderr is empty, return the last line of stdout, unless this line is a message.
         """
         return diagnostics(self.stderr) or stdout_text(self._last_line)
 
     def abort(self, error: InterlockError) -> None:
-        """Notify the receiver now; end the server in the background."""
+        """Notify the receiver at once, and end the server in the background."""
         self._disconnect(error)
 
     async def close(self) -> None:
@@ -301,7 +303,7 @@ class StdioTransport:
                 self._receiver.frames_received(frames)
 
     def _read_stderr_rest(self) -> None:
-        # Read one full pipe at most, as above.
+        # Read one full pipe at most: processes that the server started may keep writing.
         for _ in range(STDERR_BYTES // _READ_BYTES + 4):
             data = self._read_pipe(self._process.stderr)
             if not data:
@@ -327,7 +329,7 @@ class StdioTransport:
         return ServerExited(f"{program} {how}{because}", code, self.stderr)
 
 
-_LINES = 100  # lines at the end that are searched: enough for a usage text
+_LINES = 100  # how many last lines are searched: enough for a usage text after the error
 
 # "ValueError: …", "module.Error: …", "TypeError [ERR_INVALID_ARG_TYPE]: …"; the last one counts.
 _RAISED = re.compile(r"(?:[\w$]+\.)*\w*(?:Error|Exception)(?: \[\w+\])?: ")
@@ -338,7 +340,7 @@ _FRAME = re.compile(r"\s+at ")  # a frame of a stack trace
 
 
 def diagnostics(stderr: str) -> str:
-    """Return the error at the end of `stderr`, else its last line; at most 300 characters."""
+    """Return the error at the end of `stderr`, or else its last line; at most 300 characters."""
     lines = [_COLOUR.sub("", line) for line in stderr.rstrip().splitlines()[-_LINES:]]
     raised = [at for at, line in enumerate(lines) if _RAISED.match(line)][-1:]
     said = [at for at, line in enumerate(lines) if _SAID.match(line)][:1]
@@ -348,13 +350,13 @@ def diagnostics(stderr: str) -> str:
 
 
 def stdout_text(line: bytes) -> str:
-    """Return a line of stdout as text; "" for a protocol message."""
+    """Return a line from stdout as text; "" if the line is a protocol message."""
     if line[:1] in (b"{", b"["):
         return ""
     return " ".join(_COLOUR.sub("", line.decode(errors="replace")).split())
 
 
 def _paragraph(lines: list[str]) -> str:
-    """Join the lines up to a blank one or a stack trace."""
+    """Join the lines before the first blank line or stack trace."""
     ends = (at for at, line in enumerate(lines) if not line.strip() or _FRAME.match(line))
     return " ".join(lines[: next(ends, len(lines))])

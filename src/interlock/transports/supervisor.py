@@ -9,10 +9,10 @@ Rules:
    parent exits becomes its child, whatever session, group or environment that process has.
 2. When the server has exited, the supervisor ends all remaining processes: TERM, then KILL. It
    exits only when it has no more children.
-3. It also ends the server and all others when its link to our process is closed, for example
-   because that was killed, or when it receives a byte on the link: then with KILL at once.
+3. It also ends the server and the remaining processes when its link to our process is closed, for
+   example because our process was killed. If it receives a byte on the link, it uses KILL at once.
 
-A link carries lines: "started ID", or "failed ERRNO TEXT", then "exited CODE".
+The supervisor writes lines to the link: "started ID" or "failed ERRNO TEXT", then "exited CODE".
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ TERM_PATIENCE = 0.5  # seconds between TERM and KILL for the remaining processes
 ORPHAN_PATIENCE = 1.0  # seconds for a server to exit by itself after our process has exited
 _POLL = 0.02
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-_LENGTH = 4  # bytes of the length of a request
-_FDS = 4  # the server's stdin, stdout and stderr, and the link
+_LENGTH = 4  # bytes in which a request's length is encoded
+_FDS = 4  # descriptors in a request: the server's stdin, stdout and stderr, and the link
 
 
 def main() -> None:
-    """Start a supervisor for each request on descriptor 0 until that ends."""
-    signal(SIGCHLD, SIG_IGN)  # no supervisor becomes a zombie
+    """Start a supervisor for each request on descriptor 0, until descriptor 0 is closed."""
+    signal(SIGCHLD, SIG_IGN)  # so that no supervisor becomes a zombie
     requests = socket(fileno=0)
     become_subreaper, spawner = _subreaper(), os.getpid()
     while True:
@@ -58,12 +58,12 @@ def main() -> None:
         if not request:
             return
         try:
-            if len(fds) == _FDS and os.fork() == 0:  # fewer: the process is out of descriptors
+            if len(fds) == _FDS and os.fork() == 0:  # fewer if descriptors ran out
                 requests.close()
                 become_subreaper()
                 Supervisor(fds[-1]).run(fds[:-1], *marshal.loads(request))  # noqa: S302 - ours
                 os._exit(0)
-        except OSError as error:  # out of processes, or in the supervisor of descriptors
+        except OSError as error:  # out of processes or descriptors
             os.write(fds[-1], b"failed %d %b\n" % (error.errno or 0, str(error.strerror).encode()))
         finally:
             if os.getpid() != spawner:
@@ -79,7 +79,7 @@ def _receive(requests: socket) -> tuple[list[int], bytes]:
         for fd in fds:
             os.set_inheritable(fd, False)
         missing = _LENGTH + int.from_bytes(data[:_LENGTH], "big") - len(data)
-        while data and missing > 0:  # never beyond this request: the next one has descriptors
+        while data and missing > 0:  # not into the next request
             more = requests.recv(min(missing, 2**20))
             data, missing = data + more if more else b"", missing - len(more)
     except OSError:
@@ -88,10 +88,10 @@ def _receive(requests: socket) -> tuple[list[int], bytes]:
 
 
 class Supervisor:
-    """The parent of one server.
+    """The parent process of one server.
 
     Args:
-        link: Descriptor of the link to our process.
+        link: The descriptor of the link to our process.
     """
 
     def __init__(self, link: int) -> None:
@@ -106,7 +106,7 @@ class Supervisor:
             signal(sign, SIG_IGN)
 
     def run(self, pipes: list[int], argv: list[str], env: dict[str, str], cwd: str) -> None:
-        """Start the server and stay until it and all that it started have ended."""
+        """Start the server; return when the server and all its processes have ended."""
         try:
             os.chdir(cwd)
             os.environ["PATH"] = env.get("PATH", os.defpath)  # `posix_spawnp` searches our PATH
@@ -130,7 +130,7 @@ class Supervisor:
         self._wait()
 
     def _wait(self) -> None:
-        kill_at: float | None = None  # the time for KILL
+        kill_at: float | None = None  # when to send KILL
         is_linked = True
         while True:
             timeout = None if kill_at is None else _POLL
@@ -152,7 +152,7 @@ class Supervisor:
                 self._signal_all(SIGKILL)
 
     def _reap(self) -> tuple[bool, bool]:
-        """Reap children; return whether the server has just exited, and whether children remain."""
+        """Reap exited children; return whether the server was among them, and if any remain."""
         has_exited = False
         while True:
             try:
@@ -187,7 +187,7 @@ class Supervisor:
 
 
 def _subreaper() -> Callable[[], object]:
-    """Return a function that makes its process a subreaper; it does nothing except on Linux."""
+    """Return a function that makes its process a subreaper, or does nothing if not on Linux."""
     if sys.platform != "linux":
         return lambda: None
     import ctypes  # slow, so it is imported once for all supervisors
@@ -197,7 +197,7 @@ def _subreaper() -> Callable[[], object]:
 
 
 def _descendants() -> list[int] | None:
-    """List the processes below this one; None on systems without /proc."""
+    """List the ids of all descendants of this process; None on systems without /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - `pathlib` would have to be imported

@@ -1,6 +1,6 @@
-"""Traces: a record of the frames and events of a connection, for people who watch it.
+"""Traces: records of a connection's frames and events, for people who debug it.
 
-A connection without a trace has no cost.
+Tracing costs nothing on a connection without a trace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Note = Literal["spawn", "stderr", "exit", "http", "lost"]
 
 
 class Trace(Protocol):
-    """Receives frames and events. Called in the event loop; must not block.
+    """Records frames and events. Its methods run in the event loop and must not block.
 
     Attributes:
         redactor: Removes the server's secrets, which frames and notes contain.
@@ -27,22 +27,22 @@ class Trace(Protocol):
     def sent(self, frame: bytes) -> None: ...
 
     def received(self, frame: bytes) -> None:
-        """Record a frame that has arrived, valid or not."""
+        """Record a frame that has arrived, even if it is not valid."""
         ...
 
     def noted(self, kind: Note, text: str) -> None:
-        """Record an event other than a message.
+        """Record an event that is not a message.
 
         Args:
             kind: The kind of event: a program was started, wrote to stderr or exited; an HTTP
-                exchange; the connection ended by itself.
+                request was answered; or the connection ended by itself.
             text: The command, the output, the headers or the error.
         """
         ...
 
 
 class TracedTransport:
-    """A transport whose frames are traced."""
+    """A transport that records the frames of another transport in a trace."""
 
     def __init__(self, transport: Transport, trace: Trace) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""The interfaces of transports.
+"""The interfaces between transports and the code that uses them.
 
 A transport carries frames. A frame is the bytes of one JSON-RPC message, without newline.
 """
@@ -16,36 +16,36 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class Receiver(Protocol):
-    """Receives the frames of a transport. Called in the event loop; must not block."""
+    """Receives frames from a transport. Its methods run in the event loop and must not block."""
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
         """Handle frames in the order in which the peer sent them.
 
         Args:
-            frames: The frames, with one message each.
-            request: Our request on whose stream they came, the only one that they may answer;
-                None where all requests share a stream.
+            frames: The frames, each with one message.
+            request: The id of our request on whose stream the frames arrived, which is the only
+                request that they may answer; None if all requests share a stream.
         """
         ...
 
     def awaits(self, id: RequestId) -> bool:
-        """Return whether request `id` has not been answered yet."""
+        """Return whether our request `id` has not been answered yet."""
         ...
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Fail request `id`, which gets no response, unless it has ended."""
+        """Fail our request `id`, which gets no response, unless it has already ended."""
         ...
 
     def connection_lost(self, error: InterlockError) -> None:
-        """Handle the end of the connection. Called at most once, and not after `close`."""
+        """Handle the end of the connection; called at most once, and not after `close`."""
         ...
 
 
 class Transport(Protocol):
-    """A channel to one peer. All waiting of a connection happens here."""
+    """A channel that carries frames to and from one peer, and does all of a connection's IO."""
 
     async def open(self, receiver: Receiver) -> None:
-        """Connect to the peer and deliver frames to `receiver`. Called once.
+        """Connect to the peer and deliver frames to `receiver`; called only once.
 
         Raises:
             InterlockError: The peer cannot be reached. No resource stays open.
@@ -53,39 +53,39 @@ class Transport(Protocol):
         ...
 
     def send(self, frames: list[bytes]) -> None:
-        """Send frames in this order. Never blocks; drops them after the end."""
+        """Send frames in order, without blocking; drop them if the connection has ended."""
         ...
 
     def forget(self, id: RequestId) -> None:
-        """Stop waiting for the response to request `id`."""
+        """Stop waiting for the response to our request `id`."""
         ...
 
     def diagnostics(self) -> str:
-        """Return the peer's last output outside of the protocol, such as on stderr; "" for none."""
+        """Return the peer's last output outside of the protocol, as on stderr; "" if nothing."""
         ...
 
     def abort(self, error: InterlockError) -> None:
-        """End now: notify the receiver, and disconnect in the background.
+        """End the connection: notify the receiver at once, and disconnect in the background.
 
-        `close` waits for the end of the disconnection.
+        `close` waits until the connection is closed.
         """
         ...
 
     async def close(self) -> None:
-        """Disconnect and release everything. Any task may call it, several times."""
+        """Disconnect and release all resources; any task may call this, more than once."""
         ...
 
 
 class Authorization(Protocol):
-    """The source of a server's access token."""
+    """The source of the access tokens for a server."""
 
     @property
     def token(self) -> str:
-        """The token to send now; "" if there is none or it has expired."""
+        """The token to send now; "" if no token is available, or it has expired."""
         ...
 
     async def valid_token(self) -> str:
-        """Return a token, renewed if it has expired; "" if that needs a user."""
+        """Return a token, which is renewed if it has expired; "" if renewing requires a user."""
         ...
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
@@ -109,7 +109,7 @@ class Authorization(Protocol):
 
 
 class InProcessServer(Protocol):
-    """A server in this program, such as `interlock.Server`."""
+    """A server object in this process, such as `interlock.Server`."""
 
     def connect(self) -> Transport:
         """Return the client's end of a new connection to the server."""

@@ -182,5 +182,3 @@ ROUTES = (
     ),
     Route("POST", f"{_ONE}/deny", "any", deny, "denies it", body=ApprovalDecisionBody),
 )
-
-__all__ = ["ROUTES"]

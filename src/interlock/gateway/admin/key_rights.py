@@ -147,6 +147,3 @@ def _calls_a_second(limits: KeyLimits) -> float | None:
 
 def _burst(limits: KeyLimits) -> int | None:
     return None if limits.rate is None else limits.burst or limits.rate.calls
-
-
-__all__ = ["LIMITS", "covers", "lifetime_of", "narrowed", "rights_problem", "user_problem"]

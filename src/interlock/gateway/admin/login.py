@@ -107,5 +107,3 @@ ROUTES = (
     Route("GET", "/me/sessions", "any", list_sessions, "the caller's open sessions"),
     Route("DELETE", "/me/sessions/{id}", "any", end_session, "ends one of the caller's sessions"),
 )
-
-__all__ = ["ROUTES", "Login", "Pages"]

@@ -206,6 +206,3 @@ def listed(items: Sequence[object], request: ApiRequest, following: str = "") ->
     path: str = request.http.scope["path"]
     link = f'<{path}?{urlencode(query)}>; rel="next"'
     return JsonReply(items, headers=((b"link", link.encode("latin-1", "replace")),))
-
-
-__all__ = ["BASE", "EmptyBody", "Limit", "Operations", "PageQuery", "listed", "page_of"]

@@ -37,5 +37,3 @@ ADMIN_ROUTES = (
 # Served by every listener.
 USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES, *credentials.OWN_ROUTES, *calls.ROUTES)
 LOGIN_ROUTES = login.ROUTES
-
-__all__ = ["ADMIN_ROUTES", "LOGIN_ROUTES", "USER_ROUTES"]

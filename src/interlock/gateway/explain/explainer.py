@@ -298,6 +298,3 @@ def _state(question: ExplainedCall) -> str:
     if question.upstream is None:
         return "ok" if isinstance(question.entry, Entry) else UNKNOWN
     return question.upstream.obstacle[0] or "ok"
-
-
-__all__ = ["Explainer", "credentials_of", "explainer_for", "reading_approvals"]

@@ -346,5 +346,3 @@ ROUTES: tuple[Route, ...] = (
         body=Connect,
     ),
 )
-
-__all__ = ["ROUTES", "BegunServerLogin", "Connect", "Logins"]

@@ -126,6 +126,3 @@ class ConnectPages:
             return 400, plain_page("Not connected", f"<p>{escape(clip(str(error)))}</p>")
         text = f"<p>You are connected to <b>{escape(server)}</b>. You can close this page.</p>"
         return 200, plain_page("Connected", text)
-
-
-__all__ = ["ConnectPages"]

@@ -257,6 +257,3 @@ def _path(wanted: str) -> str:
 
 def _cookie_name(state: str) -> str:
     return f"interlock-login-{sha256(state.encode()).hexdigest()[:16]}"
-
-
-__all__ = ["LoginPages"]

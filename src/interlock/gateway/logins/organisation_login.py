@@ -162,6 +162,3 @@ class OidcLogin:
             metadata = await server_metadata(self._fetcher, self.issuer.issuer)
             self._found, self._found_at = Discovery("", None, metadata), monotonic()
         return self._found
-
-
-__all__ = ["BegunOrganisationLogin", "OidcLogin"]

@@ -75,6 +75,3 @@ def cookies_of(request: HttpRequest) -> dict[str, str]:
 
 def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-__all__ = ["HTML", "cookies_of", "headers_for", "plain_page"]

@@ -352,6 +352,3 @@ def _keep(known: dict[_Key, _T], key: _Key, value: _T) -> None:
     known[key] = value
     while len(known) > MAX_KEPT:
         del known[next(iter(known))]
-
-
-__all__ = ["Vault"]

@@ -50,6 +50,3 @@ def only_gateway(location: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-__all__ = ["on_signals", "only_gateway"]

@@ -46,6 +46,3 @@ async def serve_stdio(
 
     with on_signals(end, reload), suppress(asyncio.CancelledError):
         await serving
-
-
-__all__ = ["HANDSHAKE", "serve_stdio"]
