@@ -446,7 +446,7 @@ async def uses_an_id_twice(ground: Ground) -> None:
             await stage.entered.wait()
             pipes.call("echo", id=7, text="hi")
             refusal = await pipes.receive()
-            assert "belongs to a request that still runs" in refusal["error"]["message"]
+            assert "is still running" in refusal["error"]["message"]
             assert "id" not in refusal
             stage.opened.set()
             answer = await pipes.receive()

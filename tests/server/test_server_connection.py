@@ -332,7 +332,7 @@ async def test_an_id_that_is_in_use_is_refused(server, wire, meta):
     release.set()
     answer = await wire.receive()
 
-    assert "belongs to a request that still runs" in refused["error"]["message"]
+    assert "is still running" in refused["error"]["message"]
     assert "id" not in refused
     assert (answer["id"], text_of(answer)) == (7, "first")
 

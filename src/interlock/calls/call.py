@@ -70,7 +70,11 @@ class Slots:
         self._held: dict[int, Callable[[], None]] = {}
 
     def hold(self, release: Callable[[], None]) -> Callable[[], None]:
-        """Occupy a slot; return a function that releases the slot unless it is already released."""
+        """Occupy a slot; return a function that releases it.
+
+        Args:
+            release: Called once, when the slot is released by that function or by `give_back`.
+        """
         number = len(self._held)
         self._held[number] = release
 

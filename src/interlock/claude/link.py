@@ -195,7 +195,8 @@ class Link:
     # The program's lines
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:  # noqa: ARG002
-        was_flushing, self._is_flushing = self._is_flushing, True  # one flush for all
+        # Send the replies to all these frames in one flush.
+        was_flushing, self._is_flushing = self._is_flushing, True
         try:
             for line in frames:
                 event = self._protocol.receive(line)

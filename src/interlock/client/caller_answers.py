@@ -1,4 +1,4 @@
-"""Answers from the client on whose behalf a request is forwarded."""
+"""Answers to a server's questions, from the client whose request is being forwarded."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Negotiation of the protocol revision with a server, once per connection.
 
-The client sends `server/discover` first; if the answer is not a modern server's answer, the server
-is legacy. A legacy program may also exit or stay silent. Over HTTP, silence, network errors,
-server errors (5xx except 501) and rejected credentials (401, 403) do not reveal the era. A legacy
-server that refuses the handshake over HTTP may speak HTTP+SSE.
+The client sends `server/discover` first. If the answer is not the answer of a modern server, the
+server is legacy. A legacy program may also exit, or send no answer. Over HTTP, the era remains
+unknown after a timeout, a network error, a server error (5xx except 501) or rejected credentials
+(401, 403). If a legacy server refuses the handshake over HTTP, the client tries HTTP+SSE.
 
 Spec 2026-07-28: basic/versioning.
 """

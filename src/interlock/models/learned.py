@@ -1,7 +1,7 @@
-"""Stores facts about models that providers' refusals have revealed, for `KEPT` days.
+"""Facts about models, learned from requests that providers refused, stored for `KEPT` days.
 
-The file is in the user's cache folder. Without the file, each process would have to run into the
-same refusals.
+The file is in the user's cache folder. Without it, the first requests of each process would be
+refused for the same reasons.
 """
 
 from __future__ import annotations

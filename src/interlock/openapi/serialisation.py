@@ -217,7 +217,7 @@ def _is_integer(schema: Any) -> bool:
 def _refuse_delimiter(name: str, parts: list[str], delimiter: str, outer: str = "") -> None:
     """Raise an error if a receiver would split an item, or strip `outer` characters from it."""
     if any(delimiter in each or each != each.strip(outer or "\0") for each in parts):
-        spaces = " or with outer spaces" if outer else ""
+        spaces = " or with leading or trailing spaces" if outer else ""
         name = quoting.clip(name)
         raise InvalidArguments(
             f"{name} cannot carry an item with {delimiter!r}{spaces}; send other items"
@@ -227,8 +227,8 @@ def _refuse_delimiter(name: str, parts: list[str], delimiter: str, outer: str = 
 def _header_text(name: str, value: str) -> str:
     if not is_header_text(value):
         raise InvalidArguments(
-            f"header {quoting.clip(name)} must be printable ASCII without outer spaces; "
-            "change the value"
+            f"the value of header {quoting.clip(name)} must be printable ASCII, without leading "
+            "or trailing spaces; change the value"
         )
     return value
 

@@ -418,7 +418,7 @@ class Protocol:
     ) -> list[Event]:
         why = '"id" is null'
         if id is not None:  # one response cannot answer two requests with the same id
-            why = f"id {id!r} belongs to a request that still runs"
+            why = f"a request with id {id!r} is still running"
         return self._receive_garbage(None, ParseError(why, INVALID_REQUEST), now, batch)
 
     def _refuse(self, id: RequestId) -> list[Event]:

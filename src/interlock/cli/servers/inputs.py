@@ -26,12 +26,12 @@ _TERMINAL = Path("/dev/tty")  # works even if stdin is a file
 
 
 def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
-    """Return the configuration with the values that the user at this terminal has or types.
+    """Return the configuration with its placeholders replaced by values of the local user.
 
-    The user is asked for each `${input:ID}` once, unless the keyring has the answer; without a
-    terminal nothing is asked. `${user:NAME}` is the credential that is stored for
-    `user:local`. A server that lacks a value does not start, and its reason names the remedy.
-    A login that `user:local` has made on the pages of a gateway is used as well.
+    For each `${input:ID}`, look up the value in the keyring; if it is missing and there is a
+    terminal, ask the user once. Replace `${user:NAME}` by the credential stored for `user:local`.
+    If a value is missing, the server does not start, and the reason in its status names the
+    remedy. Logins of `user:local` on the pages of a gateway are used as well.
 
     Args:
         config: The configuration.

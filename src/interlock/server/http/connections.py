@@ -76,10 +76,10 @@ class BoundedConnection(asyncio.Protocol):
     is_between = True  # whether the parser is exactly between two requests
     is_in_fields = False  # whether the parser is reading headers, and not trailers
     expects_continue = False
-    chunk = 0  # the size of the last chunk received, in bytes
-    # Upper bound of the bytes that are not body: the head, or what came since the last part of the
-    # body, such as chunk framing and trailers. It is not exact, as a chunk of data may contain
-    # other requests.
+    piece = 0  # the number of bytes that the last read returned
+    # Upper bound of the bytes that are not body: the head, or the bytes after the last part of the
+    # body, such as the framing of chunks and the trailers. It is not exact, as one read may return
+    # bytes of several requests.
     overhead = 0
     answering: ServedExchange | None = None
     newest: ServedExchange | None = None  # the exchange whose body is being parsed
@@ -179,8 +179,8 @@ class BoundedConnection(asyncio.Protocol):
         if known is not None and self.is_free:
             self._repeat(known, length, data[len(head) + len(length) :])
             return
-        self.chunk = len(data)
-        self.overhead += self.chunk
+        self.piece = len(data)
+        self.overhead += self.piece
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -206,7 +206,7 @@ class BoundedConnection(asyncio.Protocol):
         self.is_between = False
         self.is_in_fields = True
         self.expects_continue = False
-        self.overhead = self.chunk
+        self.overhead = self.piece
         self.url = b""
         self.headers = []
 

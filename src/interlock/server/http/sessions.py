@@ -123,7 +123,7 @@ class LegacySession:
             HttpRefusal: 400 or 503: the request cannot run now.
         """
         if id in self._running:
-            raise HttpRefusal(400, "the id belongs to a request that still runs")
+            raise HttpRefusal(400, "a request with this id is still running")
         if len(self._running) >= MAX_RUNNING:
             text = f"too many requests of one session at once (limit {MAX_RUNNING})"
             raise HttpRefusal(503, text, INTERNAL_ERROR)
