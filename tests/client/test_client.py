@@ -124,7 +124,7 @@ async def test_close_waits_for_running_handlers():
     asking.cancel()
 
 
-async def test_lost_connection_fails_open_calls_and_is_reported_once():
+async def test_lost_connection_fails_open_calls_and_is_reported_only_once():
     losses: list[Exception] = []
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     async with client_of(server, on_loss=losses.append) as client:

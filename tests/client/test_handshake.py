@@ -227,7 +227,7 @@ async def test_stderr_of_both_starts_is_in_the_error(evil: Evil):
 
 @pytest.mark.program("mcp-server-time")
 @each_row("server", ["mcp-server-time", "mcp-server-git"])
-async def test_real_servers_in_both_eras(server: str):
+async def test_real_server_negotiates_the_newest_revision_of_each_era(server: str):
     async with Client.stdio(str(BIN / server)) as client:
         assert client.revision == NEWEST
         modern = [tool.name for tool in await client.list_tools()]

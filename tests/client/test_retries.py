@@ -139,7 +139,7 @@ async def test_unauthorized_request_without_authorization_is_raised(world: World
     assert await is_raised(attempt, AuthRequired("?", 401, ""))
 
 
-async def test_reason_for_no_better_token_is_raised(world: World):
+async def test_reason_why_no_new_token_is_available_is_raised(world: World):
     world.refusal = LoginRequired("nobody is there")
     with pytest.raises(LoginRequired):
         await world.attempt().recover(AuthRequired("?", 401, ""), None)

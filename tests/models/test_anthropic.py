@@ -112,7 +112,7 @@ async def test_a_request_without_tools_and_system_prompt_has_neither_field(
     )
 
 
-async def test_images_and_documents_stand_before_the_text(
+async def test_images_and_documents_are_sent_before_the_text(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("A cat.")]
@@ -257,7 +257,7 @@ async def test_ends_of_tools_instructions_and_conversation_are_marked_for_the_ca
     assert ends == [None, None, MARK]
 
 
-async def test_server_that_refuses_cache_marks_is_asked_without_from_then_on(
+async def test_server_that_refuses_cache_marks_gets_no_more_of_them(
     server: WireServer, model: AnthropicModel
 ) -> None:
     refusal = "tools.0.cache_control: Extra inputs are not permitted"
@@ -270,7 +270,7 @@ async def test_server_that_refuses_cache_marks_is_asked_without_from_then_on(
     assert ["cache_control" in str(asked.body) for asked in server.asked] == [True, False, False]
 
 
-async def test_image_of_a_result_stands_in_its_block_and_a_sound_is_only_named(
+async def test_image_of_a_result_is_sent_in_its_block_and_a_sound_is_only_named(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("A cat.")]
@@ -825,18 +825,18 @@ async def test_concurrent_requests_share_one_connection(
     assert {reply.message.content for reply in replies} == {"One.", "Two."}
 
 
-def test_the_name_chooses_the_same_model() -> None:
+def test_the_name_of_a_model_contains_its_base_url() -> None:
     assert AnthropicModel("claude-x").name == "anthropic:claude-x"
     assert AnthropicModel("c", base_url="http://h/").name == "anthropic:c@http://h/"
 
 
-def test_the_name_has_no_password() -> None:
+def test_the_name_of_a_model_omits_the_password_of_its_url() -> None:
     model = AnthropicModel("m", base_url=f"http://me:{KEY}@h/v1")
 
     assert model.name == "anthropic:m@http://h/v1"
 
 
-async def test_a_long_retry_after_is_an_error_without_waiting(
+async def test_a_long_retry_after_raises_overloaded_without_waiting(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.error(429, "rate_limit_error", "used up", retry_after="3600")]

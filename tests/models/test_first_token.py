@@ -62,7 +62,7 @@ async def test_first_token_of_a_provider_is_shown_before_the_next_one_is_sent(
     assert first.text.startswith("First")
 
 
-async def test_chat_makes_the_client_of_its_model_before_the_first_question(
+async def test_chat_creates_the_client_of_its_model_before_the_first_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("INTERLOCK_DATABASE", "/dev/null/none.db")  # costs a second less
@@ -79,7 +79,7 @@ async def test_chat_makes_the_client_of_its_model_before_the_first_question(
     assert made.count("") == 1
 
 
-async def test_event_of_a_model_reaches_the_caller_without_a_turn_of_the_loop() -> None:
+async def test_event_of_a_model_is_yielded_without_an_extra_turn_of_the_loop() -> None:
     model = TurnCounting()
     turns = []
 

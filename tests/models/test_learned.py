@@ -12,7 +12,7 @@ def in_another_process() -> None:
     learned._read.clear()
 
 
-def test_facts_of_a_model_are_added_up_and_known_in_the_next_process() -> None:
+def test_facts_of_a_model_are_merged_and_stored_for_the_next_process() -> None:
     learned.note("openai:a", responses=True)
     learned.note("anthropic:b", output_limit=8192)
     learned.note("openai:a", output_limit=100)
@@ -24,7 +24,7 @@ def test_facts_of_a_model_are_added_up_and_known_in_the_next_process() -> None:
     assert learned.fact("openai:other") == Fact()
 
 
-def test_a_fact_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fact_expires_after_its_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     learned.note("openai:a", responses=True)
     today = learned._today()
     in_another_process()
@@ -45,7 +45,7 @@ def test_only_the_latest_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b"\xff"])
-def test_a_damaged_file_is_an_empty_one(learned_file: Path, content: bytes) -> None:
+def test_a_damaged_file_is_read_as_empty(learned_file: Path, content: bytes) -> None:
     learned_file.parent.mkdir()
     learned_file.write_bytes(content)
     assert learned.fact("a") == Fact()

@@ -164,7 +164,7 @@ async def test_a_request_without_tools_has_no_tools_field(
     assert server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
-async def test_images_and_documents_stand_before_the_text(
+async def test_images_and_documents_are_sent_before_the_text(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.says("A cat.")]
@@ -255,7 +255,7 @@ async def test_effort_is_sent_as_the_api_names_it(server: WireServer) -> None:
     assert server.asked[0].body["reasoning_effort"] == "low"
 
 
-async def test_answer_that_is_not_streamed_is_taken_whole(
+async def test_answer_that_is_not_streamed_becomes_a_whole_reply(
     server: WireServer, model: OpenAIModel
 ) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "time__now", "arguments": "{}"}}
@@ -282,7 +282,7 @@ async def test_answer_that_is_not_streamed_is_taken_whole(
     ],
     ids=["page", "error"],
 )
-async def test_response_of_200_that_is_not_an_answer_is_reported(
+async def test_response_with_status_200_that_is_not_an_answer_is_an_error(
     server: WireServer, model: OpenAIModel, answer: Answer, problem: str
 ) -> None:
     server.script = [answer]
@@ -685,7 +685,7 @@ async def test_the_reasoning_field_of_ollama_is_read(
     assert events[:2] == [ReasoningDelta("Hm."), TextDelta("Yes.")]
 
 
-async def test_a_model_that_refuses_tools_with_reasoning_is_asked_without(
+async def test_a_model_that_refuses_tools_with_reasoning_is_retried_without_reasoning(
     server: WireServer, model: OpenAIModel
 ) -> None:
     message = "Function tools with reasoning_effort are not supported; set it to 'none'."
@@ -953,19 +953,19 @@ def test_ollama_host_is_read_like_ollama_does(
     assert ollama_url() == url
 
 
-def test_the_name_chooses_the_same_model() -> None:
+def test_the_name_of_a_model_contains_its_base_url() -> None:
     assert OpenAIModel("gpt-x").name == "openai:gpt-x"
     assert OpenAIModel("q:8b", provider="ollama").name == "ollama:q:8b"
     assert OpenAIModel("m", base_url="http://h/v1").name == "openai:m@http://h/v1"
 
 
-def test_the_name_has_no_password() -> None:
+def test_the_name_of_a_model_omits_the_password_of_its_url() -> None:
     model = OpenAIModel("m", base_url=f"http://me:{KEY}@h/v1")
 
     assert model.name == "openai:m@http://h/v1"
 
 
-async def test_a_long_retry_after_is_an_error_without_waiting(
+async def test_a_long_retry_after_raises_overloaded_without_waiting(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(429, "used up", retry_after="3600")]

@@ -50,7 +50,7 @@ async def model(server: WireServer) -> AsyncIterator[OpenAIModel]:
     await model.close()
 
 
-async def test_refusal_of_chat_completions_is_remembered_by_the_next_process(
+async def test_refusal_of_chat_completions_is_stored_for_the_next_process(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script += [wire.answer(wire.message("Noon.")) for _ in range(3)]
@@ -84,7 +84,7 @@ async def test_text_and_reasoning_arrive_in_pieces_with_usage(
     assert reply.usage == Usage(100, 7, 60, 30)
 
 
-async def test_calls_and_encrypted_reasoning_are_sent_back_as_they_came(
+async def test_calls_and_encrypted_reasoning_are_sent_back_unchanged(
     server: WireServer, model: OpenAIModel
 ) -> None:
     items = [wire.reasoning("Hm.", "e1"), wire.call("c1", "time__now", '{"zone":"A"}')]
@@ -222,7 +222,9 @@ async def test_stream_that_ends_early_is_interrupted(
         await complete(model, ASK)
 
 
-async def test_other_refusals_are_not_asked_again(server: WireServer, model: OpenAIModel) -> None:
+async def test_other_refused_requests_are_not_retried(
+    server: WireServer, model: OpenAIModel
+) -> None:
     server.script += [wire_openai.error(400, "Unsupported value.")]
 
     with pytest.raises(ModelRefused, match="Unsupported value"):

@@ -61,7 +61,7 @@ async def test_an_exception_is_raised_and_the_next_entry_follows() -> None:
     assert (await complete(model, ASK)).message.content == "Now."
 
 
-async def test_requests_are_copies_of_what_the_model_got() -> None:
+async def test_requests_of_a_scripted_model_are_copies() -> None:
     model = ScriptedModel(["One.", "Two."])
     messages = list(ASK)
 

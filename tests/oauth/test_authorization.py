@@ -264,7 +264,7 @@ def test_an_answer_without_a_required_issuer_is_refused_without_its_text(more: d
     assert "WORDS" not in str(raised.value)
 
 
-def test_a_denied_login_has_the_description_as_a_note():
+def test_error_of_a_denied_login_has_the_servers_description_as_a_note():
     pending = start()
 
     with pytest.raises(AuthError, match=r"denied the login: access_denied\n") as raised:
@@ -281,7 +281,7 @@ def test_a_denied_login_has_the_description_as_a_note():
 
 
 @each_row("secret", ["state", "verifier", "code"])
-def test_a_denied_login_whose_description_repeats_a_secret_has_no_note(secret: str):
+def test_error_of_a_denied_login_has_no_note_if_the_description_repeats_a_secret(secret: str):
     pending = start()
     state = pending.request.state
     words = {"state": state, "verifier": pending.verifier, "code": "c0de"}[secret]

@@ -197,7 +197,7 @@ async def test_a_client_with_a_key_authenticates_with_a_signed_jwt(world: World)
     assert claims["aud"] == world.authorization.issuer  # not a list
 
 
-async def test_an_authorization_server_without_user_logins_is_enough(world: World):
+async def test_client_credentials_need_no_authorization_endpoint(world: World):
     for member in ("authorization_endpoint", "code_challenge_methods_supported"):
         del world.authorization.metadata[member]
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]

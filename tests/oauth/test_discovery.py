@@ -124,7 +124,7 @@ async def test_a_slash_at_the_end_of_a_path_is_dropped_from_well_known_urls(buil
     assert found.issuer == world.authorization.issuer
 
 
-async def test_blanks_before_a_document_are_ignored(world: World):
+async def test_whitespace_before_a_metadata_document_is_ignored(world: World):
     text = "\r\n " + json.dumps(world.server.metadata)
     world.server.replies[world.server.metadata_path] = always(text)
 

@@ -32,7 +32,7 @@ def test_a_lifetime_is_a_number_of_seconds_or_unknown(
 
 
 @each_row("token", ["", "a b", "a\r\nX: y", "é", "\x00", "a" * (MAX_TOKEN + 1)])
-def test_a_token_that_no_header_can_carry_is_an_error(token: str):
+def test_a_token_with_characters_invalid_in_a_header_is_an_error(token: str):
     with pytest.raises(AuthError, match="gave a token that is not valid") as raised:
         check_token(token, "https://as.example gave a token")
 

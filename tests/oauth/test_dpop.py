@@ -241,7 +241,7 @@ async def test_a_bearer_token_is_not_sent_again_for_a_nonce(world: World):
     assert not auth.needs_resend(401, headers)
 
 
-async def test_a_token_endpoint_that_never_accepts_a_nonce_is_asked_twice(world: World):
+async def test_a_token_endpoint_that_never_accepts_a_nonce_gets_two_requests(world: World):
     class Forgetful(ProofChecker):
         def check(self, *args: Any, **options: Any) -> tuple[str, str]:
             return "", "use_dpop_nonce"

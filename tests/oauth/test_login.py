@@ -208,7 +208,7 @@ async def test_a_server_without_logins_is_an_error_that_suggests_a_key(
     assert world.browser.shown == []
 
 
-async def test_the_words_of_a_guessed_endpoint_are_only_in_a_note(world: World):
+async def test_error_text_of_a_guessed_endpoint_is_only_in_a_note(world: World):
     world.server.documents.clear()
     world.server.challenge = ""
     world.server.replies["/register"] = always(
@@ -887,7 +887,7 @@ async def test_a_user_who_denied_is_asked_again_after_five_minutes(
     assert await world.call(auth)
 
 
-async def test_login_asks_a_user_who_denied_before(world: World):
+async def test_login_asks_the_user_again_although_the_user_denied_before(world: World):
     world.authorization.callback = {"error": "access_denied", "code": None}
     auth = world.oauth()
     with pytest.raises(AuthError):
@@ -914,7 +914,7 @@ async def test_the_reason_of_a_failed_login_is_raised_though_the_store_is_locked
             await world.oauth(ask=ask).login()
 
 
-async def test_login_during_a_refresh_is_a_login(world: World):
+async def test_login_during_a_refresh_still_asks_the_user(world: World):
     auth = world.oauth()
     token = await world.call(auth)
     world.authorization.access_tokens.clear()

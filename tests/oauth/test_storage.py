@@ -117,7 +117,7 @@ async def test_tokens_of_the_last_login_are_loaded_without_an_issuer(
     assert await any_store.load_tokens(SERVER, "https://two.example") == second
 
 
-async def test_deleted_tokens_and_registrations_are_gone(any_store: TokenStore):
+async def test_deleted_tokens_and_registrations_cannot_be_loaded(any_store: TokenStore):
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
 

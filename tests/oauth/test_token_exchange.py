@@ -47,7 +47,7 @@ def exchange(provider: Site, **client: Any) -> TokenExchange:
     )
 
 
-async def test_an_id_token_becomes_a_login_at_another_authorization_server(
+async def test_an_id_token_is_exchanged_for_a_token_of_another_authorization_server(
     provider: Site, world: World
 ):
     world.authorization.clients["us"] = "s3cr3t"

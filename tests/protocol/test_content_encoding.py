@@ -183,7 +183,9 @@ def test_garbage_raises_nothing_but_our_errors(garbage: bytes, encoding: str, go
 
 @each_row("packed", list(PACKERS))
 @each_row(("size", "length"), [(0, len(TEXT)), (1, 500), (100, PIECE), (0, 0)])
-def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(packed: str, size: int, length: int):
+def test_a_body_at_the_limit_is_accepted_and_one_byte_more_is_refused(
+    packed: str, size: int, length: int
+):
     encoding, text = packed.removeprefix("raw "), TEXT[:length]
 
     assert unpacked(encoding, PACKERS[packed](text), size, limit=length) == text

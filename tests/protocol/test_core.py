@@ -507,7 +507,7 @@ def test_without_a_reason_none_is_sent():
 
 
 @each_row("method", ["initialize", "server/discover"])
-def test_handshake_sends_no_cancellation(method: str):
+def test_cancelled_or_expired_handshake_request_sends_no_cancellation(method: str):
     peer = Protocol()
     id = peer.request(method, now=0.0)
     peer.request(method, now=0.0, options=RequestOptions(timeout=1.0))

@@ -35,7 +35,7 @@ def test_a_connection_for_one_call_offers_no_tasks():
     assert found.extensions == {"com.example/x": {}}
 
 
-def test_handlers_of_refused_questions_are_left_out():
+def test_without_refused_removes_the_handlers_of_questions_that_are_not_permitted():
     async def answer(*_: Any) -> Any:
         raise NotImplementedError
 

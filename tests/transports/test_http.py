@@ -415,7 +415,7 @@ async def test_standing_stream_of_a_busy_server_is_reopened_after_its_retry_afte
         assert await waited.first(2) == [60, 60]
 
 
-async def test_standing_stream_that_never_opens_is_abandoned_after_an_hour(
+async def test_standing_stream_that_never_opens_is_retried_for_an_hour_and_then_given_up(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     pauses: list[float] = []

@@ -264,7 +264,7 @@ async def body_of(server: EvilHttp, pool: HttpPool, body: bytes, **headers: str)
 
 
 @pytest.mark.parametrize("pack", [lambda body: body, gzip.compress], ids=["plain", "gzip"])
-async def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(
+async def test_a_body_at_the_limit_is_accepted_and_one_byte_more_is_refused(
     server: EvilHttp, pool: HttpPool, pack: Any
 ):
     """R-03, R-44."""

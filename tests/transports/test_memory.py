@@ -27,7 +27,7 @@ async def turn() -> None:
     await asyncio.sleep(0)
 
 
-async def test_frames_arrive_in_order_those_of_the_server_at_once():
+async def test_frames_arrive_in_order_and_at_the_client_in_the_same_turn():
     server, client = MemoryTransport.pair()
     at_server, at_client = Ear(), Ear()
     await server.open(at_server)
@@ -67,7 +67,7 @@ async def test_close_notifies_the_other_end_once():
     assert ours.losses == []
 
 
-async def test_after_the_end_frames_are_dropped():
+async def test_frames_sent_after_the_end_are_dropped():
     one, other = MemoryTransport.pair()
     ours, theirs = Ear(), Ear()
     await one.open(ours)

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 @pytest.mark.slow("starts a program")
 @pytest.mark.usefixtures("patience")
-async def test_daemon_gets_a_term_and_can_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_daemon_gets_sigterm_and_can_clean_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """An orphan in another session gets a TERM and may tidy up before it goes."""
     monkeypatch.setattr(process, "REST_PATIENCE", 20.0)
     tidied = tmp_path / "tidied"
@@ -69,7 +71,7 @@ async def test_exit_of_a_server_ends_its_daemons():
 
 
 @pytest.mark.slow("starts a program")
-async def test_end_harms_no_other_child_of_this_process():
+async def test_end_leaves_other_children_of_this_process_running():
     """Other libraries start processes too: these stay, and can be waited for."""
     own = subprocess.Popen(  # noqa: ASYNC220 - as a program without asyncio does
         ["sh", "-c", "read line; exit 3"], stdin=subprocess.PIPE

@@ -47,7 +47,7 @@ def test_arguments_without_a_name_in_the_schema_are_not_offered() -> None:
     assert grammar_schema(b'{"type":"object"}')["additionalProperties"] is True
 
 
-def test_a_schema_without_end_is_cut() -> None:
+def test_deeply_nested_schema_is_cut() -> None:
     nested: Any = {"type": "string"}
     for _ in range(40):
         nested = {"type": "array", "items": nested}

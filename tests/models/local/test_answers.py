@@ -13,7 +13,7 @@ def test_a_flat_object_becomes_one_line_per_field() -> None:
     assert format_results([result]) == "Current time:\n\n- timezone: Asia/Tokyo\n- is_dst: false"
 
 
-def test_lines_of_a_text_stay_apart() -> None:
+def test_lines_of_a_text_are_not_joined() -> None:
     assert format_results(
         [ToolMessage("1", "On branch main\nnothing to commit", "git__git_status")]
     ) == ("Git status:\n\n```\nOn branch main\nnothing to commit\n```")

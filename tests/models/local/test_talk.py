@@ -119,6 +119,6 @@ async def test_results_of_earlier_calls_are_not_repeated_with_other_values() -> 
 
 
 @each_row("request_", ["Who are you?", "What can you do?", "Was kannst du?", "help"])
-async def test_question_about_the_model_is_answered_with_what_it_is(request_: str) -> None:
+async def test_question_about_the_model_is_answered_with_its_description(request_: str) -> None:
     assert (await answer(request_)).startswith(INTRODUCTION)
     assert "time, git, files" in await answer(request_)
