@@ -101,7 +101,9 @@ async def test_a_redirect_with_another_state_is_refused_and_the_wait_continues(
         assert await answer == {"error": "access_denied", "state": "secret"}
 
 
-async def test_two_logins_get_their_own_redirects(nothing_is_left: list[Any]):
+async def test_redirects_of_two_simultaneous_logins_reach_the_right_login(
+    nothing_is_left: list[Any],
+):
     async with callback_server() as callback:
         one = asyncio.create_task(callback.query(login(callback, "one")))
         other = asyncio.create_task(callback.query(login(callback, "other")))

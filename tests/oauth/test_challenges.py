@@ -76,13 +76,13 @@ def test_a_header_without_a_token_challenge_is_empty(header: str):
     assert token_challenge(header) == Challenge()
 
 
-def test_the_first_of_two_values_is_used():
+def test_repeated_challenge_parameter_uses_its_first_value():
     header = 'Bearer scope="a", scope="b", Bearer scope="c", error="x"'
 
     assert token_challenge(header) == Challenge("", ("a",), "x")
 
 
-def test_parameters_belong_to_the_scheme_before_them():
+def test_challenge_parameters_belong_to_the_scheme_before_them():
     assert challenges('Basic realm="a", Bearer scope="b", Digest nonce="c"') == [
         ("basic", {"realm": "a"}),
         ("bearer", {"scope": "b"}),

@@ -106,7 +106,7 @@ async def test_logout_without_a_login_sends_no_request(world: Any):
     assert world.authorization.requests == []
 
 
-async def test_logout_names_an_issuer_without_revocation_endpoint(world: Any):
+async def test_logout_reports_an_issuer_without_revocation_endpoint(world: Any):
     server = await logged_in(world)
     del server.metadata["revocation_endpoint"]
 
@@ -115,7 +115,7 @@ async def test_logout_names_an_issuer_without_revocation_endpoint(world: Any):
     assert await forgotten(world)
 
 
-async def test_logout_names_an_invalid_revocation_endpoint(world: Any):
+async def test_logout_reports_an_invalid_revocation_endpoint(world: Any):
     server = await logged_in(world)
     server.metadata["revocation_endpoint"] = "/revoke"
 

@@ -482,7 +482,7 @@ async def test_a_lock_is_polled_with_growing_pauses(
     assert (pauses[0], pauses[-1], max(pauses)) == (0.002, 0.05, 0.05)
 
 
-async def test_a_lock_that_failed_is_not_held(
+async def test_a_lock_that_failed_can_be_acquired_later(
     store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(storage, "LOCK_SECONDS", 0.0)

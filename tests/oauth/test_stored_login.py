@@ -53,7 +53,7 @@ async def test_a_refused_token_is_refreshed_without_a_user(world: World, token: 
     assert len(world.browser.shown) == 1
 
 
-async def test_the_store_is_read_once(world: World, token: str):
+async def test_stored_tokens_are_read_from_the_store_only_once(world: World, token: str):
     assert isinstance(world.store, Counting)
     login = stored_login(world)
     await login.valid_token()

@@ -240,7 +240,9 @@ async def test_loss_is_reported_once_and_not_after_close(server: EvilHttp):
 
 
 @pytest.mark.slow("works through much data")
-async def test_close_before_open_does_nothing(server: EvilHttp, nothing_is_left: list[object]):
+async def test_close_before_open_leaves_no_resources(
+    server: EvilHttp, nothing_is_left: list[object]
+):
     async with transport_to(server):
         pass
     gc.collect()
