@@ -30,7 +30,8 @@ def parsed(text: str) -> tuple[click.Command, list[str]]:
 
 
 def options(command: click.Command) -> set[str]:
-    context = click.Context(command)
+    # A command keeps the help option that it makes first, so its names must be the program's.
+    context = click.Context(command, **interlock.context_settings)
     return {name for each in command.get_params(context) for name in each.opts}
 
 
