@@ -415,7 +415,7 @@ class ClaudeCode:
                 self._draining = asyncio.ensure_future(self._drain(turn))
 
     async def events(self) -> AsyncGenerator[ClaudeEvent, None]:
-        """Yield events that belong to no prompt, such as those of subagents in the background."""
+        """Yield events that belong to no prompt, for example from subagents in the background."""
         events = self._conversation.background
         while True:
             while (event := events.pop()) is not None:

@@ -58,7 +58,7 @@ def web(
     """Open the chat in the browser, for you alone on this machine.
 
     Prints a URL that opens the page once, within ten minutes; Enter prints another one. Port 0
-    picks a free port. Conversations are those of `interlock chat`. Ends on Ctrl-C.
+    picks a free port. The page shows the conversations of `interlock chat`. Ends on Ctrl-C.
 
     \b
     Example:

@@ -63,8 +63,9 @@ def explain(
 
     ADDRESS is a tool, SERVER:NAME, with arguments as for `interlock call`. Without arguments,
     shows whether the tool is listed. Without ADDRESS, lists all tools, each with the first check
-    that it fails. The checks are those of a call, with the stored keys and the file. A server
-    is started only if its tools are unknown. The exit code is 1 if the call would be denied.
+    that it fails. The checks are the same as for a real call, and use the stored keys and the
+    configuration file. A server is started only if its tools are unknown. The exit code is 1 if
+    the call would be denied.
 
     \b
     Example:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "--scope",
     metavar="SCOPE",
     multiple=True,
-    help="A scope in addition to those that the server requires; repeatable.",
+    help="A scope to request besides the scopes that the server requires; repeatable.",
 )
 @config_option.config_option
 def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | None) -> int:
