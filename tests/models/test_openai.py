@@ -297,7 +297,7 @@ async def test_options_are_members_of_the_request(
 ) -> None:
     url = f"{server.root}/v1"
     if is_own:
-        monkeypatch.setattr("interlock.models.openai.OPENAI_URL", url)
+        monkeypatch.setattr("interlock.models.openai.openai_model.OPENAI_URL", url)
     server.script = [wire.says("Yes.")]
     options = {"temperature": 0.2, "max_tokens": 500}
     model = OpenAIModel("gpt-test", api_key=KEY, base_url=url, options=options)

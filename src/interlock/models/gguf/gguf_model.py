@@ -25,7 +25,8 @@ from interlock.models.gguf.schemas import grammar_schema
 from interlock.models.gguf.tool_format import MARKERS, CallReader, grammar, plain_messages
 from interlock.models.llama import LoadedModel, free_memory
 from interlock.models.model import ModelEvent, Reply, ToolDefinition
-from interlock.models.openai import ReplyBuilder, wire_messages, wire_tool
+from interlock.models.openai.chat_answer import ChatAnswer
+from interlock.models.openai.chat_request import wire_messages, wire_tool
 from interlock.models.vendors import without_files
 
 _CHATML = ("<|im_end|>", "<|im_start|>")
@@ -90,7 +91,7 @@ class GgufModel:
             tools = self._markers.tools(tools)
             own_format = bool(tools) and not engine.template.supports_tools
             request = self._request(engine, messages, tools)
-            answer = ReplyBuilder(self.name, self.name)
+            answer = ChatAnswer(self.name, self.name)
             calls = _Calls() if own_format else None
             async with aclosing(_chunks(engine, request, calls)) as chunks:
                 async for chunk in chunks:

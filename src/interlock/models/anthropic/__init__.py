@@ -1,0 +1,5 @@
+"""Anthropic's models."""
+
+from interlock.models.anthropic.anthropic_model import AnthropicModel
+
+__all__ = ["AnthropicModel"]
