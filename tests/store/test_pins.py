@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import DefinitionChanged, StoreError
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.database.claims import Claim
@@ -15,6 +16,8 @@ from interlock.store.database.database import open_database
 from interlock.store.pin import TOOL_KINDS, Offered, Pin
 from interlock.store.pins import Change, PinStore
 from interlock.toolbox.pins import offered_server, offered_tool
+
+KEY = GatewayKey(bytes(range(32)))
 
 SERVER = offered_server({"command": "crm"}, None)
 FIND = offered_tool({"name": "find"}, None)
@@ -65,7 +68,11 @@ async def test_decisions_are_noticed_by_other_processes_and_lists_are_not(place:
 
 
 async def test_replaced_pins_and_their_records_are_written_together(place: str):
-    async with opened(place) as store, opened(place) as other, AuditWriter.open(place) as writer:
+    async with (
+        opened(place) as store,
+        opened(place) as other,
+        AuditWriter.open(place, key=KEY) as writer,
+    ):
         await other.changed()
         await check(store, REFUND, FIND)
         server, find, refund = await store.list()

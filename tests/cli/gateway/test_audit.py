@@ -176,13 +176,13 @@ def test_verify_finds_a_cut_trail_whose_head_lost_its_signature(interlock, trail
     assert ran.out.splitlines()[1:] == [f"writer {writer}, record 3: the head has no signature"]
 
 
-def test_verify_without_the_key_warns_that_signatures_are_not_checked(interlock, trail: Path):
+def test_verify_without_the_key_is_refused(interlock, trail: Path):
     (trail.parent / "gateway.key").unlink()
 
     ran = interlock("audit", "verify")
 
-    assert ran.code == 0
-    assert "signatures are not checked" in ran.err
+    assert (ran.code, ran.out) == (1, "")
+    assert "is verified with the key that wrote it" in ran.err
     assert not (trail.parent / "gateway.key").exists()
 
 

@@ -86,14 +86,13 @@ def test_keys_are_in_the_database_of_the_gateway(interlock, tmp_path: Path):
 
 def test_changes_of_keys_are_in_the_copy_of_the_trail(interlock, tmp_path: Path):
     file = tmp_path / "mcp.json"
-    section = {"database": "gateway.db", "audit": {"copy": "audit.jsonl"}}
+    section = {"database": "gateway.db", "audit": {"copy": "copy"}}
     file.write_text(json.dumps({"mcpServers": {}, "gateway": section}))
     interlock("keys", "create", "anna", "--config", file)
 
-    lines = [json.loads(each) for each in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    kinds = [each["kind"] for each in lines]
-    assert kinds[0] == "admin"
-    assert kinds[-1] == "checkpoint"
+    (copied,) = (tmp_path / "copy").iterdir()
+    kinds = [json.loads(each)["kind"] for each in copied.read_text().splitlines()]
+    assert kinds == ["head", "admin", "head"]
 
 
 def test_list_shows_a_line_for_each_key(interlock):

@@ -50,7 +50,7 @@ OBJECTS: dict[str, tuple[str, str]] = {
     "usage": ("running concurrent limits refusals", ""),
     "limit": ("limit left retryAfter", "burst server"),
     "plan": ("servers tools names views rights restart warnings applied", ""),
-    "verification": ("whole records writers first last problems", "copy"),
+    "verification": ("whole records writers first last problems copy", ""),
     "series": ("by since until step lines total", "others"),
     "problem": ("type title status detail reason", "reference retryAfter"),
     "me": ("user key scopes role groups view usage features version", ""),
@@ -85,7 +85,6 @@ RARE = {
     "missing": {"url"},
     "problem": {"retryAfter"},
     "series": {"others"},
-    "verification": {"copy"},
 }
 # Those routes of the API that programs rely on; new ones may be added.
 ROUTES = """

@@ -68,7 +68,6 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.config.gateway_reading import resolve
     from interlock.store import AuditWriter
-    from interlock.store.audit.copies import AuditCopy
     from interlock.store.database.location import folder_beside
 
     settings = resolve(config, os.environ)
@@ -78,6 +77,5 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     location = settings.database or None
     secret = GatewayKey.load(folder_beside(location))
     secret.sign(b"")  # raises an error before the change if a package is missing
-    copy = AuditCopy.of(settings.audit)
-    async with AuditWriter.open(location, key=secret, copy=copy) as writer:
+    async with AuditWriter.open(location, key=secret, settings=settings.audit) as writer:
         yield Recorder(writer)

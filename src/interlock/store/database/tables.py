@@ -224,13 +224,24 @@ audit_heads = Table(
     Column("host", String, nullable=False),
     Column("seq", BigInteger, nullable=False),  # the last record at `ended` or `signed_at`
     Column("hash", LargeBinary, nullable=False),
-    Column("signature", LargeBinary),  # signature over `seq` and `hash`
+    Column("signature", LargeBinary),  # over all columns but those of the purge
     Column("signed_at", BigInteger),
     Column("open_seq", BigInteger),  # every intent before it has an outcome
     # The last record that was purged; 0 and NULL if none was.
     Column("base_seq", BigInteger, nullable=False, server_default=text("0")),
     Column("base_hash", LargeBinary),
     Column("base_signature", LargeBinary),
+)
+
+# One row, which states how many heads there are and what they contain: see `audit.heads`.
+audit_register = Table(
+    "audit_register",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("version", BigInteger, nullable=False),  # the number of changes
+    Column("heads", BigInteger, nullable=False),
+    Column("sum", LargeBinary, nullable=False),  # of the heads' keyed hashes
+    Column("mac", LargeBinary, nullable=False),
 )
 
 keys = Table(
