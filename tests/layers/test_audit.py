@@ -48,7 +48,7 @@ from tests.support.clock import ClockLoop
 from tests.support.rows import each_row
 
 KEY = b"k" * 32
-SECRET = GatewayKey(bytes(range(32)))
+GATEWAY_KEY = GatewayKey(bytes(range(32)))
 SECRET = {"note": "canary-7d2f", "amount": 5}
 Row = dict[str, Any]
 
@@ -83,7 +83,7 @@ def content_of(folder: Path) -> bytes:
 @asynccontextmanager
 async def audited(folder: Path, risk: Risk = "write", **settings: Any) -> AsyncIterator[Audited]:
     path = folder / "audit.db"
-    async with AuditWriter.open(path, key=SECRET) as writer:
+    async with AuditWriter.open(path, key=GATEWAY_KEY) as writer:
         trail = AuditTrail(writer, KEY, Audit(**settings))
         yield Audited(writer, path, trail, risk)
         trail.flush()
@@ -272,7 +272,7 @@ async def test_full_disk_stops_a_call_before_its_effect_on_the_server(tmp_path: 
 
     path = tmp_path / "audit.db"
     with failing_disk() as disk:
-        async with AuditWriter.open(path, key=SECRET) as writer:
+        async with AuditWriter.open(path, key=GATEWAY_KEY) as writer:
             trail = AuditTrail(writer, KEY, Audit())
             around = Layers(refusals=trail.refusals, trail=trail.calls)
             async with Toolbox({"crm": server}, around=around, environ={}) as toolbox:
@@ -370,7 +370,7 @@ async def test_call_that_is_refused_in_the_stack_is_recorded_and_spends_nothing(
     limiter = Limiter(Limits(per_key=KeyLimits(rate=Rate(2, 86_400))))
     queue = FairQueue("crm", slots=1, size=0)
     with failing_disk() as disk:
-        async with AuditWriter.open(path, key=SECRET) as writer:
+        async with AuditWriter.open(path, key=GATEWAY_KEY) as writer:
             trail = AuditTrail(writer, KEY, Audit())
             around = Layers(
                 refusals=trail.refusals,
