@@ -155,7 +155,7 @@ class AuditWriter:
         Args:
             location: The database.
             key: The key of the trail.
-            settings: Where the copy of the trail is; None for no copy.
+            settings: The settings of the copy of the trail; None for no copy.
             on_failed: See the class.
 
         Raises:
