@@ -54,12 +54,13 @@ class AuditCopy:
         has_records: Whether the copy contains the records, and not only the ends of the chain.
 
     Attributes:
+        has_records: As above.
         dropped: The number of records that could not be written.
     """
 
     def __init__(self, folder: Path, key: GatewayKey, *, has_records: bool = True) -> None:
         self.dropped = 0
-        self._has_records = has_records
+        self.has_records = has_records
         self._folder = folder
         self._chain = LineChain(key)
         self._waiting = 0  # bytes of queued records
@@ -68,8 +69,6 @@ class AuditCopy:
         self._thread: Thread | None = None  # started with the first queued line
 
     def add_records(self, rows: list[Row]) -> None:
-        if not self._has_records:
-            return
         size = sum(len(row[-2]) for row in rows) + _ROW_BYTES * len(rows)
         if self._waiting + size > MAX_WAITING:
             self.dropped += len(rows)

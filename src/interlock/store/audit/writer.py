@@ -325,7 +325,7 @@ class AuditWriter:
                 unfinished[row[_CALL]] = row[1]
             elif kind == "outcome":
                 unfinished.pop(row[_CALL], None)
-        if self._copy is not None:
+        if self._copy is not None and self._copy.has_records:
             self._copy.add_records(rows)
         is_due = monotonic() - self._signed_at >= SIGN_EVERY
         if is_due or self.head.seq - self._signed.seq >= SIGN_RECORDS:
