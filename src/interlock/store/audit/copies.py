@@ -51,10 +51,10 @@ class AuditCopy:
         folder: The folder of the files; if it or a file is missing, it is created so that only its
             owner can read it.
         key: The key of the lines' hashes.
-        has_records: Whether the copy contains the records, and not only the ends of the chain.
+        has_records: Whether the copy shall contain the records, and not only the ends of the
+            chain: the writer then calls `add_records`.
 
     Attributes:
-        has_records: As above.
         dropped: The number of records that could not be written.
     """
 
