@@ -93,7 +93,7 @@ def test_hook_without_any_configuration_says_so_and_blocks(interlock, home: Path
     ran = interlock("hook", stdin=asked("Read"))
 
     assert (ran.code, ran.out) == (2, "")
-    assert "there is no configuration, so there is no policy to apply" in ran.err
+    assert "no configuration was found" in ran.err
 
 
 def test_missing_configuration_denies_the_call(interlock, home: Path):

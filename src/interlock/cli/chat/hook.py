@@ -93,7 +93,7 @@ def _loaded(path: Path | None) -> Config:
     config = config_option.load(path)
     if config.path is None and config.gateway is None and not config.servers:
         raise ConfigError(
-            "there is no configuration, so there is no policy to apply; name a file with --config, "
+            "no configuration was found, so no policy can be applied; name a file with --config, "
             "or remove this hook from settings.json"
         )
     return config
