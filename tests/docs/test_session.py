@@ -65,6 +65,7 @@ def test_block_that_does_not_run_has_a_reason():
         ('```json title="a.json"\n{}\n```\n', True),
         ("```json\n{}\n```\n", False),
         ("```console\n$ ls\n```\n", True),
+        ("```http\nGET /me\n\n200\n{}\n```\n", True),
         ("```text\n$ ls\n```\n", False),
         ("```text\na -> b\n```\n", True),
         ("```\na -> b\n```\n", False),
