@@ -49,8 +49,8 @@ class ChatContext:
 class ChatState(MessagesState):
     """The state of a conversation.
 
-    `live` is never stored. It is set until the last answer's calls are started, and maps refused
-    calls to the reasons.
+    `live` maps the refused calls of the last answer to the reasons. It is never stored, so it is
+    missing in a run that continues from a checkpoint.
     """
 
     conversation_id: str

@@ -36,9 +36,11 @@ def test_every_edit_of_the_tables_makes_another_version():
     assert not versions_made & OUTDATED
 
 
-def test_comments_and_white_space_leave_the_version_as_it_is():
+def test_comments_docstrings_and_white_space_leave_the_version_as_it_is():
     assert "# from 0, without gaps" in SOURCE
+    assert "An aware time." in SOURCE
     changed = SOURCE.replace("# from 0, without gaps", "# it's the place; 1 + 1")
+    changed = changed.replace("An aware time.", "A time.")
     changed = changed.replace('    Column("role"', '    # Who has said it.\n\n    Column( "role"')
 
     assert changed != SOURCE

@@ -1,7 +1,7 @@
 """The tables, their indexes, and the index of words; see `store.chat.conversation_search`.
 
-Edit them here until the first release: any edit of this file but of comments makes another version
-of the tables, and databases of other versions are refused. See `revisions`.
+Edit them here until the first release. Every edit of code changes the version of the
+tables, and databases of other versions are refused; see `schema_version`.
 """
 
 from __future__ import annotations
