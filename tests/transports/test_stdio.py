@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 import pytest
@@ -194,6 +195,20 @@ async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself(
 
     assert transport._process is not None
     assert transport._process.code == 9
+
+
+@pytest.mark.slow("starts a program")
+def test_server_is_ended_if_the_event_loop_ends_before_the_closing_has_begun():
+    async def begin_to_close() -> asyncio.Future[None]:
+        await transport.open(Ear())
+        return asyncio.ensure_future(transport.close())
+
+    transport = shell("exec sleep 100")
+    closing = asyncio.run(begin_to_close())
+
+    assert closing.cancelled()
+    assert transport._process is not None
+    assert transport._process.code == -signal.SIGKILL
 
 
 @pytest.mark.slow("starts a program")
