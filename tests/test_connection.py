@@ -383,13 +383,13 @@ async def test_one_timer_serves_all_requests_and_is_cancelled(monkeypatch: pytes
         assert [each.cancelled() for each in armed] == [True, True]
 
 
-async def test_a_hard_limit_holds_without_another_one():
+async def test_hard_timeout_applies_without_another_timeout():
     async with two() as (one, _):
         with pytest.raises(RequestTimeout, match="hard limit"):
             await one.ask(hard_timeout=0.01)
 
 
-async def test_transport_is_told_to_forget_ended_requests(
+async def test_transport_forgets_ended_requests(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with two() as (one, other):

@@ -498,7 +498,7 @@ async def test_a_round_ends_with_questions_and_the_next_begins_with_the_answers(
     assert last["structuredContent"] == ["x", "x", "x"]
 
 
-async def test_a_question_without_answer_is_asked_again(caller):
+async def test_unanswered_question_is_asked_again(caller):
     first = await caller("tools/call", CALL)
     params = {**CALL, "inputResponses": {"other": ANSWER}, "requestState": first["requestState"]}
 

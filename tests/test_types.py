@@ -176,7 +176,7 @@ def test_sampling_text_joins_one_block_or_all():
     assert several.text == "a\nb"
 
 
-def test_the_text_of_a_result_is_that_of_its_text_blocks():
+def test_text_of_a_result_is_the_text_of_its_text_blocks():
     content = [
         TextContent(text="one"),
         ImageContent(data="", mime_type="image/png"),

@@ -118,7 +118,7 @@ async def test_auditor_sees_the_board_without_buttons_that_change_something(
         await expect(page.get_by_role("button", name="Restart")).to_have_count(0)
 
 
-async def test_user_without_admin_scope_sees_the_page_of_what_does_not_exist(
+async def test_user_without_admin_scope_sees_the_not_found_page(
     open_page: OpenPage, tmp_path: Path
 ):
     async with board(tmp_path, open_page, crm=offering("get")) as gateway:
@@ -388,7 +388,7 @@ async def test_live_tail_shows_each_call_once(open_page: OpenPage, tmp_path: Pat
         assert len(set(ids)) == 6
 
 
-async def test_verification_of_the_trail_says_that_it_is_whole(open_page: OpenPage, tmp_path: Path):
+async def test_verification_of_an_unchanged_trail_shows_whole(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, crm=offering("get")) as gateway:
         await gateway.call(await gateway.key("ci", "mcp:*"), "crm__get")
         page = await gateway.open("/gateway/audit")
@@ -565,7 +565,7 @@ async def test_overview_is_accessible_with_the_colours_of_the_system(
         assert await violations(page) == []
 
 
-async def test_text_of_twice_the_size_fits_the_page(open_page: OpenPage, tmp_path: Path):
+async def test_page_has_no_overflow_at_twice_the_text_size(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, crm=offering("get"), fetch=DOWN) as gateway:
         page = await gateway.open("/gateway", width=640, height=400)  # 1280 pixels at 200 %
         await expect(page.get_by_role("region", name="Needs you")).to_contain_text("fetch")

@@ -24,7 +24,7 @@ OVERFLOWS = """() => [...document.querySelectorAll("body *")].filter((each) =>
   && !each.closest(".scroll-x, pre, .hidden")).map((each) => each.outerHTML.slice(0, 90))"""
 
 
-async def test_approval_that_expires_says_so_and_does_not_run(
+async def test_expired_approval_is_marked_and_its_call_does_not_run(
     open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(turn_toolbox, "APPROVAL_SECONDS", 1)
@@ -97,7 +97,9 @@ async def test_panel_shows_the_tokens_and_the_price_of_an_answer_and_of_the_conv
         await expect(whole).to_be_visible()
 
 
-async def test_result_of_fifteen_megabytes_is_cut_and_says_so(open_page: OpenPage, tmp_path: Path):
+async def test_result_of_fifteen_megabytes_is_cut_with_a_notice(
+    open_page: OpenPage, tmp_path: Path
+):
     made = [call("rows", "c1", count=90), call("rows", "c2", count=65_000)]
     async with chat(tmp_path, open_page, calls(*made), "See above.") as served:
         page = await served.ask()
@@ -209,7 +211,7 @@ async def test_page_that_lost_its_connection_while_it_loaded_is_completed_later(
         await expect(page.get_by_text("Here I am.")).to_be_visible()
 
 
-async def test_actions_that_need_a_lost_server_say_so_and_lose_nothing(
+async def test_actions_without_a_connection_show_an_error_and_keep_the_input(
     open_page: OpenPage, watch: Watch, tmp_path: Path
 ):
     watch.expected += ["ERR_INTERNET_DISCONNECTED", "Failed to load"]

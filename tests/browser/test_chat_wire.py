@@ -85,7 +85,7 @@ async def run(page: Any, question: str) -> None:
 
 
 @pytest.mark.slow
-async def test_turn_cut_at_each_event_is_shown_as_it_is_stored_and_runs_once(
+async def test_turn_interrupted_at_any_event_is_shown_as_stored_and_runs_once(
     open_page: OpenPage, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     turn = [

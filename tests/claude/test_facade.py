@@ -160,7 +160,7 @@ async def test_tool_that_hangs_is_an_error_after_the_timeout():
     assert "0.02" in result["content"][0]["text"]
 
 
-async def test_call_returns_the_result_and_every_failure_is_one_too():
+async def test_tool_failure_is_an_error_result_and_malformed_params_are_refused():
     async with facade_of() as facade:
         for params, is_error, expected in (
             (b'{"name":"look","arguments":{"x":1}}', False, '{"x":1}'),

@@ -82,7 +82,7 @@ async def test_denied_calls_do_not_run_in_any_mode(
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-async def test_changed_arguments_are_those_that_run(
+async def test_call_runs_with_the_arguments_that_the_user_changed(
     claude: Make, claude_program: str, api: MessagesApi, server: Server, tmp_path: Path, mode: str
 ):
     async def decide(request: PermissionRequest) -> Allow:
@@ -212,7 +212,7 @@ async def test_subagent_in_the_background_keeps_its_tools_and_shifts_no_answer(
 
 
 @pytest.mark.parametrize("settings", [(), ("project",)])
-async def test_folder_is_trusted_only_if_settings_say_so(
+async def test_folder_is_trusted_only_if_the_settings_state_it(
     claude: Make, api: MessagesApi, server: Server, tmp_path: Path, settings: tuple[str, ...]
 ):
     folder = tmp_path / "work"

@@ -71,7 +71,7 @@ def test_version_and_its_support(home: Path):
     assert program.support("1.0.128").startswith("too old")
 
 
-def test_environment_has_what_the_program_needs_and_no_other_variable(home: Path, monkeypatch):
+def test_environment_contains_only_the_variables_that_the_program_needs(home: Path, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.setenv("CLAUDECODE", "1")
     monkeypatch.setenv("GITHUB_TOKEN", "s3cr3t")

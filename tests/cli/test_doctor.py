@@ -21,7 +21,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow("starts a program")
-def test_doctor_without_problems_prints_what_it_found(
+def test_doctor_without_problems_prints_its_findings(
     no_processes, interlock, servers, script, monkeypatch
 ):
     path = servers()

@@ -35,7 +35,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize(("attack", "shown"), ATTACKS.values(), ids=ATTACKS)
-def test_safe_escapes_what_a_terminal_would_act_on(attack: str, shown: str | None):
+def test_safe_escapes_control_characters_of_a_terminal(attack: str, shown: str | None):
     assert shown is None or safe(attack) == shown
     assert not set(safe(attack)) & set(map(chr, [*range(32), *range(127, 160)]))
 

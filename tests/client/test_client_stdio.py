@@ -267,7 +267,7 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 TURN = {"role": "user", "content": {"type": "text", "text": "2+2"}}
 
 
-async def test_legacy_server_may_ask_what_was_declared(evil: Evil, tmp_path: Path):
+async def test_legacy_server_may_ask_questions_of_declared_kinds(evil: Evil, tmp_path: Path):
     options = {"roots": [str(tmp_path)], "sampling": sample, "elicitation": elicit}
     async with evil(OLD, **options) as client:
         ping = await heard(client, request("ping"))

@@ -197,7 +197,7 @@ def test_form_that_is_not_accepted_has_no_content(action: str):
 
 
 @each_row("content", [None, {}, {"name": ""}, {"name": 1}, {"name": "x", "age": "y"}])
-def test_answer_that_does_not_fit_the_form_is_not_sent(content: Json | None):
+def test_answer_that_violates_the_form_is_not_sent(content: Json | None):
     with pytest.raises(LocalProtocolError, match=r"does not fit the form: (name|age|missing)"):
         answer(ClientFeatures(None, None, person("accept", content)), ELICIT, form())
 

@@ -69,7 +69,7 @@ def test_an_entry_with_a_url_gets_its_defaults_and_the_token_as_a_header() -> No
     assert CANARY not in repr(server)
 
 
-def test_an_entry_with_a_command_is_a_program() -> None:
+def test_entry_with_a_command_is_a_stdio_server() -> None:
     entry = {"name": "git", "command": "uvx", "args": ["x"], "env": {"A": "b"}, "enabled": False}
     server = settings([entry]).servers["git"]
 
@@ -127,7 +127,7 @@ def test_a_token_over_plain_http_is_warned_about(url: str, warnings: int) -> Non
     assert len(settings([KB | {"url": url}]).warnings) == warnings
 
 
-def test_a_file_holds_the_servers(tmp_path: Path) -> None:
+def test_file_is_read_into_its_servers(tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     file.write_text(json.dumps([KB]))
 

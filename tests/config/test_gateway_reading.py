@@ -149,7 +149,7 @@ def test_file_without_gateway_member_has_no_gateway():
     ("tool", "risk"),
     [("get_a", "read"), ("get_x", "write"), ("delete", None), ("Get_a", None)],
 )
-def test_tool_risk_is_what_the_operator_states(tool: str, risk: str | None):
+def test_tool_risk_is_read_from_the_configuration(tool: str, risk: str | None):
     assert ToolRisk(read=("get_*",), write=("get_x",)).of(tool) == risk
 
 

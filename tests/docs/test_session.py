@@ -71,5 +71,5 @@ def test_block_that_does_not_run_has_a_reason():
         ("```\na -> b\n```\n", False),
     ],
 )
-def test_block_is_converted_if_its_language_says_what_to_do(block: str, is_converted: bool):
+def test_block_is_converted_if_its_language_states_how_to_run_it(block: str, is_converted: bool):
     assert [each.is_converted for each in blocks(block)] == [is_converted]

@@ -45,7 +45,7 @@ def test_an_input_is_too_slow_only_if_it_is_slow_each_time(monkeypatch: pytest.M
         watched(b"always")
 
 
-def test_inputs_are_kept_for_what_only_they_reach(tmp_path: Path):
+def test_inputs_are_kept_only_if_they_reach_new_code(tmp_path: Path):
     inputs = [b"[", b"{}", b'{"jsonrpc":"2.0","id":1,"result":{}}', b"[[", b"[[["]
 
     def target(data: bytes) -> None:

@@ -416,7 +416,7 @@ async def test_every_prompt_can_be_got_and_its_arguments_completed(it: Everythin
 
 
 @over_every_transport
-async def test_only_log_messages_of_the_level_asked_for_are_sent(it: Everything) -> None:
+async def test_log_messages_below_the_requested_level_are_not_sent(it: Everything) -> None:
     await it.client.set_log_level("error")
     await it.client.subscribe("demo://resource/dynamic/text/1")  # it logs this at "info"
     await it.client.set_log_level("info")

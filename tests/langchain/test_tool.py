@@ -288,7 +288,7 @@ async def test_a_call_that_a_layer_refuses_is_returned_with_its_reason(
     assert "secret" not in message.content
 
 
-async def test_a_tool_that_is_gone_says_so() -> None:
+async def test_call_of_a_removed_tool_returns_an_error() -> None:
     definitions = [described("get")]
     async with box(kb(definitions)) as toolbox:
         tool = tools(toolbox)[0]
@@ -342,7 +342,7 @@ async def test_a_call_without_id_returns_text_and_raises_failures() -> None:
             await tools(toolbox)[0].ainvoke({})
 
 
-async def test_cancelling_a_call_tells_the_server() -> None:
+async def test_cancelling_a_call_sends_a_cancellation_to_the_server() -> None:
     server = kb([described("get")], lambda _: None)
     async with box(server) as toolbox:
         running = asyncio.create_task(tools(toolbox)[0].ainvoke(call("kb__get")))

@@ -206,7 +206,7 @@ async def test_nothing_of_the_context_is_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["thread", "checkpoint"])
-async def test_a_stopped_turn_keeps_finished_results_and_says_so_for_the_others(
+async def test_stopped_turn_keeps_finished_results_and_marks_the_others_as_stopped(
     place: str,
 ) -> None:
     async def answer(params: Json) -> Json | None:

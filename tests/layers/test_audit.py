@@ -129,7 +129,7 @@ async def test_local_user_is_recorded_by_name(tmp_path: Path):
     ("how", "shown"),
     [("hash", {"argumentsHash"}), ("none", set()), ("full", {"argumentsHash", "arguments"})],
 )
-async def test_arguments_are_in_clear_only_where_the_operator_says_so(
+async def test_arguments_are_recorded_in_clear_only_if_configured(
     tmp_path: Path, how: str, shown: set[str]
 ):
     async with audited(tmp_path, arguments=how) as crm:
@@ -308,7 +308,7 @@ async def test_full_disk_withholds_the_result_of_a_read_and_stops_further_reads(
             assert crm.upstream.calls == 5
 
 
-async def test_lenient_mode_continues_and_records_what_was_kept(tmp_path: Path):
+async def test_lenient_mode_continues_and_later_writes_the_buffered_records(tmp_path: Path):
     with failing_disk() as disk:
         async with audited(tmp_path, mode="lenient") as crm:
             disk.arm("full", 1, lasting=True)

@@ -382,7 +382,7 @@ async def test_daily_count_of_a_key_survives_a_change_of_its_limits():
 # What operators and callers see
 
 
-async def test_usage_of_a_key_states_what_is_left_and_when_to_retry():
+async def test_usage_of_a_key_states_the_remaining_calls_and_the_retry_time():
     limited = Limited(per_key(rate=Rate(2, 60), per_day=50, concurrent=4))
     assert await limited.admitted(2, call_of(key="k")) == 2
 

@@ -221,7 +221,7 @@ async def test_result_that_cannot_be_kept_is_cut_and_states_the_reason():
 # Limits
 
 
-async def test_limit_of_a_tool_beats_that_of_its_server_and_a_view_lowers_both():
+async def test_limit_of_a_tool_overrides_the_server_limit_and_a_view_lowers_both():
     limits = ResultLimits(
         Results(max=1_000, tools={"crm:ref*": 4_000}, views={"small": 500}), {"crm": 3_000}
     )

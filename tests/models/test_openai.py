@@ -231,7 +231,7 @@ async def test_model_that_refuses_sounds_still_gets_images(
     assert "[audio/wav, 3 bytes: this model cannot read it]" in sent[1]["text"]
 
 
-async def test_model_without_tools_answers_without_them_and_says_so_once(
+async def test_model_without_tool_support_answers_without_tools_with_one_notice(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(400, "gemma does not support tools")]
@@ -832,7 +832,7 @@ async def test_a_refused_request_is_not_retried(
     assert len(server.asked) == 1
 
 
-async def test_a_rate_limit_error_says_when_to_retry(
+async def test_rate_limit_error_states_when_to_retry(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(429, "too fast", retry_after="30", retry_after_ms="1")] * 3

@@ -190,7 +190,7 @@ async def test_a_failing_server_is_an_error_and_not_one_without_metadata(build: 
         ("https://mcp.example/a?tenant=1", "https://mcp.example/a?tenant=1"),
     ],
 )
-def test_a_resource_covers_its_own_url_and_those_below(resource: str, server: str):
+def test_resource_covers_its_own_url_and_all_urls_below_it(resource: str, server: str):
     assert covers(resource, server)
 
 

@@ -103,7 +103,7 @@ async def test_a_server_that_accepts_bearer_tokens_only_gets_one(world: World):
     assert all("dpop" not in seen.headers for seen in world.authorization.requests)
 
 
-async def test_an_authorization_server_without_dpop_gives_bearer_tokens(world: World):
+async def test_authorization_server_without_dpop_issues_bearer_tokens(world: World):
     world.server.challenge = "Bearer, DPoP"
     world.server.dpop = world.authorization.dpop = None
     del world.authorization.metadata[SUPPORTED]

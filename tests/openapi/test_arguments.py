@@ -190,7 +190,9 @@ def test_argument_with_slashes_spans_segments():
         ({"q": {"name": "limit"}}, "two arguments have the name 'limit'"),
     ],
 )
-def test_wrong_change_costs_the_tool_and_says_why(changes: dict[str, Any], reason: str):
+def test_invalid_change_removes_only_its_tool_and_the_reason_is_shown(
+    changes: dict[str, Any], reason: str
+):
     limit = parameter("limit", schema={"type": "integer", "minimum": 1})
     found = compiled([limit, parameter("q", required=True)], {"arguments": changes})
 

@@ -141,7 +141,7 @@ async def test_an_operation_without_security_gets_no_credentials(api: ScriptedAp
         ("gone", ApiSecret("a"), "is not a security scheme of the document"),
     ],
 )
-def test_a_credential_that_does_not_fit_its_scheme_is_refused(
+def test_credential_of_another_kind_than_its_scheme_is_refused(
     name: str, credential: Any, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
@@ -288,7 +288,7 @@ async def test_token_url_of_a_document_on_another_host_is_refused(api: ScriptedA
         await served.load()
 
 
-async def test_a_login_is_asked_for_with_the_command_and_used_per_owner(
+async def test_missing_login_names_the_command_and_each_owner_uses_their_own(
     api: ScriptedApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

@@ -20,7 +20,7 @@ def modern(operation: Any, path: str = "/x", **item: Any) -> Operation:
     return read(root, f"GET {path}")
 
 
-def test_parameters_of_the_operation_override_those_of_the_path():
+def test_parameters_of_the_operation_override_parameters_of_the_path():
     found = modern(
         {"parameters": [{"name": "a", "in": "query", "description": "new"}]},
         parameters=[
@@ -115,7 +115,7 @@ def test_responses_of_2_0_have_the_media_types_that_the_operation_produces():
     ]
 
 
-def test_security_of_the_operation_replaces_that_of_the_document():
+def test_security_of_the_operation_replaces_security_of_the_document():
     root = {
         "openapi": "3.0.0",
         "security": [{"key": []}],

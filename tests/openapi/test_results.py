@@ -118,7 +118,9 @@ async def test_an_answer_that_breaks_its_schema_is_a_success_with_the_parts_that
     assert jsonschema_rs.is_valid(tools["get"].output_schema, result.structured)
 
 
-async def test_misfit_of_an_answer_is_counted_without_its_value(api: ScriptedApi) -> None:
+async def test_response_that_violates_its_schema_is_counted_and_its_value_is_not_logged(
+    api: ScriptedApi,
+) -> None:
     api.answers = [http(200, b'{"id":"canary"}', Content_Type="application/json")]
     served = server(api)
     async with Client.memory(served) as client:
@@ -229,7 +231,7 @@ async def test_a_stream_of_events_is_text_up_to_the_end(api: ScriptedApi) -> Non
     assert (await get(api, answer)).text == "data: 1\n\n"
 
 
-async def test_a_body_over_the_limit_is_cut_off_and_says_so(api: ScriptedApi) -> None:
+async def test_body_over_the_limit_is_cut_off_with_a_notice(api: ScriptedApi) -> None:
     answer = http(200, b"a" * 5_000, Content_Type="text/plain")
 
     result = await get(api, answer, maxAnswerBytes=1_000)
@@ -297,7 +299,7 @@ async def test_a_header_that_cannot_be_read_fails_no_call(
     assert result.text == body.decode()
 
 
-async def test_an_invalid_location_is_shown_as_it_is(api: ScriptedApi) -> None:
+async def test_invalid_location_header_is_shown_unchanged(api: ScriptedApi) -> None:
     result = await get(api, http(201, b"{}", Content_Type="application/json", Location="http://["))
 
     assert result.text == "{}\nCreated: http://["

@@ -72,7 +72,7 @@ async def test_a_page_names_the_arguments_of_the_next_one(client: Client) -> Non
     assert result.text.endswith("More: call again with page=4")
 
 
-async def test_arguments_that_do_not_fit_are_refused_without_their_value(client: Client) -> None:
+async def test_invalid_arguments_are_refused_without_their_value(client: Client) -> None:
     result = await client.call_tool("get_order", {"id": "canary"})
 
     assert result.is_error

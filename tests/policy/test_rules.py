@@ -34,7 +34,7 @@ def test_an_empty_policy_denies_everything():
     assert compiled().decide(LOCAL, entry("crm:get"), {}).reason == "no_rule"
 
 
-def test_a_read_only_policy_denies_what_may_write():
+def test_read_only_policy_denies_tools_that_may_write():
     read_only = compiled(
         rule("all", "allow", "*", "*:*"), read_only=True, risks={"crm": ToolRisk(read=("get",))}
     )

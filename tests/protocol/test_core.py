@@ -89,7 +89,7 @@ def test_request_meta_replaces_the_members_of_the_connection_on_request():
     assert [each["params"]["_meta"] for each in sent(peer)] == [{"b": 2}, {"a": 1}]
 
 
-def test_request_frame_has_what_http_repeats_in_headers():
+def test_request_frame_states_the_values_for_the_http_headers():
     peer = Protocol(meta=b'"a":1')
     options = RequestOptions(meta=b'"b":2', progress=ignore, name="add")
     id = peer.request("tools/call", b'{"name":"add"}', options, now=0.0)
@@ -338,7 +338,7 @@ def test_the_answer_to_an_expired_request_is_dropped():
     assert peer.expire(now=99.0) == []
 
 
-def test_the_deadline_is_that_of_the_next_request_to_expire():
+def test_deadline_is_the_earliest_deadline_of_all_requests():
     peer = Protocol()
     assert peer.deadline() is None
     peer.request("a", now=0.0)
@@ -973,7 +973,7 @@ class Unfit:
         raise MemoryError
 
 
-def test_response_that_does_not_fit_into_memory_fails_only_its_request():
+def test_response_fails_only_its_request_if_memory_is_exhausted():
     protocol = Protocol()
     first = protocol.request("x", now=0.0)
     second = protocol.request("y", now=0.0)
@@ -996,7 +996,7 @@ def test_response_that_does_not_fit_into_memory_fails_only_its_request():
     ],
     ids=["id first", "id last"],
 )
-def test_request_that_does_not_fit_into_memory_is_answered_with_an_error(
+def test_request_is_answered_with_an_error_if_memory_is_exhausted(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     protocol = Protocol()
@@ -1048,7 +1048,7 @@ def test_messages_on_the_stream_of_a_request_name_it():
     ]
 
 
-def test_result_that_does_not_fit_into_memory_can_be_replaced_by_an_error():
+def test_result_can_be_replaced_by_an_error_if_memory_is_exhausted():
     protocol = Protocol()
     protocol.receive(b'{"jsonrpc":"2.0","id":1,"method":"x"}', now=0.0)
 

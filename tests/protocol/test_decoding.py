@@ -70,7 +70,7 @@ def test_new_content_stands_among_the_old_in_its_place():
     assert (result.is_error, result.meta) == (True, {"k": 1})
 
 
-def test_new_content_leaves_the_rest_of_a_result_as_it_is():
+def test_replaced_content_leaves_the_rest_of_a_result_unchanged():
     members = {"structuredContent": None, "resultType": "complete", "future": 1}
 
     result = decode_call(raw({"content": [{"type": "new"}], **members}))

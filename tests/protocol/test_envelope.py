@@ -423,7 +423,9 @@ def test_id_of_a_malformed_request_is_not_a_response_id(rest: str):
 
 @pytest.mark.slow("made-up input, and much of it")
 @given(id=IDS, method=st.text(st.characters(codec="utf-8"), max_size=20), params=OBJECTS)
-def test_a_request_decodes_to_what_was_encoded(id: int | str, method: str, params: dict[str, Any]):
+def test_decoded_request_equals_the_encoded_request(
+    id: int | str, method: str, params: dict[str, Any]
+):
     decoded = envelope.decode(envelope.request(id, method, envelope.encode(params)))
 
     assert (decoded.id, type(decoded.id), decoded.method) == (id, type(id), method)
@@ -433,7 +435,7 @@ def test_a_request_decodes_to_what_was_encoded(id: int | str, method: str, param
 
 @pytest.mark.slow("made-up input, and much of it")
 @given(id=IDS, result=OBJECTS, message=st.text(st.characters(codec="utf-8")), data=JSON)
-def test_responses_decode_to_what_was_encoded(
+def test_decoded_response_equals_the_encoded_response(
     id: int | str, result: dict[str, Any], message: str, data: Any
 ):
     answer = envelope.decode(envelope.result(id, envelope.encode(result)))
@@ -446,7 +448,7 @@ def test_responses_decode_to_what_was_encoded(
     assert told.get("data") == msgspec.json.decode(envelope.encode(data))
 
 
-def test_frames_are_compact_and_leave_out_what_is_empty():
+def test_frames_are_compact_and_leave_out_empty_members():
     assert envelope.request(1, "ping", b"{}") == b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
     assert envelope.notification("n", b"{}") == b'{"jsonrpc":"2.0","method":"n"}'
     assert (

@@ -225,7 +225,7 @@ def test_a_name_belongs_to_one_event_and_the_last_one_counts():
     assert [event.name for event in parse(stream)] == ["b", *["message"] * 4]
 
 
-def test_event_id_holds_until_another_one_and_an_empty_one_resets_it():
+def test_event_id_applies_until_the_next_id_and_an_empty_id_resets_it():
     stream = b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n"
 
     assert [event.id for event in parse(stream)] == ["1", "1", ""]
@@ -239,7 +239,7 @@ def test_id_that_is_invalid_in_a_header_is_ignored(character: str):
 
 
 @each_row("id", ["1\t2", "a b", "é", "\x85", "=?base64?YQ==?="])
-def test_any_other_id_is_kept_as_it_is(id: str):
+def test_valid_event_id_is_kept_unchanged(id: str):
     assert parse(f"id: {id}\n\n".encode()) == [ServerSentEvent("message", b"", id)]
 
 

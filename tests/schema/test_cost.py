@@ -38,7 +38,7 @@ def test_rules_are_counted_by_depth(document: Any, expected: list[int]) -> None:
         ({"prefixItems": [{"$ref": "#"}]}, {"contains": {"$ref": "#"}}),
     ],
 )
-def test_a_member_with_a_rule_of_its_own_and_one_for_all_counts_twice(
+def test_member_with_its_own_rule_and_a_rule_for_all_members_counts_twice(
     one: dict[str, Any], every: dict[str, Any]
 ) -> None:
     """Both rules apply to the same member, so the count doubles with each level."""

@@ -102,7 +102,7 @@ def test_a_reference_with_an_invalid_list_index_is_refused(index: str) -> None:
         Survey({"anyOf": [{}, {}], "properties": {"a": {"$ref": f"#/anyOf/{index}"}}})
 
 
-def test_alternatives_nest_if_one_has_rules_of_its_own() -> None:
+def test_alternatives_nest_if_one_of_them_has_further_rules() -> None:
     assert not Survey({"anyOf": [{"type": "null"}]}).nests_alternatives()
     assert not Survey({"allOf": [{"items": {}}]}).nests_alternatives()
     assert Survey({"anyOf": [{"items": {}}]}).nests_alternatives()

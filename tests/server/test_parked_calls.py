@@ -73,7 +73,7 @@ async def test_a_malformed_answer_is_refused_and_the_question_stays_open():
     asking.cancel()
 
 
-async def test_a_key_that_is_open_cannot_be_asked_again():
+async def test_key_of_an_open_question_cannot_be_used_for_another_question():
     call = ParkedCall("ann", 60)
     asking = asyncio.create_task(call.ask({"a": NAME}))
     await asyncio.sleep(0)
@@ -122,7 +122,7 @@ async def test_calls_are_bounded_in_all_and_for_each_principal():
         calls.add(ParkedCall("eve", 60))
 
 
-async def test_closing_cancels_what_waits():
+async def test_close_cancels_waiting_work():
     calls: ParkedCalls[ParkedCall] = ParkedCalls("calls", 10, 10)
     call = ParkedCall("ann", 60)
 

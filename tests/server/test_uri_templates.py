@@ -63,7 +63,7 @@ _texts = st.text(min_size=1, max_size=20)
 
 
 @given(folder=_texts, path=_texts, name=_texts)
-def test_match_reads_what_fill_wrote(folder, path, name):
+def test_match_returns_the_values_that_fill_inserted(folder, path, name):
     values = {"folder": folder, "path": path, "name": name}
     template = UriTemplate("notes://{folder}:{+path}:{name}.md")
 

@@ -19,14 +19,14 @@ def states(pins: Mapping[Key, Pin]) -> dict[str, str]:
     return {pin.address: pin.state for pin in pins.values()}
 
 
-def test_first_list_is_accepted_as_it_is_unless_it_must_be_reviewed():
+def test_first_list_is_accepted_unless_it_must_be_reviewed():
     assert states(after({}, SERVER, REFUND)) == {"crm": "accepted", "crm:refund": "accepted"}
     reviewed = after({}, SERVER, REFUND, accepts_first=False)
     assert states(reviewed) == {"crm": "new", "crm:refund": "new"}
     assert all(pin.waits and pin.hash is None for pin in reviewed.values())
 
 
-def test_a_tool_that_is_added_or_changed_later_waits_beside_what_was_accepted():
+def test_added_or_changed_tool_waits_while_accepted_tools_stay_usable():
     first = after({}, SERVER, REFUND)
 
     later = after(first, SERVER, CHANGED, Offered("tool", "more", {"name": "more"}))

@@ -319,7 +319,7 @@ def test_open_with_an_idle_timeout_returns_while_a_mute_server_is_starting():
     run_stepped(use())
 
 
-async def test_cancelled_open_closes_what_has_started():
+async def test_cancelled_open_closes_the_servers_that_have_started():
     slow, quick = served(initialize=never), served("x")
     toolbox = box_of(slow=slow, quick=quick)
     opening = asyncio.create_task(toolbox.open())

@@ -127,7 +127,7 @@ async def test_server_that_exits_after_listing_is_started_again(clock: SetClock)
 
 
 @pytest.mark.usefixtures("nothing_is_left")
-async def test_failed_start_leaves_no_program():
+async def test_failed_start_leaves_no_process():
     async with Toolbox({"s": listing_program(lists=0)}) as toolbox:
         assert toolbox.status["s"].state == "failed"
         assert toolbox.status["s"].reason == "no list for *** (1)"

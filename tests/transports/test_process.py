@@ -39,7 +39,7 @@ async def unmarked(folder: Path, script: str) -> AsyncIterator[tuple[Process, in
         os.close(pipe)
 
 
-async def test_a_process_leads_a_session_of_its_own():
+async def test_server_process_leads_its_own_session():
     async with shell("cat") as started:
         assert os.getsid(started.id) == os.getpgid(started.id) == started.id
 

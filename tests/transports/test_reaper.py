@@ -37,7 +37,7 @@ async def cat() -> Process:
 
 
 @nothing_is_left
-async def test_there_is_one_helper_from_the_first_server_to_the_last():
+async def test_all_servers_share_one_supervisor_process():
     assert reaper._process is None
     first = await cat()
     helper = reaper._process

@@ -373,7 +373,7 @@ main.main()
         (GO, "panic: no token"),
     ],
 )
-def test_diagnostics_is_the_error_without_what_follows(stderr: str, words: str):
+def test_diagnostics_returns_the_error_without_later_lines(stderr: str, words: str):
     assert diagnostics(stderr) == words
 
 

@@ -82,7 +82,7 @@ async def test_a_screen_is_not_served_to_another_site() -> None:
             assert (await client.get("/gateway", headers=headers)).status_code == 403
 
 
-async def test_what_a_browser_refused_is_logged_within_a_limit(
+async def test_content_policy_reports_of_a_browser_are_logged_up_to_a_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -140,7 +140,7 @@ def test_vendored_files_have_their_recorded_hashes():
     assert found == hashes
 
 
-def test_vendored_packages_are_those_of_the_lock_and_their_licences_are_shipped():
+def test_vendored_packages_match_the_lock_file_and_have_their_licences():
     lock = json.loads(LOCK.read_text())["packages"]
     licences = (VENDOR / "LICENSES.txt").read_text()
 

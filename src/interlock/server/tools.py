@@ -128,7 +128,10 @@ class FunctionTool:
         """Check the arguments and run the function. Most errors become a result for the model.
 
         Raises:
-            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client must act on it.
+            InputRequired: The client must answer questions first.
+            MissingCapability: The function needs a feature that the client lacks.
+            MalformedAnswer: The client's answer to a question is malformed.
+            AuthError: The caller lacks a right.
         """
         raw = _EMPTY if arguments is None else arguments
         try:

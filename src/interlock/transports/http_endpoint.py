@@ -317,7 +317,7 @@ class PendingReplies:
         return len(self._answers) >= MAX_PENDING_REPLIES
 
     def overflow(self, shown: str) -> ConnectionClosed:
-        """Return the error for a connection that ends because of the limit."""
+        """Return the error for a connection that ends because too many responses wait."""
         return ConnectionClosed(
             f"{shown} does not accept our responses ({MAX_PENDING_REPLIES:,} are waiting)"
         )

@@ -64,7 +64,7 @@ def test_list_as_json_has_the_call_objects_of_a_filter(interlock, trail: Path):
     }
 
 
-def test_list_without_matches_says_so(interlock, trail: Path):
+def test_list_without_matches_prints_a_notice(interlock, trail: Path):
     ran = interlock("audit", "list", "--until", "2001-01-01")
 
     assert (ran.code, ran.out, ran.err) == (0, "", "no such calls\n")

@@ -94,7 +94,7 @@ def test_without_an_address_all_tools_are_listed_with_their_first_obstacle(inter
 
 
 @pytest.mark.slow("starts a program")
-def test_a_view_narrows_what_a_user_may_call(interlock, gateway):
+def test_view_restricts_the_tools_that_a_user_may_call(interlock, gateway):
     ran = interlock("explain", "--user", "anna", "--view", "reads", "w:say", "--json")
 
     assert (ran.code, ran.json["reason"]) == (1, "not_in_view")

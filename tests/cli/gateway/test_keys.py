@@ -150,7 +150,7 @@ def test_unknown_key_is_an_error(interlock, command: str):
 
 
 @pytest.mark.slow("works through much data")
-def test_every_change_is_in_the_audit_trail_with_what_was_before(interlock):
+def test_every_change_is_in_the_audit_trail_with_the_previous_value(interlock):
     id = create(interlock, "anna")
     new = key_format.id_of(interlock("keys", "rotate", id).out.strip())
     interlock("keys", "revoke", id)
@@ -170,7 +170,7 @@ def test_every_change_is_in_the_audit_trail_with_what_was_before(interlock):
     assert interlock("audit", "verify").out.startswith("3 records of 3 writers")
 
 
-def test_no_output_or_database_holds_a_key_again(interlock, home: Path):
+def test_key_is_in_no_later_output_and_not_in_the_database(interlock, home: Path):
     key = interlock("keys", "create", "anna").out.strip()
     id = key_format.id_of(key)
 

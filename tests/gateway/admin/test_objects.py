@@ -223,7 +223,7 @@ async def answers(gateway: RunningGateway, server: ScriptedServer) -> dict[str, 
 
 
 @pytest.mark.slow("fills a database")
-def test_api_objects_have_fixed_members_and_equal_those_of_the_commands(
+def test_api_objects_have_fixed_members_and_equal_the_json_of_the_commands(
     running: Callable[..., Any], interlock: Callable[..., Any], tmp_path: Path
 ):
     async def serve() -> dict[str, Any]:

@@ -225,7 +225,9 @@ async def test_rejected_tool_is_not_offered_any_more(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_states_are_a_metric_and_what_waits_is_recorded(running, tmp_path: Path):
+async def test_pin_states_are_a_metric_and_waiting_definitions_are_recorded(
+    running, tmp_path: Path
+):
     server = crm()
     async with running(crm=server) as gateway:
         offer(server, {**DEFINITION, "title": "Other"})

@@ -172,7 +172,7 @@ async def test_text_before_a_call_is_the_answers_text(tmp_path: Path) -> None:
     assert [call.input for call in reply.message.tool_calls] == [{"merges": True}]
 
 
-async def test_each_model_gets_the_grammar_of_its_own_vocabulary(tmp_path: Path) -> None:
+async def test_grammar_is_compiled_for_the_vocabulary_of_each_model(tmp_path: Path) -> None:
     """llama.cpp kept a tokenizer by an address, which the next model could have."""
     for number in range(12):
         words = {f"word{each}": "x" for each in range(number)}  # another vocabulary each time
@@ -333,7 +333,7 @@ async def test_model_larger_than_the_memory_is_refused_before_it_is_loaded(
         GgufModel(hello)
 
 
-async def test_context_length_is_that_of_the_file_unless_memory_or_an_option_limits_it(
+async def test_context_length_comes_from_the_file_unless_memory_or_an_option_limits_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_model(tmp_path / "m.gguf", {}, context=8192)

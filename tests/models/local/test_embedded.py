@@ -153,7 +153,7 @@ async def test_a_follow_up_repeats_the_call_with_the_new_value(model: LocalModel
 
 
 @one_loop
-async def test_a_missing_argument_is_asked_for(model: LocalModel) -> None:
+async def test_missing_argument_makes_the_model_ask_for_it(model: LocalModel) -> None:
     reply = await complete(model, [UserMessage("Create a new branch in /srv/app")], TOOLS)
 
     assert reply.message == AssistantMessage("For git_create_branch I also need: branch_name.")

@@ -146,7 +146,7 @@ def test_a_missing_path_is_assumed_to_be_the_current_folder() -> None:
         ("Weather in Paris for Berlin", ["Paris"]),
     ],
 )
-def test_each_value_of_a_list_gets_arguments_of_its_own(request_: str, cities: list[str]) -> None:
+def test_each_value_of_a_list_becomes_a_separate_call(request_: str, cities: list[str]) -> None:
     filling = filled(request_, city=STRING)
 
     assert [each["city"] for each in (filling.arguments, *filling.further)] == cities

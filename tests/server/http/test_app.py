@@ -215,7 +215,7 @@ async def test_several_faults_are_reported_in_a_fixed_order(http):
         ("subscriptions/listen", {"notifications": 7}),
     ],
 )
-async def test_params_that_do_not_fit_their_method_are_refused(server, http, method, params):
+async def test_params_of_another_method_are_refused(server, http, method, params):
     @server.completion("greet", "name")
     async def names(typed: str) -> list[str]:
         return []

@@ -116,7 +116,7 @@ async def test_few_heads_of_a_connection_are_kept(server, repeating):
         ("x-long: " + "x" * connections.MAX_KEPT_HEAD,),
     ],
 )
-async def test_heads_that_say_more_than_most_are_parsed_each_time(server, repeating, more):
+async def test_heads_with_unusual_headers_are_parsed_for_each_request(server, repeating, more):
     async with served(server) as (running, _):
         await repeating.open(running)
         await repeating.ask(written(call("add", {"a": 1}), *more))

@@ -74,7 +74,7 @@ async def test_message_url_includes_the_mount_prefix(make):
     assert "data: /tools/message?session_id=" in await stream.part()
 
 
-async def test_a_client_is_asked_and_answers(oldest):
+async def test_client_answers_a_question_of_the_server(oldest):
     stream, post = await connect(oldest, {"sampling": {}})
     await post("tools/call", {"name": "sample"}, id=1)
     question = await stream.message()

@@ -390,7 +390,7 @@ async def test_a_filter_too_large_to_keep_is_refused(make, server, uris, with_re
     assert reply.error == -32602
 
 
-async def test_parameters_of_a_stream_are_limited_to_what_may_be_kept(http):
+async def test_parameters_of_a_subscription_stream_are_limited_in_size(http):
     reply = await http.ask("subscriptions/listen", FILTER | {"padding": "x" * 262_144})
 
     assert (reply.code, reply.json["id"]) == (413, 1)

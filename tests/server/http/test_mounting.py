@@ -103,7 +103,7 @@ async def live(app):
     return await outgoing.get(), end
 
 
-async def test_the_lifespan_is_that_of_the_application(living, events):
+async def test_application_runs_inside_the_lifespan_of_the_server(living, events):
     started, end = await live(living.asgi())
     assert started == {"type": "lifespan.startup.complete"}
     assert events == ["opened"]

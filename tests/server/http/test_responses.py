@@ -31,7 +31,7 @@ async def test_refusal_is_a_json_rpc_error_with_its_length_and_headers():
     assert error["error"] == {"code": -32600, "message": "no é", "data": {"a": 1}}
 
 
-async def test_refusal_for_lack_of_memory_says_when_to_retry():
+async def test_refusal_for_lack_of_memory_has_retry_after():
     status, headers, _ = await sent_by(lambda send: refuse(send, no_memory()))
 
     assert status == 503

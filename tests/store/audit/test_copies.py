@@ -46,7 +46,7 @@ async def test_records_that_cannot_be_written_are_counted_and_reported_once(
     assert "audit.jsonl cannot be written: No such file" in caplog.messages[0]
 
 
-async def test_what_waits_for_a_disk_that_hangs_is_bounded(
+async def test_number_of_records_waiting_for_a_hanging_disk_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(audit_copy_module, "MAX_WAITING", 10)

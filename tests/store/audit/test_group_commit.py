@@ -218,7 +218,7 @@ async def test_an_unexpected_error_reaches_the_caller_and_does_not_end_the_write
     await group.add(2)
 
 
-async def test_close_commits_what_is_queued_and_accepts_no_more(disk, group):
+async def test_close_commits_queued_records_and_refuses_new_ones(disk, group):
     group.add_soon(1)
     await group.close()
 
@@ -229,7 +229,7 @@ async def test_close_commits_what_is_queued_and_accepts_no_more(disk, group):
         group.add_soon(3)
 
 
-async def test_close_gives_up_a_commit_that_hangs(disk, group, monkeypatch, caplog):
+async def test_close_stops_waiting_for_a_hanging_commit(disk, group, monkeypatch, caplog):
     monkeypatch.setattr(group_commit, "CLOSE_WAIT", 0.01)
     disk.ready.clear()
     group.add_soon(1)

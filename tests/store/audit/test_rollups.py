@@ -80,7 +80,7 @@ async def test_each_outcome_and_refusal_is_counted_under_its_final_word(place: s
     assert sum(row["bytes"] for row in found if row["outcome"] == "ran") == 30
 
 
-async def test_a_name_that_a_caller_made_up_gets_no_row_of_its_own(sqlite: str, rows: Rows):
+async def test_invented_tool_names_get_no_separate_row(sqlite: str, rows: Rows):
     async with AuditWriter.open(sqlite) as writer:
         for number in range(5):
             await writer.append(refused("unknown_tool", server="", tool=f"made up {number}"))

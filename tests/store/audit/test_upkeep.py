@@ -181,7 +181,7 @@ async def test_end_of_a_chain_is_signed_every_thousand_records_and_on_demand(
     assert (await verify(place)).problems == []
 
 
-async def test_copy_holds_every_record_and_finds_an_older_database(tmp_path: Path):
+async def test_copy_contains_every_record_and_detects_an_older_database(tmp_path: Path):
     place, copy, older = tmp_path / "a.db", tmp_path / "copy" / "audit.jsonl", tmp_path / "older.db"
     copy.parent.mkdir()
     settings = Audit(copy=str(copy))

@@ -76,7 +76,7 @@ async def test_a_writer_stores_its_start_and_on_close_its_last_record(place: str
     assert (last["kind"], last["seq"]) == ("outcome", 2)
 
 
-async def test_each_writer_has_a_chain_of_its_own(place: str, rows: Rows):
+async def test_each_writer_has_its_own_chain(place: str, rows: Rows):
     async with AuditWriter.open(place) as one, AuditWriter.open(place) as other:
         await asyncio.gather(*(each.append(INTENT) for each in [one, other] * 10))
 

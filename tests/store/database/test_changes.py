@@ -186,7 +186,7 @@ class Followed:
         await self.is_quiet.wait()
 
 
-async def test_change_wakes_those_who_follow_its_kind_and_a_restored_copy_wakes_all(
+async def test_change_wakes_followers_of_its_kind_and_a_restored_database_wakes_all(
     place: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(changes, "POLL_EVERY", 0.01)

@@ -98,7 +98,7 @@ async def test_a_history_of_the_client_is_ignored(
     ]
 
 
-async def test_a_thread_of_another_user_is_a_conversation_of_its_own(serve: Serve) -> None:
+async def test_thread_id_of_another_user_opens_a_separate_conversation(serve: Serve) -> None:
     async with serve("One.", "Two.") as chat:
         await post(chat, "/ag-ui", asked("ann's secret"))
         status, events = await post(

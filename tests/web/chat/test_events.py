@@ -64,7 +64,9 @@ def test_a_refused_call_has_its_reason() -> None:
     ],
     ids=["form", "url", "sampling"],
 )
-def test_each_kind_of_question_has_what_the_page_needs(asked: Any, members: Any) -> None:
+def test_each_kind_of_question_has_the_members_that_the_page_needs(
+    asked: Any, members: Any
+) -> None:
     assert {key: asked[key] for key in members} == members
 
 

@@ -48,7 +48,7 @@ async def test_a_bug_ends_the_turn_without_details(
     assert number in caplog.text
 
 
-async def test_a_stopped_turn_ends_its_calls_and_tells_the_server(serve: Serve) -> None:
+async def test_stopping_a_turn_cancels_its_calls_at_the_server(serve: Serve) -> None:
     async with serve(("Wait.", "wait"), "later") as chat, chat.socket() as client:
         await client.send(type="message", content="go")
         started = await client.until("tool_start")
@@ -264,7 +264,7 @@ async def test_answer_to_a_question_is_passed_on_once() -> None:
     assert turn.state == "running"
 
 
-async def test_approval_that_nobody_decides_expires_and_cannot_be_given_later() -> None:
+async def test_undecided_approval_expires_and_cannot_be_given_later() -> None:
     turn = idle_turn()
 
     with pytest.raises(TimeoutError):

@@ -68,7 +68,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-async def test_texts_of_a_call_do_what_the_call_did(path: Path, tmp_path: Path):
+async def test_copied_texts_of_a_call_repeat_the_call(path: Path, tmp_path: Path):
     inspection, inspector = await called(path, "echo", ARGUMENTS)
     texts = inspect_texts.of_call(inspection, "echo", ARGUMENTS)
     await inspector.close()

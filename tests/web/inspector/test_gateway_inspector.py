@@ -33,7 +33,7 @@ async def test_call_by_hand_passes_the_policy_and_is_recorded(running):
     assert refused["call"] in json.dumps(trail.json)
 
 
-async def test_lists_and_calls_show_what_another_key_gets(running):
+async def test_inspector_shows_lists_and_denials_of_another_key(running):
     async with running({}, crm=offering("list_customers")) as gateway:
         await gateway.key("ci", "mcp:tools:crm:other", name="ci-bot")
         stored = next(each for each in await gateway.keys.list() if each.user == "ci")
