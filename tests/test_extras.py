@@ -92,7 +92,7 @@ def test_a_repository_is_named_with_its_revision(installed):
     ids=["unknown", "wheel", "deleted checkout"],
 )
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_without_a_source_the_packages_of_the_extra_are_named(installed, origin, extra: str):
+def test_hint_without_a_source_names_the_packages_of_the_extra(installed, origin, extra: str):
     installed(origin)
     program, verb, *packages = shlex.split(install_command(extra))
 

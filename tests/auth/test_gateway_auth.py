@@ -120,7 +120,7 @@ async def test_principal_is_one_object_for_each_credential_and_view():
     assert first.view == "support"
 
 
-async def test_key_of_a_view_finds_no_other_view():
+async def test_key_bound_to_a_view_gets_404_at_other_views():
     stored, key = made(view="support")
 
     assert (await Gate(stored).authenticate(header(key))).view == "support"

@@ -319,7 +319,7 @@ async def test_whole_chat_works_by_keyboard(open_page: OpenPage, tmp_path: Path)
         pytest.param(1440, 900, {"forced_colors": "active"}, id="forced-colours"),
     ],
 )
-async def test_other_screens_show_all_controls_and_decide(
+async def test_chat_can_be_used_on_small_touch_and_high_contrast_screens(
     open_page: OpenPage, tmp_path: Path, width: int, height: int, options: dict[str, object]
 ):
     text = "# A heading\n\n```py\n" + "x = 1  # " + "long " * 60 + "\n```\n\n|a|b|\n|-|-|\n|1|2|"

@@ -267,7 +267,7 @@ async def test_changed_program_is_started_again_and_the_form_stays(
         await expect(page.get_by_label("a", exact=True)).to_have_value("41")
 
 
-async def test_command_is_typed_into_the_page_and_no_link_starts_one(
+async def test_stdio_command_must_be_typed_and_no_link_starts_a_program(
     open_page: OpenPage, tmp_path: Path
 ):
     script = tmp_path / "noisy.py"

@@ -77,7 +77,7 @@ async def test_call_that_differs_from_the_allowed_one_is_denied_and_uses_it_up(
         ({"a": [{"b": 1e3}]}, {"a": [{"b": 1000}]}),
     ],
 )
-async def test_call_changed_only_by_javascript_is_the_allowed_one(
+async def test_call_that_only_javascript_has_reformatted_stays_allowed(
     allowed: dict[str, Any], called: dict[str, Any]
 ):
     decisions = Decisions(Decider(), 5.0)
@@ -220,5 +220,7 @@ async def test_change_that_the_program_would_ignore_is_a_denial(
 @pytest.mark.parametrize(
     ("address", "kind"), [("s:add", Allow), ("claude-built-in:Bash", Deny), (ASK_USER, Deny)]
 )
-async def test_without_a_function_only_our_tools_are_allowed(address: str, kind: type):
+async def test_only_toolbox_tools_are_allowed_if_no_permission_function_is_given(
+    address: str, kind: type
+):
     assert isinstance(await Decisions(None, 5.0).of(PermissionRequest(address, {}, "t")), kind)

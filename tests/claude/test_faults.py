@@ -111,7 +111,7 @@ async def test_program_that_ends_in_a_turn_fails_it_and_the_next_one(claude: Mak
                 await opened.ask("hello")
 
 
-async def test_close_in_a_turn_fails_it(claude: Make):
+async def test_close_during_a_turn_fails_the_turn(claude: Make):
     opened = claude(f"read line; echo '{INITIALIZED}'; cat >/dev/null")
     await opened.open()
     events = opened.stream("hello")

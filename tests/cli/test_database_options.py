@@ -20,7 +20,7 @@ def test_a_time_has_a_unit(text: str, seconds: float):
 
 
 @pytest.mark.parametrize("text", ["soon", "10", "-1s", "never"])
-def test_another_word_is_a_usage_error(text: str):
+def test_text_that_is_not_a_duration_is_a_usage_error(text: str):
     with pytest.raises(click.BadParameter, match="is not a time such as 30s"):
         Duration().convert(text, None, None)
 

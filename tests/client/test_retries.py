@@ -259,7 +259,7 @@ async def test_request_that_may_have_run_is_retried_only_if_idempotent(
         *(kind("") for kind in (RequestTimeout, RemoteProtocolError, ConnectionClosed)),
     ],
 )
-async def test_other_errors_are_raised_at_once(world: World, error: InterlockError):
+async def test_errors_without_a_retry_rule_are_raised_at_once(world: World, error: InterlockError):
     assert await is_raised(world.attempt("tools/list", idempotent=True), error)
     assert world.done == []
 

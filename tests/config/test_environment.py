@@ -52,7 +52,7 @@ def test_servers_are_not_used_unless_they_are_enabled(word: str) -> None:
     assert read({}) == EnvironmentSettings()
 
 
-def test_another_word_for_enabled_is_refused() -> None:
+def test_invalid_value_of_mcp_enabled_is_refused() -> None:
     assert "MCP_ENABLED must be one of" in refused(MCP_ENABLED="perhaps")
 
 

@@ -36,7 +36,7 @@ def one_server(**entry: Any) -> bytes:
 # Finding
 
 
-def test_without_a_file_there_are_no_servers_and_no_warnings() -> None:
+def test_missing_configuration_has_no_servers_and_no_warnings() -> None:
     assert config.find() is None
     assert config.load(None) == Config(None, {}, ())
 

@@ -31,7 +31,7 @@ def test_output_may_differ_where_runs_differ(shown: str, printed: str):
         ("a+b", "aab"),
     ],
 )
-def test_other_output_is_an_error_that_shows_both(shown: str, printed: str):
+def test_different_output_is_an_error_that_shows_both_texts(shown: str, printed: str):
     with pytest.raises(AssertionError, match="and the page shows"):
         compare(printed.splitlines(), shown.splitlines(), "x")
 

@@ -249,7 +249,7 @@ async def test_call_that_takes_too_long_is_returned_as_an_error_message() -> Non
 
 
 @pytest.mark.slow("starts a program")
-async def test_lost_server_is_an_error_message_and_the_tools_outlive_it() -> None:
+async def test_call_of_a_lost_server_returns_an_error_and_later_calls_work() -> None:
     server = StdioServer(command=sys.executable, args=("-I", "-S", str(ECHO)))
     async with Toolbox({"echo": server}, environ={}) as toolbox:
         by_name = {each.name: each for each in tools(toolbox)}

@@ -184,7 +184,7 @@ async def test_too_many_rounds_raise_after_all_calls_are_answered() -> None:
         assert isinstance((await events_of(graph, "try again"))[-1], Done)
 
 
-async def test_nothing_of_the_context_is_stored(tmp_path: Path) -> None:
+async def test_context_of_a_run_is_not_stored(tmp_path: Path) -> None:
     file = tmp_path / "chat.db"
     context = ChatContext(user="ann", data={"token": "canary-7"})
     async with (

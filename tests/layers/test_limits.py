@@ -194,7 +194,7 @@ async def test_restored_quota_counts_the_calls_before_a_restart():
 # Giving back
 
 
-async def test_refused_call_spends_nothing():
+async def test_refused_call_does_not_count_towards_the_limits():
     limited = Limited(
         Limits(per_key=KeyLimits(rate=Rate(10, 60), per_day=10), tools={"crm:refund": Rate(1, 60)})
     )

@@ -73,7 +73,7 @@ async def test_result_within_the_budget_passes_undecoded(size: int):
     assert outcome._result is None
 
 
-async def test_metadata_does_not_count():
+async def test_meta_of_a_result_does_not_count_towards_the_budget():
     outcome = outcome_of(content=[], _meta={"x": "y" * 2 * LIMIT})
 
     assert await ResultBudget().fit(call_of(), outcome) is outcome
@@ -143,7 +143,7 @@ async def test_line_that_is_too_long_is_cut_between_characters():
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, KIB**2, 15 * KIB**2])
-async def test_answer_over_the_budget_is_within_it(size: int):
+async def test_result_over_the_budget_is_shortened_to_the_budget(size: int):
     budget = ResultBudget()
     outcome = await budget.fit(call_of(), sized(size))
 

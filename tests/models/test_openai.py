@@ -724,7 +724,7 @@ async def test_a_missing_key_is_an_error_with_the_variable(provider: str, variab
         await complete(OpenAIModel("m", provider=provider), ASK)
 
 
-async def test_another_server_needs_no_key(
+async def test_server_at_openai_base_url_needs_no_key(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{server.root}/v1")

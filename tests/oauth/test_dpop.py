@@ -120,7 +120,7 @@ async def test_a_token_that_the_authorization_server_did_not_bind_is_sent_as_bea
     assert (await stored(world)).dpop_key == ""
 
 
-async def test_another_login_has_another_key(world: World):
+async def test_each_login_has_its_own_dpop_key(world: World):
     auth = world.oauth()
     await world.call(auth)
     before = (await stored(world)).dpop_key

@@ -466,7 +466,7 @@ async def test_names_are_looked_up_in_the_system(server: Server):
 
 
 @pytest.mark.parametrize("scheme", ["ws", "ftp"])
-async def test_other_schemes_are_refused_on_this_machine(server: Server, scheme: str):
+async def test_urls_that_are_not_https_are_refused_even_on_loopback(server: Server, scheme: str):
     with pytest.raises(AuthError, match="it is not a valid https URL"):
         await near(server).get(f"{scheme}://127.0.0.1:{server.port}/")
 

@@ -65,7 +65,7 @@ async def test_a_first_request_discovers_registers_logs_in_and_succeeds(world: W
     ]
 
 
-async def test_both_requests_name_the_resource_exactly_as_its_metadata(build: Build):
+async def test_login_requests_send_the_resource_exactly_as_in_its_metadata(build: Build):
     world = await build(path="/a/mcp")
     world.server.metadata["resource"] = world.server.origin  # no slash is added
 

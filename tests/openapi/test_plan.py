@@ -158,7 +158,7 @@ def test_arguments_are_checked_by_the_shown_schema_if_the_exact_one_is_too_large
         tool.request({"body": "text"})
 
 
-def test_plans_keep_no_document():
+def test_compiled_plans_do_not_keep_the_document_in_memory():
     found = document.read(msgspec.json.encode(SHOP))
     gone = weakref.ref(found)
     plans, _ = compile_tools(found, read_tools({"tool": "getOrder"}))

@@ -136,7 +136,7 @@ async def test_invalid_json_is_text_and_counted(api: ScriptedApi) -> None:
     assert (result.text, result.structured, result.is_error) == ('{"id":', {}, False)
 
 
-async def test_without_output_the_result_is_text_only(api: ScriptedApi) -> None:
+async def test_result_is_text_only_if_output_is_none(api: ScriptedApi) -> None:
     answer = http(200, b'{"id":1}', Content_Type="application/json")
 
     result = await get(api, answer, output="none")

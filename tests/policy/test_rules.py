@@ -176,7 +176,7 @@ def test_a_condition_on_a_name_without_characters_counts(part: str):
 
 
 @pytest.mark.parametrize("name", ["group:leads", "caller", "*"])
-def test_a_principal_named_like_a_group_is_not_in_it(name: str):
+def test_principal_named_like_a_group_is_not_a_member_of_the_group(name: str):
     strict = compiled(rule("a", "allow", "group:leads caller", "*:*"))
 
     assert strict.decide(user(name), entry("crm:a"), {}).effect == "deny"

@@ -59,7 +59,7 @@ def test_body_is_decompressed_from_any_chunks(packed: str, size: int):
     st.integers(0, 9),
     st.integers(1, 400),
 )
-def test_any_bytes_come_back_the_same(data: bytes, packed: str, level: int, size: int):
+def test_decompressed_content_equals_the_original(data: bytes, packed: str, level: int, size: int):
     if packed == "raw deflate":
         body = zlib.compress(data, level, wbits=-15)
     elif packed == "identity":

@@ -499,7 +499,7 @@ def test_a_request_is_cancelled_once():
     assert peer.frames_to_send() == []
 
 
-def test_without_a_reason_none_is_sent():
+def test_cancellation_without_a_reason_has_no_reason_member():
     peer = Protocol()
     peer.cancel(peer.request("x", now=0.0))
 
@@ -609,7 +609,7 @@ def test_too_many_requests_at_once_are_refused_and_the_rest_continues():
     assert len(give(peer, message(id="one more", method="x"))) == 1
 
 
-def test_a_request_without_a_frame_ends_as_any_other():
+def test_request_without_a_frame_ends_like_other_requests():
     peer = Protocol(meta=b'"m":1')
     peer.hands_over_calls = True
     options = RequestOptions(meta=b'"k":2', progress=lambda _: None, timeout=5.0)
@@ -881,7 +881,7 @@ def test_initialize_in_a_batch_is_refused():
     assert answered == message(id=2, result={})
 
 
-def test_batches_are_refused_where_the_revision_has_none():
+def test_batches_are_refused_in_revisions_without_batches():
     peer = Protocol(answers_garbage=True)
     id = peer.request("x", now=0.0)
     peer.frames_to_send()

@@ -144,7 +144,7 @@ def test_annotations_are_found_through_properties_alone():
         schema(),
     ],
 )
-def test_a_schema_without_annotations_has_none(value: dict[str, Any]):
+def test_schema_without_header_annotations_yields_no_headers(value: dict[str, Any]):
     assert annotated(value) == {}
 
 

@@ -120,7 +120,7 @@ def test_an_outermost_member_is_called_by_the_given_noun() -> None:
         ({"not": {}}, "secret"),
     ],
 )
-def test_without_echo_no_value_is_shown(rule: Any, value: Any) -> None:
+def test_error_without_echo_shows_no_value(rule: Any, value: Any) -> None:
     document = encode({"type": "object", "properties": {"a": rule}})
 
     (line,) = schema.compile(document).errors({"a": value}, echo=False)

@@ -450,7 +450,7 @@ async def test_the_end_of_a_connection_cancels_its_requests(server, wire, meta):
     await ended.wait()
 
 
-async def test_connections_share_nothing(server, connect):
+async def test_connections_have_separate_sessions_and_revisions(server, connect):
     one, other = await connect(server), await connect(server)
     await one.initialize("2024-11-05")
 

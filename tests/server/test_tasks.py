@@ -671,7 +671,7 @@ async def test_the_extension_is_advertised_if_a_tool_may_be_a_task():
 
 
 @each_row("method", METHODS)
-async def test_without_such_a_tool_the_methods_of_tasks_are_unknown(method):
+async def test_methods_of_tasks_are_unknown_if_no_tool_has_tasks(method):
     async with task_client(Server("test")) as client:
         with pytest.raises(RemoteError) as refused:
             await ask(client, method, "x", inputResponses={})

@@ -112,7 +112,7 @@ async def test_oldest_results_of_a_user_make_room_for_new_ones(
         assert found == [False, True, True, True]
         assert store.bytes == 130
         assert len([*(tmp_path / "results").iterdir()]) == 3
-        with pytest.raises(NotKept, match="larger than all that a user may keep"):
+        with pytest.raises(NotKept, match="larger than the space of a user"):
             await store.keep(ANNA, "c", bytes(101))
 
 

@@ -146,7 +146,7 @@ def clear() -> str:
     return "cleared"
 
 
-async def test_object_is_a_server_like_the_others():
+async def test_python_object_serves_its_tools_like_any_server():
     entry = PythonServer(object=f"{__name__}:notes", tools=ToolFilter(deny=("clear",)))
     async with Toolbox({"notes": entry}) as toolbox:
         addresses = [each.address for each in toolbox.tools]

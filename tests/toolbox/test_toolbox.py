@@ -208,7 +208,9 @@ def test_repeated_server_name_is_refused():
         box_of(a=StdioServer(command="p", namespace="b"), b=served("x"))
 
 
-async def test_limits_are_per_server(programs: dict[str, ScriptedServer]):
+async def test_concurrency_limit_of_one_server_does_not_affect_another(
+    programs: dict[str, ScriptedServer],
+):
     programs["p"] = served("x", **{"tools/call": never})
     server = StdioServer(command="p", timeout=0.01, concurrency=1)
     async with box_of(p=server, other=served("y")) as toolbox:

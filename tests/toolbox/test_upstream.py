@@ -219,7 +219,7 @@ async def test_failed_starts_back_off(clock: SetClock, monkeypatch: pytest.Monke
     assert server.connections == 9
 
 
-async def test_failed_start_has_the_time_of_the_next_one(clock: SetClock):
+async def test_failed_start_states_when_the_next_start_is_allowed(clock: SetClock):
     server = served()
     async with started(server) as upstream:
         server.answers["initialize"] = fail

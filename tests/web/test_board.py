@@ -32,7 +32,7 @@ def test_an_address_has_its_screen(path: str, screen: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/gateway/x", "/gateway/keys/a/b", "/calls", "/calls/a/b"])
-def test_another_address_has_none(path: str) -> None:
+def test_unknown_path_has_no_screen(path: str) -> None:
     assert screen_at(path) is None
 
 

@@ -124,7 +124,7 @@ def test_page_preloads_each_module_that_its_entry_imports_before_its_fonts(files
     ],
     ids=["markup as text", "markup by other means", "text as code", "another origin"],
 )
-def test_no_served_file_has(forbidden: str):
+def test_served_files_contain_no_forbidden_code(forbidden: str):
     assert [str(path) for path in SERVED if re.search(forbidden, path.read_text())] == []
 
 

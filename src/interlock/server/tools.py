@@ -173,7 +173,9 @@ class FunctionTool:
             check_finite(value)
         problems = output.errors(msgspec.json.decode(encoded), echo=False)
         if problems:
-            raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
+            raise LocalProtocolError(
+                f"the result is not valid for the output schema: {'; '.join(problems)}"
+            )
         text = TextContent(text=encoded.decode())
         return CallToolResult(content=[text], structured_content=Raw(bytes(encoded)))
 
@@ -220,7 +222,9 @@ def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult
         check_finite(value)
     problems = output.errors(value, echo=False)
     if problems:
-        raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
+        raise LocalProtocolError(
+            f"the result is not valid for the output schema: {'; '.join(problems)}"
+        )
     return result
 
 

@@ -41,7 +41,7 @@ def test_narrowed_key_has_fewer_rights_and_keeps_its_user():
         ({"view": "unknown"}, "no view 'unknown'"),
     ],
 )
-def test_more_rights_are_refused(members: Any, problem: str):
+def test_change_that_adds_rights_to_a_key_is_refused(members: Any, problem: str):
     with pytest.raises(InvalidArguments, match=problem):
         change(**members)
 

@@ -39,7 +39,7 @@ async def test_log_messages_pass_at_the_level_of_the_client():
     assert [params for _, params in client.sent] == [b'{"level":"warning"}', b'{"level":"error"}']
 
 
-async def test_nothing_is_sent_once_the_request_has_ended():
+async def test_notifications_of_an_ended_request_are_dropped():
     client = Client()
     client.finished = True
     link(client).notify("notifications/other", b"{}")

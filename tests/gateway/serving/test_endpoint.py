@@ -51,7 +51,7 @@ async def test_credential_without_any_mcp_scope_is_refused_with_403(running):
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("path", ["/", "/mcp/a/b", "/mcp/sse", "/admin", "/metricsx"])
-async def test_other_paths_are_404_with_and_without_a_credential(path: str, running):
+async def test_unknown_paths_are_404_with_and_without_a_credential(path: str, running):
     async with running({"views": VIEWS}, crm=offering("x")) as gateway:
         plain = {"content-type": "text/plain"}
         headers = ({}, plain, bearer(await gateway.key()))
@@ -219,7 +219,7 @@ async def test_exceeded_rate_of_a_key_is_a_429_with_retry_after_in_both_eras(run
 
 
 @pytest.mark.slow("fills a database")
-async def test_refused_call_spends_nothing(running):
+async def test_refused_call_does_not_count_towards_the_limits(running):
     crm = offering("x")
     limits = {"perKey": {"rate": "2/min"}}
     rules = [

@@ -19,7 +19,7 @@ def test_stop_words_are_left_out_unless_keep_all() -> None:
     assert stems("from base", keep_all=True) == ["from", "bas"]
 
 
-def test_not_staged_is_read_as_the_word_unstaged() -> None:
+def test_not_staged_has_the_same_stem_as_unstaged() -> None:
     assert stems("which are not yet staged") == stems("unstaged")
 
 

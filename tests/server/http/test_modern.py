@@ -115,7 +115,7 @@ async def test_a_client_that_leaves_a_stream_cancels_its_request(http, gate):
     assert gate.cancelled.is_set()
 
 
-async def test_a_client_that_leaves_harms_no_other(http, gate):
+async def test_disconnecting_client_does_not_affect_other_clients(http, gate):
     leaving = http.begin("tools/call", {"name": "hold"}, id=7)
     staying = http.begin("tools/call", {"name": "hold", "arguments": {"word": "here"}}, id=7)
     await gate.entered.wait()

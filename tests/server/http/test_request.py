@@ -21,7 +21,7 @@ async def test_other_media_types_than_json_are_refused(http, kind):
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON"])
-async def test_parameters_of_the_type_are_allowed(http, kind):
+async def test_content_type_may_have_parameters(http, kind):
     assert (await http.call("add", {"a": 1}, headers={"content-type": kind})).code == 200
 
 

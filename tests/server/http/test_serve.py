@@ -268,7 +268,7 @@ async def test_framing_and_trailers_of_a_chunked_body_are_limited(server, what):
     assert server.dropped == {"HTTP 431": 1}
 
 
-async def test_trailers_are_no_headers(server, monkeypatch):
+async def test_trailers_are_not_added_to_the_headers(server, monkeypatch):
     request = call("add", {"a": 1})
     head = [f"{name}: {value}" for name, value in request["headers"].items()]
     lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", *head, "transfer-encoding: chunked", "", ""]

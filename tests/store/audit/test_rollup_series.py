@@ -75,7 +75,7 @@ async def test_percentiles_leave_failures_out_on_demand(sqlite: str):
 
 
 @given(st.lists(st.floats(0.1, 300_000), min_size=1, max_size=50))
-def test_a_percentile_is_within_one_step_of_the_exact_one(durations: list[float]):
+def test_percentile_is_within_one_step_of_the_exact_value(durations: list[float]):
     histogram = sum(1 << BITS * bisect_left(BOUNDS, each) for each in durations)
 
     for percent, found in zip((50, 95, 99), percentiles(histogram), strict=True):

@@ -196,7 +196,7 @@ def test_deleted_records_are_named(first: int, count: int):
 
 
 @pytest.mark.parametrize("seq", range(1, LENGTH))
-def test_swapped_records_are_found(seq: int):
+def test_swapped_audit_records_are_detected(seq: int):
     one, other = A[seq - 1], A[seq]
     rows = [
         *A[: seq - 1],
@@ -249,7 +249,7 @@ def test_records_after_the_head_are_expected_of_a_running_writer_only():
     assert problems([*A, *B], over, HEADS[1]) == [("aa", 6, "was added after the writer had ended")]
 
 
-def test_removed_head_is_found():
+def test_removed_head_of_a_chain_is_detected():
     assert problems([*A, *B], HEADS[1]) == [
         ("aa", 0, "has records but no head: the head was removed")
     ]

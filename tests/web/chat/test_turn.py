@@ -211,7 +211,7 @@ async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:
         assert chat.desk.made == []
 
 
-async def test_another_connection_of_the_user_may_decide(serve: Serve) -> None:
+async def test_approval_can_be_given_from_another_connection_of_the_same_user(serve: Serve) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
         asked = await waiting_for_approval(client)
         async with chat.socket() as other:
