@@ -767,7 +767,7 @@ def test_malformed_batch_member_fails_the_request_of_its_stream_only_if_it_answe
     (failure,) = peer.receive(batch(*broken), now=0.0, request=mine)
     assert isinstance(failure, Failure)
     assert failure.id == mine
-    assert peer.is_pending(other)
+    assert peer.pending == 1
 
 
 # Batches
@@ -975,7 +975,7 @@ class Unfit:
 
 def test_response_fails_only_its_request_if_memory_is_exhausted():
     protocol = Protocol()
-    first = protocol.request("x", now=0.0)
+    protocol.request("x", now=0.0)
     second = protocol.request("y", now=0.0)
 
     (failure,) = protocol.receive(
@@ -983,7 +983,7 @@ def test_response_fails_only_its_request_if_memory_is_exhausted():
     )
     assert isinstance(failure, Failure)
     assert (failure.id, type(failure.error)) == (second, OutOfMemory)
-    assert protocol.is_pending(first)
+    assert protocol.pending == 1
     assert protocol.receive(envelope.Cut(b'{"result":{"a":"'), now=0.0) == []
     assert protocol.dropped["no memory"] == 2
 

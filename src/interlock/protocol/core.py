@@ -611,10 +611,6 @@ class Protocol:
         self.outbox.clear()
         return failures
 
-    def is_pending(self, id: RequestId) -> bool:
-        """Return whether our request `id` has not ended."""
-        return id in self._pending
-
     @property
     def pending(self) -> int:
         return len(self._pending)
