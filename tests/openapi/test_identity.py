@@ -149,7 +149,7 @@ def test_credential_of_another_kind_than_its_scheme_is_refused(
 
 
 @pytest.mark.parametrize("name", ["Host", "Content-Length", "a b", "X\r\nY"])
-def test_a_document_cannot_send_a_key_in_a_header_of_the_connection(name: str) -> None:
+def test_key_in_a_connection_header_such_as_host_is_refused(name: str) -> None:
     scheme = {"type": "apiKey", "in": "header", "name": name}
 
     with pytest.raises(ConfigError, match="names no header"):

@@ -66,7 +66,7 @@ async def test_servers_start_at_the_same_time():
         assert addresses(toolbox) == ["a:x", "b:x", "c:x"]
 
 
-async def test_programs_that_start_at_once_are_limited(
+async def test_number_of_programs_starting_at_the_same_time_is_limited(
     monkeypatch: pytest.MonkeyPatch, programs: dict[str, ScriptedServer]
 ):
     monkeypatch.setattr(toolbox_module, "PROGRAMS_AT_ONCE", 2)

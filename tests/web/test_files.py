@@ -29,7 +29,7 @@ def header(answer: object, name: bytes) -> bytes | None:
     return dict(answer.headers).get(name)  # type: ignore[attr-defined]
 
 
-def test_file_under_its_version_is_cached_for_ever(files: Files):
+def test_file_requested_with_its_version_is_cached_for_ever(files: Files):
     answer = files.answer(f"{files.version}/shared/view.js", {})
 
     assert answer.status == 200
