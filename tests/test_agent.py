@@ -113,7 +113,7 @@ async def complete(*replies: Scripted, **options: Any) -> tuple[list[Message], S
 # Answers and tool calls
 
 
-async def test_complete_adds_the_answer_to_the_conversation():
+async def test_complete_appends_the_answer_to_the_messages():
     model, messages = ScriptedModel(["Good day."]), conversation()
 
     answer = await Agent(model).complete(messages)

@@ -132,7 +132,7 @@ def test_required_arguments_come_first_and_optional_ones_default_to_none() -> No
     assert signature(schema) == "(b: int, a: str | None = None, c: int = 3)"
 
 
-async def test_a_default_is_left_to_the_server() -> None:
+async def test_argument_with_a_default_is_not_filled_in() -> None:
     schema = object_of(n={"type": "integer", "default": 3})
     async with box(kb([described("count", schema)])) as toolbox:
         assert await callables(toolbox)["kb:count"]() == "{}"

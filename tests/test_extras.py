@@ -146,6 +146,6 @@ def test_no_text_asks_a_package_index_for_interlock():
         "needs interlock[local]",
     ],
 )
-def test_the_search_finds_each_form_that_asks_an_index(text: str):
+def test_source_search_finds_each_form_that_suggests_a_package_index(text: str):
     assert FROM_AN_INDEX.search(text)
     assert not FROM_AN_INDEX.search("pip install 'interlock[web] @ git+https://example.com/i'")

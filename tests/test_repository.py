@@ -307,7 +307,7 @@ def test_changelog_is_one_page_with_one_line_for_each_change():
 
 
 @pytest.mark.parametrize("name", ["SECURITY.md", "CODE_OF_CONDUCT.md"])
-def test_page_for_reports_names_no_invented_address(name: str):
+def test_repository_pages_name_no_invented_address(name: str):
     assert not re.search(r"\S@\S|mailto:|https?:", (ROOT / name).read_text())
 
 

@@ -55,7 +55,7 @@ async def test_key_or_token_is_accepted_in_either_header(send):
 
 
 @each_row("send", [bearer, header])
-async def test_all_refused_credentials_look_alike_and_differ_in_the_record(send):
+async def test_refused_credentials_get_equal_answers_and_different_audit_reasons(send):
     expired, old = made(expires=NOW)
     revoked, void = made(revoked=NOW - 1, user="berta")
     _, unknown = made()

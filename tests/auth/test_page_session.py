@@ -99,7 +99,7 @@ def halves(opened: OpenedSession) -> tuple[tuple[bytes, bytes], tuple[bytes, byt
     )
 
 
-async def test_session_needs_both_of_its_halves():
+async def test_session_needs_the_cookie_and_the_page_key():
     site = Site()
     opened, other = await site.sessions.open(ANNA), await site.sessions.open(ANNA)
     cookie, page_key = halves(opened)

@@ -162,7 +162,7 @@ async def test_keys_decide_only_with_the_focus_and_after_a_pause(
         assert served.desk.deleted == ["x"]
 
 
-async def test_folded_argument_is_opened_before_it_can_be_approved(
+async def test_collapsed_argument_must_be_opened_before_approval(
     open_page: OpenPage, tmp_path: Path
 ):
     name = "word " * 200 + "end of it"
@@ -386,7 +386,9 @@ async def test_conversation_is_searched_renamed_exported_and_deleted(
         assert await served.store.list() == []
 
 
-async def test_file_is_attached_as_text_or_only_by_its_name(open_page: OpenPage, tmp_path: Path):
+async def test_uploaded_file_goes_to_the_model_as_text_or_by_name_only(
+    open_page: OpenPage, tmp_path: Path
+):
     async with chat(tmp_path, open_page, "Read.") as served:
         page = await served.open()
         await page.locator('input[type="file"]').set_input_files(
@@ -479,7 +481,7 @@ async def test_hidden_characters_in_an_approval_are_visible_marks_and_stay_in_th
     assert served.desk.deleted == [name]
 
 
-async def test_chat_has_no_barrier_that_axe_finds(open_page: OpenPage, tmp_path: Path):
+async def test_chat_page_passes_the_axe_accessibility_check(open_page: OpenPage, tmp_path: Path):
     script = (calls(call("people", "c1"), call("broken", "c2"), text=LONG), LONG,
               calls(call("delete", name="x")))  # fmt: skip
     async with chat(tmp_path, open_page, *script) as served:

@@ -38,7 +38,7 @@ async def test_expired_approval_is_marked_and_its_call_does_not_run(
         assert served.desk.deleted == []
 
 
-async def test_model_that_is_switched_answers_from_a_marked_line_on(
+async def test_switched_model_answers_after_a_line_that_names_it(
     open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     other = ScriptedModel(["From the other one."], name="other")
@@ -153,7 +153,7 @@ async def test_failed_call_is_run_again_and_shows_the_log_of_its_server(
         assert "Run desk:broken again" in served.model.requests[2].messages[-1].content
 
 
-async def test_call_that_writes_offers_no_repetition(open_page: OpenPage, tmp_path: Path):
+async def test_writing_call_has_no_run_again_button(open_page: OpenPage, tmp_path: Path):
     script = (calls(call("delete", name=5)), "It failed.")
     async with chat(tmp_path, open_page, *script) as served:
         page = await served.ask()
@@ -264,7 +264,9 @@ ANNOUNCED = """() => {
 }"""
 
 
-async def test_each_event_is_announced_once_and_no_token_is(open_page: OpenPage, tmp_path: Path):
+async def test_screen_reader_announces_each_event_once_and_no_tokens(
+    open_page: OpenPage, tmp_path: Path
+):
     script = calls(call("find", text="x")), "An answer of many words that arrive one by one."
     async with chat(tmp_path, open_page, *script) as served:
         page = await served.open()
@@ -348,7 +350,7 @@ async def test_chat_can_be_used_on_small_touch_and_high_contrast_screens(
         await expect(page.get_by_text("Ok.", exact=True)).to_be_visible()
 
 
-async def test_branch_is_exported_as_the_command_prints_it(open_page: OpenPage, tmp_path: Path):
+async def test_branch_export_equals_the_export_of_the_command(open_page: OpenPage, tmp_path: Path):
     async with chat(tmp_path, open_page, "One.", "Two.") as served:
         page = await served.ask("first")
         await expect(page.get_by_text("One.", exact=True)).to_be_visible()

@@ -136,7 +136,7 @@ async def test_stopped_answer_leaves_a_result_for_each_call():
     assert made == [None]
 
 
-async def test_model_of_another_provider_cannot_take_over():
+async def test_model_of_another_provider_cannot_continue_the_conversation():
     agent = ChatAgent(
         lambda _: cast("ClaudeCode", Program()), ConversationLog(None, warn=print), print
     )

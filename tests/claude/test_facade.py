@@ -110,7 +110,7 @@ async def test_few_tools_are_in_the_prompt_and_many_are_searched(
     ("wanted", "agreed"),
     [("2025-06-18", "2025-06-18"), ("2026-07-28", "2025-11-25"), ("1999", "2025-11-25")],
 )
-async def test_handshake_agrees_on_a_revision_with_a_handshake(wanted: str, agreed: str):
+async def test_handshake_never_negotiates_a_modern_revision(wanted: str, agreed: str):
     params: dict[str, Any] = {"protocolVersion": wanted}
     async with facade_of() as facade:
         said = msgspec.json.decode(

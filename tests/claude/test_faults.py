@@ -54,7 +54,7 @@ async def test_silent_program_is_ended_at_the_start_timeout(claude: Make):
         await claude("sleep 60", start_timeout=0.3).open()
 
 
-async def test_old_program_is_named_with_both_versions(claude: Make):
+async def test_too_old_program_is_an_error_with_both_versions(claude: Make):
     with pytest.raises(ClaudeTooOld, match=r"1\.0\.128 is too old \(at least 2\.0\.0\)"):
         await claude("exit 1", "1.0.128 (Claude Code)").open()
 

@@ -40,7 +40,7 @@ def test_usual_names_are_kept_and_built_in_tools_are_not_split():
 
 
 @given(NAMES)
-def test_name_of_a_hash_is_hashed_itself(name: str):
+def test_name_that_looks_hashed_is_hashed_again(name: str):
     hashed = server_name(name + "!")
 
     assert server_name(hashed) != hashed

@@ -100,7 +100,7 @@ async def test_call_runs_with_the_arguments_that_the_user_changed(
 
 
 @pytest.mark.parametrize("wrong", ["raises", "returns nothing", "is late"])
-async def test_decision_that_fails_is_a_denial(
+async def test_exception_in_the_permission_function_denies_the_call(
     claude: Make, api: MessagesApi, server: Server, tmp_path: Path, wrong: str
 ):
     async def decide(request: PermissionRequest) -> Any:
@@ -139,7 +139,7 @@ async def test_interrupting_denial_ends_the_turn(claude: Make, server: Server):
     assert after.text == "Next."
 
 
-async def test_policy_denies_finally_and_leaves_questions_to_permissions(
+async def test_policy_denial_is_final_and_ask_rules_go_to_the_permission_function(
     claude: Make, api: MessagesApi, server: Server
 ):
     rules = (

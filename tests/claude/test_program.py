@@ -64,7 +64,7 @@ def test_file_that_is_not_claude_code_is_named(home: Path, text: str):
         program.version(found)
 
 
-def test_version_and_its_support(home: Path):
+def test_version_is_classified_by_its_support(home: Path):
     assert program.version(program.find(script(home / "claude"))) == "2.1.330"
     assert program.support("2.1.59") == "supported"
     assert program.support("2.0.0").startswith("calls, cancellation and permissions only")

@@ -118,7 +118,7 @@ async def test_error_of_the_api_is_an_answer_with_the_reason(
         assert any(isinstance(event, Retrying) for event in events)
 
 
-async def test_turn_limit_is_the_stop_reason(claude: Make):
+async def test_turn_limit_is_reported_as_the_stop_reason(claude: Make):
     server = Server("s")
 
     @server.tool

@@ -310,7 +310,7 @@ async def test_too_many_questions_at_once_are_refused_before_any_is_asked():
 
 
 @each_row("revision", LEGACY)
-async def test_legacy_server_asks_by_requests(revision: str):
+async def test_legacy_server_sends_questions_as_requests(revision: str):
     server = ScriptedServer(revision)
     client = Client(
         server.connect,

@@ -123,7 +123,7 @@ async def test_unauthorized_request_gets_a_new_token_three_times(world: World, e
     assert world.done == [error] * MAX_AUTHORIZATIONS
 
 
-async def test_rejected_new_tokens_are_named_in_the_error(world: World):
+async def test_error_states_that_new_tokens_were_rejected(world: World):
     error = AuthRequired("h requires authentication (401): bad audience", 401, "")
     attempt = world.attempt()
     while not await is_raised(attempt, error):

@@ -105,7 +105,9 @@ def test_an_object_of_servers_is_accepted(wrapped: bool) -> None:
         ("kb", "MCP_SERVERS must be a list of servers, not"),
     ],
 )
-def test_a_wrong_entry_refuses_all_and_names_its_place(servers: Any, message: str) -> None:
+def test_invalid_entry_refuses_the_whole_document_with_its_place(
+    servers: Any, message: str
+) -> None:
     assert message in refused(servers)
 
 

@@ -76,7 +76,7 @@ def test_edit_leaves_the_rest_of_the_file_unchanged(tmp_path: Path):
 
 
 @each_row("name", ["colour", "model.x", "options", "models.x"])
-def test_a_setting_that_does_not_exist_cannot_be_changed(name: str, tmp_path: Path):
+def test_change_of_an_unknown_setting_is_refused(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="no setting"):
         change(name, "x", tmp_path / "settings.json")
 

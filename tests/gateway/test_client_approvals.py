@@ -340,7 +340,9 @@ async def test_of_100_concurrent_pairs_each_approved_call_has_one_effect(
 
 
 @pytest.mark.slow("fills a database")
-async def test_call_that_is_not_approved_spends_nothing_of_its_limits(running: Callable[..., Any]):
+async def test_call_that_is_not_approved_does_not_count_towards_the_limits(
+    running: Callable[..., Any],
+):
     server = offering("put")
     async with running(settings(limits={"tools": {"s:put": "1/day"}}), s=server) as gateway:
         key = await gateway.key("anna")

@@ -21,7 +21,7 @@ PATHS = ("/mcp", "/mcp/support", "/mcp/absent", "/sse", "/message", "/messages",
 
 
 @pytest.mark.slow("fills a database")
-async def test_all_keys_that_are_not_valid_get_the_same_answer_in_the_same_time(running):
+async def test_invalid_keys_get_the_same_answer_after_the_same_time(running):
     settings = {"views": {"support": {"servers": ["crm"]}}}
     async with running(settings, crm=offering("list")) as gateway:
         good, unknown = await gateway.key("anna"), key_format.generate()[0]

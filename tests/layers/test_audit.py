@@ -478,7 +478,7 @@ def test_same_refusal_of_one_caller_is_recorded_once_a_second_with_a_count(tmp_p
     on_a_clock(run)
 
 
-async def test_refusals_of_other_tools_and_reasons_are_records_of_their_own(tmp_path: Path):
+async def test_refusals_of_different_tools_or_reasons_have_separate_records(tmp_path: Path):
     async with audited(tmp_path) as crm:
         for tool in ("refund", "list"):
             for reason in ("no_rule", "rate_limited"):
@@ -490,7 +490,7 @@ async def test_refusals_of_other_tools_and_reasons_are_records_of_their_own(tmp_
     assert sum(row["body"].get("count", 1) for row in read(crm.path)) == 12
 
 
-async def test_names_that_a_caller_makes_up_are_one_refusal(tmp_path: Path):
+async def test_refusals_for_invented_tool_names_are_counted_together(tmp_path: Path):
     async with audited(tmp_path) as crm:
         for number in range(1_000):
             crm.trail.refused(call_of().caller, "unknown", name=f"crm:{number}" + "x" * 1_000)

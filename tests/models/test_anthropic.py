@@ -765,7 +765,7 @@ async def test_invalid_data_in_the_stream_is_interrupted(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
-async def test_a_piece_of_an_unknown_block_is_interrupted(
+async def test_stream_with_a_piece_of_an_unknown_block_is_interrupted(
     server: WireServer, model: AnthropicModel
 ) -> None:
     piece = {

@@ -203,7 +203,7 @@ async def test_files_of_results_follow_them_in_a_message_of_the_user(
     ]
 
 
-async def test_model_that_refuses_images_gets_a_line_for_each_from_then_on(
+async def test_model_that_refuses_images_gets_a_line_of_text_for_each_image(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(400, "image input is not supported")]
@@ -459,7 +459,7 @@ async def test_calls_without_ids_get_unique_ids(server: WireServer, model: OpenA
     assert len({call.id for call in calls} - {""}) == 2
 
 
-async def test_whole_calls_with_index_zero_are_separate_calls(
+async def test_complete_calls_that_all_have_index_zero_are_separate_calls(
     server: WireServer, model: OpenAIModel
 ) -> None:
     calls = await calls_of(

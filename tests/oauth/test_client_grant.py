@@ -352,7 +352,7 @@ async def test_an_answer_that_repeats_the_jwt_is_not_shown(federated: World):
     assert not hasattr(raised.value, "__notes__")
 
 
-def test_a_server_without_https_gets_no_jwt():
+def test_jwt_is_not_sent_to_a_server_without_https():
     with pytest.raises(ConfigError, match="must be https"):
         JwtBearer(
             "http://mcp.example/",

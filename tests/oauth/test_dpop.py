@@ -223,7 +223,7 @@ async def test_a_nonce_in_a_successful_answer_is_used_in_the_next_proof(world: W
     ],
     ids=["no nonce", "another error", "another status"],
 )
-async def test_a_request_refused_for_another_reason_than_its_nonce_is_not_sent_again(
+async def test_request_is_not_sent_again_if_the_refusal_is_not_about_the_nonce(
     world: World, status: int, headers: dict[str, str]
 ):
     auth = world.oauth()

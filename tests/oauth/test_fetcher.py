@@ -401,7 +401,7 @@ def with_literals(names: Names) -> fetcher.Resolver:
     return resolve
 
 
-async def test_a_later_address_of_the_users_server_allows_nothing_more():
+async def test_later_dns_answer_for_the_users_server_allows_no_more_addresses():
     names = Names(mcp_example=["8.8.8.8", "10.0.0.1"], as_example="10.0.0.1")
     fetch = Fetcher(AWAY, resolve=names)
 

@@ -427,7 +427,7 @@ async def test_a_registration_is_used_again_with_the_callback_server(
     assert len(world.authorization.sent("/register")) == 1
 
 
-async def test_a_registration_without_scopes_is_used_for_any(world: World):
+async def test_registration_without_scopes_is_used_for_any_scopes(world: World):
     await world.oauth().login()
     await world.oauth(scopes=("a",)).login()
 

@@ -249,7 +249,9 @@ async def test_a_temporary_failure_keeps_the_refresh_token(world: World):
     assert await world.call(auth)
 
 
-async def test_a_recent_refresh_does_not_stop_one_of_another_programs_token(world: World):
+async def test_recent_refresh_does_not_prevent_a_refresh_of_a_token_from_another_program(
+    world: World,
+):
     one, other = world.oauth(), world.oauth(ask=None)
     for auth in (one, other):
         await world.call(auth)

@@ -218,7 +218,7 @@ def test_a_secret_is_masked_however_json_writes_it(secret: str, sent: str) -> No
     assert mask(sent, [secret]) == '{"a":"***"}'
 
 
-async def test_an_answer_with_a_number_that_is_the_secret_is_a_result(api: ScriptedApi) -> None:
+async def test_answer_that_contains_a_numeric_secret_is_still_a_result(api: ScriptedApi) -> None:
     api.answers = [http(200, b'{"id":12345678}', Content_Type="application/json")]
     async with Client.memory(server(api, "header", auth={"header": "12345678"})) as client:
         result = await client.call_tool("list")

@@ -69,7 +69,9 @@ def test_style_that_its_place_does_not_have_is_replaced_by_the_default():
         ("multi", "form", True),
     ],
 )
-def test_collection_format_of_2_0_is_a_style(format: str, style: str, explode: bool):
+def test_collection_format_of_openapi_2_0_is_converted_to_a_style(
+    format: str, style: str, explode: bool
+):
     parameter = {"name": "a", "in": "query", "type": "array", "items": {"type": "string"}}
     parameter |= {"collectionFormat": format}
     found = read(

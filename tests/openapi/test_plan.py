@@ -119,7 +119,7 @@ def test_operator_default_is_sent_when_the_call_leaves_the_argument_out():
     assert tool.request({}).target == "/orders?page%5Bsize%5D=20"
 
 
-def test_missing_operation_costs_only_its_tool_and_names_the_nearest():
+def test_missing_operation_removes_only_its_tool_and_names_the_nearest_operation():
     plans, missing = compiled(SHOP, {"good": "getOrder", "bad": "getOrders"})
 
     assert set(plans) == {"good"}

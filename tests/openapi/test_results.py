@@ -66,7 +66,7 @@ async def get(
 # JSON
 
 
-async def test_json_is_text_as_received_and_structured_content(api: ScriptedApi) -> None:
+async def test_json_answer_becomes_unchanged_text_and_structured_content(api: ScriptedApi) -> None:
     body = b'{"id": 1, "tags": [], "price": 1.10}'
 
     result = await get(api, http(200, body, Content_Type="application/json"))
@@ -241,7 +241,9 @@ async def test_body_over_the_limit_is_cut_off_with_a_notice(api: ScriptedApi) ->
 
 
 @pytest.mark.slow("works through much data")
-async def test_a_compressed_body_counts_unpacked(api: ScriptedApi) -> None:
+async def test_limit_of_a_compressed_body_applies_to_the_decompressed_size(
+    api: ScriptedApi,
+) -> None:
     bomb = gzip.compress(b"a" * 50_000_000)
     answer = http(200, bomb, Content_Type="text/plain", Content_Encoding="gzip")
 
@@ -264,7 +266,7 @@ async def test_a_compressed_body_counts_unpacked(api: ScriptedApi) -> None:
         (200, {"X_Next_Page": "9"}, "More: call again with page=9"),
     ],
 )
-async def test_headers_that_matter_are_a_last_line(
+async def test_relevant_response_headers_are_the_last_line_of_the_result(
     api: ScriptedApi, status: int, headers: dict[str, str], line: str
 ) -> None:
     result = await get(api, http(status, b"x", Content_Type="text/plain", **headers))

@@ -180,7 +180,7 @@ def test_path_value_that_would_address_another_operation_is_refused(value: str, 
         assert not re.fullmatch(expression, value, re.IGNORECASE)
 
 
-def test_path_of_many_variables_in_a_document_costs_no_time():
+def test_path_with_many_variables_is_matched_in_linear_time():
     other = "/x/" + "-".join(f"{{{name}}}" for name in "abcdefghijklmnop") + "!"
     start = time.process_time()
 

@@ -110,7 +110,7 @@ def test_recursive_definitions_are_collected_once():
     assert found.definitions([translated]) == {"Tree": tree}
 
 
-def test_properties_of_the_other_direction_leave_with_their_requirement():
+def test_read_only_properties_are_removed_together_with_their_requirement():
     parts: dict[str, Any] = {
         "Base": {
             "type": "object",

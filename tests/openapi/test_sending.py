@@ -183,7 +183,7 @@ async def test_error_of_an_unreachable_api_states_that_nothing_was_sent(api: Scr
 
 
 @given(st.text())
-def test_no_target_leaves_origin_and_prefix(target: str) -> None:
+def test_request_url_never_leaves_the_origin_and_prefix(target: str) -> None:
     sender = Sender(None, "https://api.example/v1", {}, 1.0, 1)  # type: ignore[arg-type]  # unused
     url = f"https://api.example/v1{target}"
     if sender.is_below_base(url):

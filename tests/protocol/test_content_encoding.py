@@ -71,7 +71,7 @@ def test_decompressed_content_equals_the_original(data: bytes, packed: str, leve
 
 
 @each_row("encoding", ["", "identity", "GZIP", " gzip\t", "X-Gzip", "Deflate"])
-def test_encodings_are_known_in_any_case(encoding: str):
+def test_content_encoding_is_case_insensitive(encoding: str):
     pack = PACKERS[encoding.strip().lower() or "identity"]
 
     assert unpacked(encoding, pack(b"data")) == b"data"

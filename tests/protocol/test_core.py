@@ -300,7 +300,7 @@ def test_occasional_garbage_does_not_overrun():
         assert give(peer, *[b"hello"] * MAX_GARBAGE, now=minute * GARBAGE_WINDOW) == []
 
 
-def test_garbage_of_long_ago_does_not_hide_an_overrun():
+def test_earlier_garbage_does_not_hide_a_later_overrun():
     peer = Protocol()
     give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0)
     assert give(peer, *[b"hello"] * MAX_GARBAGE, now=2 * GARBAGE_WINDOW) == []
@@ -421,7 +421,7 @@ def test_progress_carries_total_and_message():
     assert give(peer, progress(id, 1, total=4, message="half")) == [Progress(id, 1, 4, "half")]
 
 
-def test_a_flood_of_progress_is_dropped_but_for_its_first_part_in_each_second():
+def test_progress_notifications_over_the_rate_are_dropped_each_second():
     peer = Protocol()
     id, other = (
         peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))

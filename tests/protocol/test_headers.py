@@ -82,7 +82,7 @@ def test_plain_value_is_not_encoded(value: str, written: str):
 
 
 @each_row("text", ["=?base64?YQ==", "YQ==?=", "=?Base64?YQ==?=", "=?base64?="])
-def test_half_a_marker_or_another_one_is_text(text: str):
+def test_incomplete_or_unknown_marker_is_text(text: str):
     assert decode_value(text) == text
 
 

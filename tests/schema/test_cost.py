@@ -76,7 +76,7 @@ def web(size: int, ways: int) -> dict[str, Any]:
         {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"items": {"items": {"type": "null"}}}}}},
     ],
 )
-def test_bounds_beyond_the_counted_depths_are_never_too_small(
+def test_estimated_bounds_beyond_the_counted_depths_are_never_too_small(
     document: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "MAX_STEPS", 10**9)

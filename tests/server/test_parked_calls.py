@@ -20,7 +20,7 @@ def start(call: ParkedCall, work: Callable[[], Awaitable[bytes]]) -> None:
     call.work = asyncio.ensure_future(call.limited(work()))  # type: ignore[assignment]
 
 
-async def test_a_call_waits_for_the_answers_and_continues_where_it_was():
+async def test_parked_call_continues_after_the_answers_without_a_restart():
     call = ParkedCall("ann", ttl=60)
     runs = 0
 
@@ -97,7 +97,7 @@ async def test_a_call_ends_with_its_time_to_live():
     assert call.questions == {}
 
 
-async def test_only_its_owner_finds_a_call():
+async def test_call_is_visible_to_its_owner_only():
     calls: ParkedCalls[ParkedCall] = ParkedCalls("calls", 10, 10)
     call = ParkedCall("ann", 60)
     calls.add(call)

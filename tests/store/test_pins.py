@@ -48,7 +48,7 @@ async def test_first_list_and_later_changes_are_both_stored(place: str):
     assert kept.definition == '{"name":"refund","description":"a"}'
 
 
-async def test_decisions_are_noticed_by_other_processes_and_lists_are_not(place: str):
+async def test_lock_decisions_reach_other_processes_but_received_lists_do_not(place: str):
     async with opened(place) as store, opened(place) as other:
         await other.changed()
         await check(store, REFUND)

@@ -79,7 +79,7 @@ async def count(toolbox: Toolbox, principal: Principal | None, session: str = ""
         ("per_call", ["1", "1", "1", "1", "1"]),
     ],
 )
-async def test_state_of_a_server_is_shared_as_far_as_configured(
+async def test_server_state_is_shared_between_callers_as_configured(
     counters: Counters, sharing: str, expected: list[str]
 ):
     callers = [(ANNA, "a"), (ANNA, "b"), (BERTA, "a"), (ANNA, "a"), (BERTA, "a")]

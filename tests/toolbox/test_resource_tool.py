@@ -90,7 +90,7 @@ async def test_resource_is_read_by_its_uri_with_or_without_its_server(uri: str) 
         assert await read(toolbox, uri="note://monday") == "Nothing on monday."
 
 
-async def test_image_of_a_resource_is_an_image_of_the_result() -> None:
+async def test_image_resource_in_a_result_is_shown_as_an_image() -> None:
     model = ScriptedModel([[ToolCall("1", NAME, {"uri": "note://picture"})], "I see."])
     messages: list[Message] = [UserMessage("Look.")]
     async with opened(notes()) as toolbox:

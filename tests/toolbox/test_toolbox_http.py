@@ -411,7 +411,7 @@ async def test_restarted_server_is_used_without_an_error(
 
 
 @pytest.mark.parametrize("type", ["sse", "http"])
-async def test_http_sse_server_is_reached_and_its_loss_noticed(
+async def test_loss_of_an_http_sse_server_is_reported(
     serve: Callable[..., Awaitable[Served]], type: Any
 ):
     hosts = await serve(sse=True)

@@ -27,7 +27,7 @@ BEYOND_THE_CHAT = 35 * 1024  # bytes, compressed
         ("/calls/c1", "call"),
     ],
 )
-def test_an_address_has_its_screen(path: str, screen: str) -> None:
+def test_board_path_selects_its_screen(path: str, screen: str) -> None:
     assert screen_at(path) == f"board/screens/{screen}.js"
 
 

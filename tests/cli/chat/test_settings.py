@@ -58,7 +58,7 @@ def test_settings_are_shown_after_they_were_set(interlock, home: Path):
     assert "alias of openai:gpt-6-luna" in interlock("models").out
 
 
-def test_the_default_model_can_be_an_alias_and_is_the_weakest_choice(
+def test_default_model_can_be_an_alias_and_has_the_lowest_precedence(
     interlock, write, script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     other = tmp_path / "other.json"

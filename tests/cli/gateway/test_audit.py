@@ -152,7 +152,7 @@ def test_damaged_record_is_marked_and_all_others_are_shown(interlock, trail: Pat
 
 
 @pytest.mark.parametrize("ms", ['"x"', "null", "[]"])
-def test_list_shows_a_call_whose_duration_was_changed(interlock, trail: Path, ms: str):
+def test_list_shows_a_call_whose_duration_is_not_a_number(interlock, trail: Path, ms: str):
     with closing(sqlite3.connect(trail)) as database, database:
         database.execute("UPDATE audit SET body = ? WHERE seq = 3", [f'{{"ms":{ms}}}'])
 

@@ -101,7 +101,7 @@ def test_view_restricts_the_tools_that_a_user_may_call(interlock, gateway):
 
 
 @pytest.mark.slow("works through much data")
-def test_a_revoked_key_is_the_whole_explanation(interlock, key):
+def test_explanation_for_a_revoked_key_has_only_the_key_check(interlock, key):
     interlock("keys", "revoke", key)
 
     explained = interlock("explain", "--key", key, "w:say", "--json").json

@@ -30,7 +30,7 @@ def test_create_prints_the_key_alone_on_stdout(interlock):
     assert reach.startswith("no servers are configured yet")
 
 
-def test_create_as_json_is_the_key_object_with_the_key(interlock):
+def test_create_with_json_prints_the_key_object_with_the_secret(interlock):
     made = interlock(
         *("keys", "create", "user:anna", "--name", "laptop", "--expires", "never"),
         *("--scope", "mcp:*", "--scope", "admin:read", "--rate", "20/s"),

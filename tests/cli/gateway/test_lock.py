@@ -106,7 +106,7 @@ def test_diff_shows_both_sides_with_invisible_characters_and_the_hash_to_accept(
 
 
 @pytest.mark.slow("works through much data")
-def test_accept_takes_the_hash_that_was_shown_and_no_other(interlock, offer: Offer):
+def test_accept_requires_the_hash_that_was_shown(interlock, offer: Offer):
     offer(refund="One.")
     offer(refund="Two.")
     (shown,) = interlock("lock", "diff", "crm:refund", "--json").json
@@ -142,7 +142,7 @@ def test_accept_without_terminal_hash_or_yes_shows_and_accepts_nothing(interlock
 
 
 @pytest.mark.slow("works through much data")
-def test_risk_from_hints_becomes_the_operators_word(interlock, offer: Offer):
+def test_accepted_risk_from_hints_counts_as_configured(interlock, offer: Offer):
     offer(refund="Refund.", find="Find.")
     for name in ("refund", "find"):
         ran = interlock("lock", "accept", f"crm:{name}", "--risk-from-hints", "--yes")
@@ -205,7 +205,7 @@ def strict(home: Path, offer: Offer) -> Path:
     return file
 
 
-def test_strict_acceptance_is_recorded_as_begun_and_once_the_lock_file_has_it(
+def test_strict_acceptance_is_recorded_before_and_after_the_lock_file_changes(
     interlock, strict: Path
 ):
     ran = interlock("lock", "accept", "crm:find", "--yes")

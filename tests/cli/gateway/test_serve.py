@@ -255,7 +255,7 @@ def test_view_that_the_file_lacks_is_an_error(interlock, config):
     assert (ran.code, "no view 'support'" in ran.err) == (1, True)
 
 
-async def test_hangup_reads_the_file_again_and_a_broken_file_changes_nothing(serve, config):
+async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve, config):
     path = config()
     gateway = serve(path=path)
     said = iter(gateway.program.stderr.readline, "")

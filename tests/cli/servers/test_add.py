@@ -76,7 +76,7 @@ def test_add_refuses_a_file_without_mcp_servers(interlock, home):
     assert settings.read_text() == '{"colour": "blue"}'
 
 
-def test_add_of_a_url_prints_how_to_check_it(interlock, home):
+def test_add_of_a_url_prints_the_check_command(interlock, home):
     ran = interlock("servers", "add", "my web", "https://host.example/mcp")
 
     assert (ran.code, ran.out) == (0, "")

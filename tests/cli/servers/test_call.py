@@ -129,7 +129,7 @@ def test_json_option_prints_the_whole_result(interlock, servers):
 
 
 @pytest.mark.slow("starts a program")
-def test_content_that_is_not_text_is_described(interlock, servers):
+def test_non_text_content_becomes_a_description(interlock, servers):
     servers()
 
     assert interlock("call", "e:picture").out == "[image/png, 3 bytes: see --json]\n"

@@ -63,7 +63,7 @@ def test_install_creates_a_missing_file_with_absolute_paths(interlock, home: Pat
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_entry_of_another_making_is_shown_without_its_secrets_and_kept(
+def test_entry_made_by_another_program_is_shown_without_secrets_and_kept(
     command: str, interlock, home: Path, notes: Path
 ):
     path = home / ".cursor" / "mcp.json"

@@ -21,7 +21,7 @@ def change(**members: Any) -> StoredKey:
     return narrowed(KEY, members, GatewaySettings(), HOUR)
 
 
-def test_narrowed_key_has_fewer_rights_and_keeps_its_user():
+def test_reduced_key_has_fewer_rights_and_the_same_user():
     key = change(scopes=["mcp:crm:get"], expires="2h", perDay=10, name="laptop")
 
     assert (key.scopes, key.expires, key.limits) == (("mcp:crm:get",), 3 * HOUR, {"perDay": 10})

@@ -251,7 +251,7 @@ def without_last_record(rows: Iterable[Json]) -> list[Json]:
     return [{name: value for name, value in each.items() if name != "lastUsed"} for each in rows]
 
 
-def test_routes_that_programs_rely_on_exist():
+def test_documented_json_routes_exist():
     served = {f"{each.method} {each.path.removeprefix(BASE)}" for each in ADMIN_ROUTES}
 
     assert {each.strip() for each in ROUTES.replace("\n", " ").split(",")} <= served

@@ -105,7 +105,7 @@ async def test_tools_that_the_operator_left_out_or_that_clash_are_in_the_list_wi
     }
 
 
-async def test_the_tool_that_reads_kept_results_is_explained_as_one_of_the_gateway():
+async def test_read_result_tool_is_explained_as_a_tool_of_the_gateway():
     async with explaining(policy_of(policy={"rules": RULES})) as (_, explainer, _):
         explained = explainer.explain(Caller(ANNA), "interlock:read_result", {"id": "r_0"})
         missing = explainer.explain(Caller(ANNA), "interlock:other")

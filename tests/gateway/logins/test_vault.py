@@ -162,7 +162,7 @@ def change(script: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.slow("fills a database")
-async def test_tools_that_wait_for_a_decision_wait_after_a_restart(running, crm):
+async def test_quarantined_tools_stay_quarantined_after_a_restart(running, crm):
     async with running(crm=crm) as gateway:
         await store(gateway, "anna", "anna-1")
     change(Path(crm["args"][0]), "def fail()", "def fail(why: str = '')")

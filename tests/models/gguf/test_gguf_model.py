@@ -77,7 +77,7 @@ async def test_answer_arrives_in_pieces_and_ends_with_the_models_end_token(hello
     assert (reply.stop_reason, reply.usage.output_tokens) == ("end", 3)
 
 
-async def test_template_of_the_file_decides_where_the_answer_starts(tmp_path: Path) -> None:
+async def test_chat_template_of_the_file_determines_where_the_answer_starts(tmp_path: Path) -> None:
     template = CHATML.replace("assistant\n{% endif %}", "assistant\nBegin:{% endif %}")
     path = write_model(tmp_path / "m.gguf", {":": "It", "It": "", "\n": "wrong"}, template=template)
 
@@ -112,7 +112,7 @@ async def test_stopped_answer_ends_the_work_so_that_the_next_one_starts_at_once(
     await model.close()
 
 
-async def test_second_turn_evaluates_only_new_tokens(hello: Path) -> None:
+async def test_second_turn_of_a_gguf_model_evaluates_only_new_tokens(hello: Path) -> None:
     model = GgufModel(hello)
     first = await complete(model, ASK, [TIME, GIT])
     second = await complete(model, [*ASK, first.message, UserMessage("And now?")], [TIME, GIT])

@@ -27,7 +27,7 @@ def test_a_single_value_stays_on_one_line() -> None:
 
 
 @each_row("result", ["[]", "{}", '{"result": []}'])
-def test_an_empty_list_is_nothing(result: str) -> None:
+def test_empty_list_is_described_as_nothing(result: str) -> None:
     assert format_results([ToolMessage("1", result, "search")]) == "Search: nothing"
 
 

@@ -163,7 +163,7 @@ async def test_missing_argument_makes_the_model_ask_for_it(model: LocalModel) ->
 @pytest.mark.parametrize(
     "request_", ["Dance on /srv/app", "What is 12 * 4?", "Sing info@example.org"]
 )
-async def test_requests_only_a_tool_can_answer_are_declined(
+async def test_embedded_model_declines_requests_that_need_a_missing_tool(
     model: LocalModel, request_: str
 ) -> None:
     with_tools = await complete(model, [UserMessage(request_)], TOOLS)

@@ -58,7 +58,7 @@ def body(data: bytes, *, more: bool = False) -> dict[str, Any]:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def test_head_and_body_of_a_reply_are_one_write():
+async def test_head_and_body_of_a_response_are_sent_in_one_write():
     connection = OneConnection()
     await connection.answer(with_headers((b"content-length", b"2")), body(b"{}"))
 

@@ -274,7 +274,7 @@ async def test_overlapping_requests_with_one_id_get_their_own_answers(http, gate
 # Questions
 
 
-async def test_a_question_ends_the_request_and_its_answer_comes_with_the_next(http):
+async def test_question_ends_the_modern_request_and_the_next_request_brings_the_answer(http):
     asked = await http.call("sample", capabilities={"sampling": {}})
     result = asked.json["result"]
     assert result["resultType"] == "input_required"
@@ -435,7 +435,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(server, http, caplog):
     assert server.dropped == {"stream that is not read": 1}
 
 
-async def test_a_client_that_stops_reading_before_the_answer_harms_only_itself(http, monkeypatch):
+async def test_client_that_stops_reading_does_not_affect_other_clients(http, monkeypatch):
     monkeypatch.setattr(streams, "SEND_DEADLINE", 0.01)
     reply = http.begin("tools/call", {"name": "count"}, meta=PROGRESS)
     reply.stop_reading()

@@ -152,7 +152,7 @@ async def test_a_client_that_leaves_before_the_end_of_its_body_is_not_answered(h
     assert reply.body == b""
 
 
-async def test_a_deadline_for_bodies_does_not_touch_handlers(http, gate, monkeypatch):
+async def test_deadline_for_request_bodies_does_not_apply_to_handlers(http, gate, monkeypatch):
     monkeypatch.setattr(request, "BODY_DEADLINE", 0.0)
     reply = http.begin("tools/call", {"name": "hold"})
     await gate.entered.wait()

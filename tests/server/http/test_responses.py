@@ -38,7 +38,7 @@ async def test_refusal_for_lack_of_memory_has_retry_after():
     assert headers[b"retry-after"] == b"60"
 
 
-async def test_204_has_no_length_and_other_empty_replies_have():
+async def test_response_204_has_no_content_length_and_other_empty_responses_have():
     for status, length in ((202, b"0"), (204, None)):
         _, headers, body = await sent_by(lambda send, status=status: reply_empty(send, status))
         assert headers.get(b"content-length") == length

@@ -481,7 +481,7 @@ def test_program_prints_its_url_and_ends_on_a_signal(by):
 
 
 @pytest.mark.slow("starts a program")
-def test_uvicorn_is_an_extra():
+def test_missing_uvicorn_is_an_error_that_names_the_extra():
     program = (
         "import sys; sys.modules['uvicorn'] = None\n"
         "from interlock import Server; Server('x').run_http(port=0)"

@@ -18,7 +18,7 @@ from tests.store.audit.test_rollups import Clock, ended, fill
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("is_added_up", [False, True])
 @pytest.mark.parametrize("hours", [5, 300])
-async def test_a_chart_has_all_calls_of_its_time_whatever_is_added_up(
+async def test_chart_contains_all_calls_of_its_time_span_at_every_resolution(
     place: str, hours: int, is_added_up: bool
 ):
     begin = 25_000_000 // 1_440 * 1_440

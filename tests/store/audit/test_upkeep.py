@@ -151,7 +151,7 @@ async def test_running_writer_is_not_taken_for_dead(place: str, rows: Rows):
     assert (await verify(place)).problems == []
 
 
-def test_no_file_of_a_writer_is_left(tmp_path: Path):
+def test_closed_writer_leaves_no_lock_file(tmp_path: Path):
     async def use() -> None:
         async with open_trail(tmp_path / "a.db", KEY, Audit()):
             assert any("a.db-writer-" in name for name in names())
@@ -205,7 +205,7 @@ async def test_copy_contains_every_record_and_detects_an_older_database(tmp_path
     assert text == "is missing, with all records up to 4"
 
 
-async def test_copy_that_cannot_be_written_stops_no_call(tmp_path: Path, caplog):
+async def test_failing_copy_of_the_audit_trail_does_not_stop_calls(tmp_path: Path, caplog):
     copy = tmp_path / "missing" / "audit.jsonl"
     async with open_trail(tmp_path / "a.db", KEY, Audit(copy=str(copy))) as writer:
         for _ in range(5):

@@ -62,7 +62,7 @@ async def test_concurrent_appends_are_all_durable_and_in_one_chain(place: str, r
             assert order[call_id, "intent"] < order[call_id, "outcome"]
 
 
-async def test_a_writer_stores_its_start_and_on_close_its_last_record(place: str, rows: Rows):
+async def test_audit_writer_records_its_start_and_on_close_its_last_record(place: str, rows: Rows):
     async with AuditWriter.open(place) as writer:
         (head,) = await rows(place, "audit_heads")
         assert (head["writer"], head["ended"], head["seq"]) == (writer.id, None, 0)
@@ -163,7 +163,7 @@ async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
 
 
 @pytest.mark.slow("starts processes")
-async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: str, rows: Rows):
+async def test_four_processes_writing_at_once_keep_separate_chains(place: str, rows: Rows):
     async with ConversationStore.open(place):
         pass
     run_processes("audit", place, 4, 25)

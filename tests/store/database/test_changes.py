@@ -18,7 +18,7 @@ from interlock.store.database.tables import changes as table
 from interlock.store.keys import KeyStore
 
 
-async def test_key_is_read_as_changed_once(place: str):
+async def test_changed_key_is_reported_once(place: str):
     async with KeyStore.open(place) as gateway, KeyStore.open(place) as cli:
         old, _ = await cli.create("anna")
         assert await gateway.load() == [old]

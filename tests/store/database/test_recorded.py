@@ -16,7 +16,7 @@ ROW = {"scope": "calls", "name": "k1", "day": 1, "value": 1}
 CHANGE = update(counters).where(counters.c.name == "k1", counters.c.value == 1).values(value=2)
 
 
-async def test_a_change_needs_a_row_as_it_was_seen(place: str):
+async def test_change_is_made_only_if_the_row_is_unchanged(place: str):
     database = await open_database(place)
     assert await make_change(database, claim_of(insert(counters).values(ROW)), None)
 

@@ -65,7 +65,7 @@ async def test_a_request_that_is_not_allowed_is_refused(
     ],
     ids=["cut", "incomplete", "empty", "long", "forged result", "unknown approval"],
 )
-async def test_a_wrong_request_has_its_code(
+async def test_malformed_request_gets_the_matching_error_code(
     serve_agent: Serve, body: Any, status: int, code: str
 ) -> None:
     async with serve_agent("never") as chat:

@@ -27,7 +27,7 @@ def question(method: str = "elicitation/create", **params: Any) -> dict[str, Any
     return fields
 
 
-def test_a_call_has_its_arguments_as_text_and_both_of_its_ids() -> None:
+def test_call_event_has_the_arguments_as_text_and_both_ids() -> None:
     fields = fields_of(STARTED)
 
     assert fields is not None
@@ -70,7 +70,7 @@ def test_each_kind_of_question_has_the_members_that_the_page_needs(
     assert {key: asked[key] for key in members} == members
 
 
-def test_a_stopped_call_ends_as_the_one_that_was_started() -> None:
+def test_stopped_call_ends_with_the_id_with_which_it_started() -> None:
     started = fields_of(STARTED)
     assert started is not None
 

@@ -46,7 +46,7 @@ def test_invalid_form_answer_is_refused(action: str, content: object) -> None:
     assert refused.value.code == "bad_message"
 
 
-def test_a_refusal_and_a_visit_of_a_page_carry_no_content() -> None:
+def test_declined_form_and_visited_page_send_no_content() -> None:
     assert answer("decline", {"n": 1}) == {"action": "decline"}
     assert answer("accept", {"n": 1}, mode="url") == {"action": "accept"}
 

@@ -36,7 +36,7 @@ async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -
     assert "sk-123" not in json.dumps(events)
 
 
-async def test_a_bug_ends_the_turn_without_details(
+async def test_unexpected_exception_ends_the_turn_without_details(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(RuntimeError("secret")) as chat, chat.socket() as client:
@@ -82,7 +82,7 @@ async def waiting_for_approval(client: Client) -> Event:
 @pytest.mark.parametrize(
     ("decision", "state", "made"), [("allow", "approved", ["all"]), ("deny", "denied", [])]
 )
-async def test_a_call_waits_for_a_decision(
+async def test_call_that_needs_approval_waits_for_the_decision(
     serve: Serve, decision: str, state: str, made: list[str]
 ) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
@@ -220,7 +220,7 @@ async def test_approval_can_be_given_from_another_connection_of_the_same_user(se
             assert (await client.until("complete"))["content"] == "done"
 
 
-async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
+async def test_turn_waiting_for_a_decision_can_be_stopped(serve: Serve) -> None:
     async with serve(("", "all"), "later", approve=risky) as chat, chat.socket() as client:
         asked = await waiting_for_approval(client)
         await client.send(type="stop", conversation_id=asked["conversation_id"])

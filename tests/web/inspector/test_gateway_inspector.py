@@ -85,7 +85,7 @@ async def test_tool_whose_definition_is_held_is_shown_and_not_called(running):
     assert crm.sent("tools/call") == []
 
 
-async def test_inspection_of_somebody_else_looks_absent(running):
+async def test_inspection_of_another_user_gets_404(running):
     async with running({}, crm=offering("x")) as gateway:
         mine = await begun(gateway)
         other = Inspecting(gateway, await gateway.key("ben", *ADMIN))

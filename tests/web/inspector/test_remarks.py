@@ -64,7 +64,7 @@ def test_good_tool_has_no_remark():
         ({"execution": {}}, NEWEST, "advice: execution exists in 2025-11-25 only"),
     ],
 )
-def test_tool_that_breaks_a_rule_gets_a_remark(change, revision: str, expected: str):
+def test_invalid_tool_gets_a_remark(change, revision: str, expected: str):
     assert expected in texts("tool", GOOD | change, revision)
 
 
