@@ -307,7 +307,7 @@ async def test_failing_servers_do_not_affect_others(
     assert "/mcp: no answer from the server within 0.3 s" in status["mute"].reason
     assert "cannot be reached: no TLS" in status["no-tls"].reason
     assert "the environment variable NOT_SET is not set" in status["unset"].reason
-    assert "the URL of h has a user in it" in status["wrong"].reason
+    assert "the URL of h contains a user name" in status["wrong"].reason
     assert "password" not in status["wrong"].reason
 
 

@@ -151,7 +151,9 @@ async def answer_all(answers: Answers, result: Result, revision: str) -> dict[st
     """
     questions = result.input_requests or {}
     if not questions and result.request_state is None:
-        raise RemoteProtocolError("input_required without inputRequests and requestState")
+        raise RemoteProtocolError(
+            "the answer input_required has neither inputRequests nor requestState"
+        )
     if len(questions) > MAX_ASKS:  # otherwise starting the answers could take seconds
         raise RemoteProtocolError(f"the server asks too many questions at once (limit {MAX_ASKS})")
 

@@ -66,7 +66,7 @@ _KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "ollama": "
 _STOP_REASONS = {"length": "length", "content_filter": "refusal"}
 _FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an incomplete answer
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
-# Words in the refusal of reasoning that the API cannot decrypt, or of items without it.
+# A refusal with one of these words is about stored reasoning that the API cannot decrypt.
 _ITEM_REFUSALS = ("encrypted", "reasoning", "item")
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _FILES = IMAGES | DOCUMENTS | _SOUNDS.keys()

@@ -113,7 +113,7 @@ def test_explanation_for_a_revoked_key_has_only_the_key_check(interlock, key):
     ("arguments", "problem"),
     [
         (["w:say"], "name either --key or --user"),
-        (["--user", "a", "say"], "a tool is named SERVER:NAME"),
+        (["--user", "a", "say"], "is not an address; write SERVER:NAME"),
         (["--user", "a", "w:say", "--arguments", "[]"], "not a JSON object"),
         (["--user", "a", "w:say", "--arguments", "{"], "not JSON"),
         (["--user", "a", "--arguments", "{}"], "--arguments needs the ADDRESS"),

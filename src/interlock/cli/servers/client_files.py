@@ -71,7 +71,8 @@ class ClientFile(Struct, frozen=True):
         """
         if self.client == "claude-desktop":
             raise ConfigError(
-                "Claude Desktop reads no URLs from its file; add it there under Connectors"
+                "Claude Desktop reads no URLs from its file; add the URL in its settings, under "
+                "Connectors"
             )
         entry: Entry = {"type": kind, "url": self._text(url, "url")}
         if headers:
