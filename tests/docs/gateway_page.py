@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from interlock.auth.gateway_key import GatewayKey
+from interlock.cli.gateway import key_reach
 from interlock.config import load
 from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
 from interlock.policy import Policy
@@ -63,6 +64,8 @@ def prepare(section: str, folder: Path, shell: Shell, environment: pytest.Monkey
     file = folder / "prepared.json"
     file.write_text(json.dumps(_configuration(section)))
     environment.setenv("INTERLOCK_MCP_CONFIG", str(file))
+    # The page shows what a command prints once all servers are up, however long that takes.
+    environment.setattr(key_reach, "IDLE_TIMEOUT", 300.0)
     asyncio.run(_fill(folder, file, section))
     shell.names["/mnt/other/"] = f"{folder}/"
     scopes = ADMIN if section == "Admin API" else ("mcp:read",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.docs.page import Block, blocks
-from tests.docs.session import commands, compare
+from tests.docs.session import commands, compare, has_shape_of
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,19 @@ def test_output_may_differ_where_runs_differ(shown: str, printed: str):
 def test_different_output_is_an_error_that_shows_both_texts(shown: str, printed: str):
     with pytest.raises(AssertionError, match="and the page shows"):
         compare(printed.splitlines(), shown.splitlines(), "x")
+
+
+def test_answer_may_have_other_values_but_no_other_types_and_no_missing_members():
+    shown = {"ok": True, "ms": 3.1, "items": [{"id": "c_1"}]}
+
+    assert has_shape_of({"ok": False, "ms": 9, "items": [{"id": "c_2"}], "more": 1}, shown)
+    for wrong in (
+        {"ms": 1},
+        {**shown, "ok": 1},
+        {**shown, "ms": "3"},
+        {**shown, "items": [{"name": "c_1"}]},
+    ):
+        assert not has_shape_of(wrong, shown)
 
 
 def test_session_is_split_into_commands_with_their_output():

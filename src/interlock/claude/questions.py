@@ -1,4 +1,4 @@
-"""Answers to the program's other requests than MCP: permissions, hooks and elicitations."""
+"""Answers to requests from Claude Code that are not MCP messages: permissions, hooks, forms."""
 
 from __future__ import annotations
 
