@@ -67,7 +67,7 @@ async def test_a_conversation_that_could_not_be_created_is_created_later():
     assert messages == [UserMessage("a"), UserMessage("b")]
 
 
-async def test_changing_to_an_unknown_model_keeps_the_old_one(script):
+async def test_switch_to_an_unknown_model_keeps_the_current_model(script):
     async with open_chat(None, model=script("Yes."), conversation=None, warn=print) as chat:
         old = chat.model
         with pytest.raises(ModelUnavailable):

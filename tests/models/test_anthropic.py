@@ -644,7 +644,7 @@ async def test_a_refused_request_is_not_retried(
     assert len(server.asked) == 1
 
 
-async def test_a_rate_limit_error_says_when_to_retry(
+async def test_rate_limit_error_states_when_to_retry(
     server: WireServer, model: AnthropicModel
 ) -> None:
     limit = wire.error(429, "rate_limit_error", "too fast", retry_after="30", retry_after_ms="1")
@@ -765,7 +765,7 @@ async def test_invalid_data_in_the_stream_is_interrupted(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
-async def test_a_piece_of_an_unknown_block_is_interrupted(
+async def test_stream_with_a_piece_of_an_unknown_block_is_interrupted(
     server: WireServer, model: AnthropicModel
 ) -> None:
     piece = {

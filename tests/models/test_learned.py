@@ -12,7 +12,7 @@ def in_another_process() -> None:
     learned._read.clear()
 
 
-def test_facts_of_a_model_are_merged_and_stored_for_the_next_process() -> None:
+def test_learned_facts_about_a_model_are_merged_and_stored() -> None:
     learned.note("openai:a", responses=True)
     learned.note("anthropic:b", output_limit=8192)
     learned.note("openai:a", output_limit=100)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 DEEPSEEK_URL = "https://api.deepseek.com"
 _KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "ollama": "OLLAMA_API_KEY"}
-# Words in the refusal of reasoning that the API cannot decrypt, or of items without it.
+# A refusal with one of these words is about stored reasoning that the API cannot decrypt.
 _ITEM_REFUSALS = ("encrypted", "reasoning", "item")
 _NO_FILES: frozenset[str] = frozenset()
 # Words in the refusal of a file by a model that reads only text.
