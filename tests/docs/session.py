@@ -278,7 +278,8 @@ def commands(session: str) -> Iterator[tuple[str, list[str]]]:
 def compare(printed: list[str], shown: list[str], command: str) -> None:
     """Compare what a command prints with what the page shows; `…` is the rest of a line.
 
-    Nothing is compared if the page shows no output. On a busy machine, a server may still be starting.
+    Nothing is compared if the page shows no output. A server may still be starting, as on a busy
+    machine.
     """
     if any(_STARTING.fullmatch(each) for each in printed):
         printed = [_UP.sub("…", each) for each in printed if not _STARTING.fullmatch(each)]
