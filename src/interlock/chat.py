@@ -477,7 +477,7 @@ async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: Mode
     else:
         model = await wishes.preferred()
     if isinstance(model, OpenAIModel | AnthropicModel):
-        # Importing takes about a second, so do it before the first answer needs it.
+        # Importing the HTTP client takes time, so do it before the first answer needs it.
         with suppress(InterlockError):  # the first answer states what is missing
             await model.prepare()
     return model

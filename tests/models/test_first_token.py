@@ -13,7 +13,7 @@ from interlock.chat import open_chat
 from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, learned
-from interlock.models.openai import OpenAIModel
+from interlock.models.http import model_api
 from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import Answer, WireServer
 
@@ -67,8 +67,8 @@ async def test_chat_creates_the_client_of_its_model_before_the_first_prompt(
 ) -> None:
     monkeypatch.setenv("INTERLOCK_DATABASE", "/dev/null/none.db")  # costs a second less
     made: list[str] = []
-    connect = OpenAIModel._connect
-    monkeypatch.setattr(OpenAIModel, "_connect", lambda *each: made.append("") or connect(*each))
+    load = model_api._import
+    monkeypatch.setattr(model_api, "_import", lambda: made.append("") or load())
     model = "openai:test@http://127.0.0.1:9/v1"
 
     async with open_chat(None, model=model, warn=made.append) as chat:

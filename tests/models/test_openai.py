@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import asyncio
 import json
-import sys
 import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +11,6 @@ import pytest
 
 from interlock.errors import (
     ContextTooLong,
-    MissingExtra,
     ModelError,
     ModelInterrupted,
     ModelOverloaded,
@@ -37,8 +36,10 @@ from interlock.models import (
     answer_size,
     complete,
 )
+from interlock.models.http import ApiRefusal
 from interlock.models.openai import OpenAIModel, ollama_url
 from tests.models import wire_openai as wire
+from tests.models.processes import python
 from tests.models.wire_http import Answer, WireServer, failure, page
 from tests.servers.certificate_authority import CertificateAuthority
 from tests.servers.ports import free_port
@@ -46,6 +47,22 @@ from tests.support.rows import each_row
 
 KEY = "sk-proj-canary-7f3b9d2e5a8c"
 TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')
+ASK_ONCE = """
+import asyncio, sys
+from interlock.errors import ModelUnavailable
+from interlock.messages import UserMessage
+from interlock.models import choose, complete
+
+async def main():
+    model = await choose(sys.argv[1])
+    try:
+        print((await complete(model, [UserMessage("?")])).message.content)
+    except ModelUnavailable as error:
+        print(error)
+    await model.close()
+
+asyncio.run(main())
+"""
 ASK: list[Message] = [UserMessage("What time is it?")]
 
 
@@ -760,28 +777,21 @@ async def test_a_loopback_server_is_reached_without_a_proxy(
     await model.close()
 
 
-async def test_a_loopback_server_may_have_a_certificate_of_ssl_cert_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow("starts two programs")
+async def test_a_certificate_may_come_from_the_authority_in_ssl_cert_file(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     server = wire.server()
     await server.start(tls=authority.server("localhost"))
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     server.script = [wire.says("Yes.")]
-    model = OpenAIModel("m", api_key="", base_url=f"{server.root}/v1")
+    model = f"openai:m@{server.root}/v1"
 
-    assert (await complete(model, ASK)).message.content == "Yes."
-    await model.close()
+    trusting = await asyncio.to_thread(python, ASK_ONCE, model, SSL_CERT_FILE=str(authority.file))
+    others = await asyncio.to_thread(python, ASK_ONCE, model)
     await server.stop()
 
-
-async def test_a_missing_vendor_package_is_an_error_with_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-
-    with pytest.raises(MissingExtra, match="needs the extra openai: "):
-        await complete(OpenAIModel("m", api_key=KEY), ASK)
+    assert trusting.stdout == "Yes.\n"
+    assert "certificate is not trusted" in others.stdout
+    assert "SSL_CERT_FILE" in others.stdout
 
 
 def test_an_unknown_provider_is_refused() -> None:
@@ -797,7 +807,7 @@ async def test_a_refused_key_is_never_shown(server: WireServer, model: OpenAIMod
 
     assert isinstance(error, ModelRefused)
     assert "OPENAI_API_KEY" in str(error)
-    assert type(error.__cause__).__name__ == "AuthenticationError"
+    assert isinstance(error.__cause__, ApiRefusal)
 
 
 @pytest.mark.parametrize(

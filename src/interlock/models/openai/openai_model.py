@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
-from interlock.errors import MissingExtra, ModelUnavailable
-from interlock.messages import (
-    Message,
-)
+from interlock.errors import ModelUnavailable
+from interlock.messages import Message
 from interlock.models import learned
+from interlock.models.http import AnswerStream, ApiRefusal, ModelApi, ModelEndpoint
 from interlock.models.model import (
     ModelEvent,
     Notice,
@@ -28,16 +26,8 @@ from interlock.models.openai.chat_answer import ChatAnswer
 from interlock.models.openai.chat_request import FILES, SOUNDS, wire_messages, wire_tool
 from interlock.models.openai.responses_answer import ResponsesAnswer
 from interlock.models.openai.responses_request import response_request
-from interlock.models.vendors import (
-    ModelEndpoint,
-    event_fields,
-    whole_answer,
-    without_files,
-)
+from interlock.models.vendors import without_files
 from interlock.text import urls
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 OPENAI_URL = "https://api.openai.com/v1"
 DEEPSEEK_URL = "https://api.deepseek.com"
@@ -62,7 +52,7 @@ _TOOL_REFUSAL = re.compile(
 class OpenAIModel:
     """A model that is used through a chat completions API.
 
-    The first request imports the vendor's package and creates the client.
+    The first request opens the connections.
     """
 
     def __init__(
@@ -95,8 +85,7 @@ class OpenAIModel:
         self._provider = provider
         self._api_key = api_key
         self._base_url = base_url
-        self._opening = asyncio.Lock()
-        self._connection: _Connection | None = None
+        self._api: ModelApi | None = None
         self._effort: str | None = None
         self._takes_tools = True
         self._notice = ""  # a notice for the user, shown once
@@ -119,120 +108,80 @@ class OpenAIModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        connection = await self._open()
-        started = False
+        api = await self._open()
         try:
-            answer, opened = await self._ask(connection, messages, tools)
-            async with opened as chunks:
-                started = True
-                if self._notice:
-                    notice, self._notice = self._notice, ""
-                    yield Notice(notice)
-                whole = await whole_answer(chunks.response, connection.endpoint)
-                if whole is not None:
-                    for piece in answer.add_whole(whole):
+            answer, opened = await self._ask(api, messages, tools)
+        except ApiRefusal as refusal:
+            raise api.endpoint.explain(refusal) from refusal
+        async with opened as events:
+            if self._notice:
+                notice, self._notice = self._notice, ""
+                yield Notice(notice)
+            try:
+                if events.whole is not None:
+                    for piece in answer.add_whole(events.whole):
                         yield piece
-                else:
-                    async for chunk in chunks:
-                        for piece in answer.add(event_fields(chunk)):
-                            yield piece
-        except connection.failures as error:
-            raise connection.endpoint.explain(error, started=started) from error
+                async for event in events:
+                    for piece in answer.add(event):
+                        yield piece
+            except ValueError as error:
+                raise api.endpoint.cut_off(str(error)) from error
         yield answer.reply()
 
     async def prepare(self) -> None:
-        """Import the vendor's package and create the client, so that the first request is fast.
+        """Import the HTTP client, so that the first request is fast.
 
         Raises:
             ModelUnavailable: The key is not set.
-            MissingExtra: The package is not installed.
         """
-        await self._open()
+        await (await self._open()).open()
 
     async def close(self) -> None:
         """Close the connections. Closing twice is allowed, and the next request reopens them."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.client.close()
+        if self._api is not None:
+            await self._api.close()
 
-    async def _open(self) -> _Connection:
-        async with self._opening:
-            if self._connection is None:
-                variable = _KEYS[self._provider]
-                key = os.environ.get(variable, "") if self._api_key is None else self._api_key
-                address = self._base_url or _address(self._provider)
-                if not key and address in (OPENAI_URL, DEEPSEEK_URL):
-                    raise ModelUnavailable(
-                        f"no key for {self.name}: set {variable} in the environment"
-                    )
-                # The import takes most of a second, which would block the event loop.
-                self._connection = await asyncio.to_thread(self._connect, address, key)
-            return self._connection
-
-    def _connect(self, address: str, key: str) -> _Connection:
-        try:
-            import openai
-        except ImportError as error:
-            raise MissingExtra("OpenAI and compatible models", "openai") from error
-        http_client = None
-        if urls.is_loopback(urlsplit(address).hostname or ""):
-            # No proxy; certificates still come from SSL_CERT_FILE, which this context reads.
-            http_client = openai.DefaultAsyncHttpxClient(
-                trust_env=False, verify=ssl.create_default_context()
-            )
-        client = openai.AsyncOpenAI(
-            api_key=key or "none",  # the package requires one; servers without keys ignore it
-            base_url=address,
-            http_client=http_client,
-        )
-        endpoint = ModelEndpoint(
-            name=self.name,
-            model=self._model,
-            host=client.base_url.netloc.decode(),
-            key=key,
-            variable=_KEYS[self._provider],
-        )
-        failures = (openai.OpenAIError, ValueError)
-        refused = (openai.BadRequestError, openai.NotFoundError)
-        return _Connection(
-            client,
-            client.chat.completions.create,
-            client.responses.create,
-            endpoint,
-            failures,
-            refused,
-        )
+    async def _open(self) -> ModelApi:
+        if self._api is None:
+            variable = _KEYS[self._provider]
+            key = os.environ.get(variable, "") if self._api_key is None else self._api_key
+            key = key.strip()
+            address = self._base_url or _address(self._provider)
+            if not key and address in (OPENAI_URL, DEEPSEEK_URL):
+                raise ModelUnavailable(f"no key for {self.name}: set {variable} in the environment")
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            host = urlsplit(address).netloc.rpartition("@")[2]
+            endpoint = ModelEndpoint(self.name, self._model, host, key, variable)
+            self._api = ModelApi(endpoint, address, headers)
+        return self._api
 
     async def _ask(
-        self,
-        connection: _Connection,
-        messages: Sequence[Message],
-        tools: Sequence[ToolDefinition],
-    ) -> tuple[ChatAnswer | ResponsesAnswer, Any]:
+        self, api: ModelApi, messages: Sequence[Message], tools: Sequence[ToolDefinition]
+    ) -> tuple[ChatAnswer | ResponsesAnswer, AnswerStream]:
         if learned.fact(self.name).responses:
-            return await self._ask_responses(connection, messages, tools)
+            return await self._ask_responses(api, messages, tools)
         builder = ChatAnswer(self.name, f"{self._provider}{self._at}")
         while True:
             request = self._request(messages, tools)
             try:
-                return builder, await connection.create(**request)
-            except connection.refused as error:
-                if "v1/responses" in str(error):
+                return builder, await api.post("/chat/completions", request)
+            except ApiRefusal as refusal:
+                if "v1/responses" in refusal.reason:
                     await asyncio.to_thread(learned.note, self.name, responses=True)
-                    return await self._ask_responses(connection, messages, tools)
-                if not self._learn(error, request):
+                    return await self._ask_responses(api, messages, tools)
+                if not self._learn(refusal, request):
                     raise
 
-    def _learn(self, error: Exception, request: dict[str, Any]) -> bool:
+    def _learn(self, error: ApiRefusal, request: dict[str, Any]) -> bool:
         """Stop using a feature that a refusal shows to be missing; return whether to retry."""
-        detail = str(error)
+        detail = error.reason
         if "tools" in request and self._takes_tools and _TOOL_REFUSAL.search(detail):
             self._takes_tools = False
             self._notice = f"{self.name} cannot use tools; it answers without them"
             return True
         # Some OpenAI models accept tools in this API only without reasoning.
         unset = not (self._effort or "reasoning_effort" in self._options)
-        if getattr(error, "param", None) == "reasoning_effort" and "tools" in request and unset:
+        if error.param == "reasoning_effort" and "tools" in request and unset:
             self._effort = "none"
             return True
         contents = [each["content"] for each in request["messages"]]
@@ -244,22 +193,19 @@ class OpenAIModel:
         return False
 
     async def _ask_responses(
-        self,
-        connection: _Connection,
-        messages: Sequence[Message],
-        tools: Sequence[ToolDefinition],
-    ) -> tuple[ResponsesAnswer, Any]:
+        self, api: ModelApi, messages: Sequence[Message], tools: Sequence[ToolDefinition]
+    ) -> tuple[ResponsesAnswer, AnswerStream]:
         provider = f"responses:{self.name}"
         builder = ResponsesAnswer(self.name, provider)
         arguments = (self._model, messages, tools, self._options)
         signed = response_request(*arguments, provider=provider)
         try:
-            return builder, await connection.respond(**signed)
-        except connection.refused as error:
+            return builder, await api.post("/responses", signed)
+        except ApiRefusal as refusal:
             plain = response_request(*arguments, provider=provider, signed=False)
-            if plain == signed or not any(word in str(error) for word in _ITEM_REFUSALS):
+            if plain == signed or not any(word in refusal.reason for word in _ITEM_REFUSALS):
                 raise
-        return builder, await connection.respond(**plain)
+        return builder, await api.post("/responses", plain)
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
@@ -273,13 +219,11 @@ class OpenAIModel:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        if self._options:
-            request["extra_body"] = self._options
         if tools and self._takes_tools:
             request["tools"] = [wire_tool(tool) for tool in tools]
             if self._effort:
                 request["reasoning_effort"] = self._effort
-        return request
+        return request | self._options
 
 
 def _address(provider: str) -> str:
@@ -299,12 +243,3 @@ def ollama_url() -> str:
     if ":" not in address.rpartition("]")[2]:
         address = f"{address}:11434"
     return f"{scheme if found else 'http'}://{address}/v1"
-
-
-class _Connection(NamedTuple):
-    client: AsyncOpenAI
-    create: Callable[..., Any]  # methods of the client; looking them up imports much
-    respond: Callable[..., Any]
-    endpoint: ModelEndpoint
-    failures: tuple[type[Exception], ...]  # errors of the package, and of decoding its results
-    refused: tuple[type[Exception], ...]

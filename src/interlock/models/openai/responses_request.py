@@ -47,7 +47,7 @@ def response_request(
     provider: str,
     signed: bool = True,
 ) -> dict[str, Any]:
-    """Return the arguments of `responses.create`.
+    """Return a request to the Responses API.
 
     Args:
         model: The provider's name of the model.
@@ -81,7 +81,7 @@ def response_request(
             request["reasoning"] = {"effort": value}
         else:
             others[name] = value
-    return request | ({"extra_body": others} if others else {})
+    return request | others
 
 
 def _items(message: Message, provider: str, signed: bool) -> list[dict[str, Any]]:

@@ -1,0 +1,7 @@
+"""Requests to the APIs of model providers, and what their refusals say."""
+
+from interlock.models.http.api_refusal import ApiRefusal
+from interlock.models.http.model_api import AnswerStream, ModelApi
+from interlock.models.http.model_endpoint import ModelEndpoint
+
+__all__ = ["AnswerStream", "ApiRefusal", "ModelApi", "ModelEndpoint"]
