@@ -524,7 +524,6 @@ async def test_arguments_can_come_as_an_object(server: WireServer, model: OpenAI
         ('{"zone": ', '{"zone": '),
         ("[1]", "[1]"),
         ('{"a": NaN}', '{"a": NaN}'),
-        ('{"a": "\\ud800"}', '{"a": "\\ud800"}'),
         ("[" * 5000, "[" * 5000),
     ],
 )

@@ -1,4 +1,4 @@
-"""Conversions that all vendors' models need: of names, ids, schemas and arguments.
+"""Conversions that all vendors' models need: of names, ids, schemas, results and files.
 
 Rules that let a conversation continue with another provider's model:
 
@@ -12,13 +12,10 @@ import re
 from collections.abc import Sequence
 from hashlib import blake2s
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
-from interlock.messages import Attachment, Message, ToolCall, ToolMessage, UserMessage
-
-# Outgoing
+from interlock.messages import Attachment, Message, ToolMessage, UserMessage
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _COMBINED = ("allOf", "anyOf", "oneOf")
@@ -110,39 +107,24 @@ def file_note(file: Attachment) -> str:
     return f"[{file.media_type}{name}, {len(file.data):,} bytes: this model cannot read it]"
 
 
+NO_OUTPUT = "(no output)"
+
+
+def result_text(result: ToolMessage) -> str:
+    """Return the text of a result; a line replaces an empty one, which some providers refuse."""
+    return result.content if result.content.strip() else NO_OUTPUT
+
+
+def stated_result(result: ToolMessage) -> str:
+    """Return `result_text`; for an API without a field for failures, the text states a failure."""
+    text = result_text(result)
+    failed = result.is_error and not text.lower().startswith("error")
+    return f"Error: {text}" if failed else text
+
+
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
 def _names(value: Any) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
-
-
-# Incoming
-
-
-def tool_call(id: str, name: str, arguments: str) -> ToolCall:
-    """Build a call from the text of its arguments; blank text means no arguments."""
-    if not arguments.strip():
-        return ToolCall(id, name)
-    try:
-        input = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return ToolCall(id, name, malformed=arguments)
-    if input is None:
-        return ToolCall(id, name)
-    if not isinstance(input, dict):
-        return ToolCall(id, name, malformed=arguments)
-    return ToolCall(id, name, input)
-
-
-def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with unique ids: some servers send none, or the same one for all."""
-    seen: set[str] = set()
-    result = []
-    for call in calls:
-        if not call.id or call.id in seen:
-            call = msgspec.structs.replace(call, id=f"call_{uuid4().hex[:24]}")
-        seen.add(call.id)
-        result.append(call)
-    return tuple(result)

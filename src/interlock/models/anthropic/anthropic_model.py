@@ -91,17 +91,19 @@ class AnthropicModel:
         except ApiRefusal as refusal:
             raise api.endpoint.explain(refusal) from refusal
         async with opened as events:
-            if events.whole is not None:
-                raise ModelInterrupted(
-                    f"{api.endpoint.host} did not stream the answer of {self.name}"
-                )
             try:
+                if events.whole is not None:
+                    for piece in answer.add_whole(events.whole):
+                        yield piece
                 async for event in events:
                     for piece in answer.add(event):
                         yield piece
             except ValueError as error:
                 raise api.endpoint.cut_off(str(error)) from error
-        yield answer.reply()
+            except ModelInterrupted:
+                if not answer.is_stated:
+                    raise
+        yield answer.reply(marked=events.marked)
 
     async def prepare(self) -> None:
         """Import the HTTP client, so that the first request is fast.
@@ -170,7 +172,7 @@ class AnthropicModel:
         request: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._max_tokens,
-            "messages": wire_messages(messages, signed=signed),
+            "messages": wire_messages(messages, provider=self.name if signed else ""),
             "stream": True,
         }
         system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]

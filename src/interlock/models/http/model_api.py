@@ -201,12 +201,14 @@ class AnswerStream:
 
     Attributes:
         whole: The document, if the server did not stream its answer; else None.
+        marked: Whether the stream ended with `[DONE]`.
     """
 
     def __init__(
         self, endpoint: ModelEndpoint, target: HttpEndpoint, response: aiohttp.ClientResponse
     ) -> None:
         self.whole: Any = None
+        self.marked = False
         self._endpoint = endpoint
         self._target = target
         self._response = response
@@ -292,6 +294,7 @@ class AnswerStream:
             while self._events:
                 data = self._events.popleft().data
                 if data == b"[DONE]":
+                    self.marked = True
                     await self._drain()
                     raise StopAsyncIteration
                 if data:

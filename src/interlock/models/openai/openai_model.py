@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from interlock.errors import ModelUnavailable
+from interlock.errors import ModelInterrupted, ModelUnavailable
 from interlock.messages import Message
 from interlock.models import learned
 from interlock.models.http import AnswerStream, ApiRefusal, ModelApi, ModelEndpoint
@@ -126,7 +126,10 @@ class OpenAIModel:
                         yield piece
             except ValueError as error:
                 raise api.endpoint.cut_off(str(error)) from error
-        yield answer.reply()
+            except ModelInterrupted:
+                if not answer.is_stated:
+                    raise
+        yield answer.reply(marked=events.marked)
 
     async def prepare(self) -> None:
         """Import the HTTP client, so that the first request is fast.
@@ -160,7 +163,7 @@ class OpenAIModel:
     ) -> tuple[ChatAnswer | ResponsesAnswer, AnswerStream]:
         if learned.fact(self.name).responses:
             return await self._ask_responses(api, messages, tools)
-        builder = ChatAnswer(self.name, f"{self._provider}{self._at}")
+        builder = ChatAnswer(self.name, self.name)
         while True:
             request = self._request(messages, tools)
             try:
@@ -214,7 +217,7 @@ class OpenAIModel:
             "model": self._model,
             "messages": wire_messages(
                 without_files(messages, self._readable),
-                provider=f"{self._provider}{self._at}",
+                provider=self.name,
             ),
             "stream": True,
             "stream_options": {"include_usage": True},
