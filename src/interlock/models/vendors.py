@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from interlock.messages import Attachment, Message, ToolMessage, UserMessage
+from interlock.models.model import Notice
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _COMBINED = ("allOf", "anyOf", "oneOf")
@@ -78,7 +79,9 @@ IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 DOCUMENTS = frozenset(("application/pdf",))
 
 
-def without_files(messages: Sequence[Message], keep: frozenset[str] = frozenset()) -> list[Message]:
+def without_files(
+    messages: Sequence[Message], keep: frozenset[str] = frozenset(), *, largest: int = 0
+) -> list[Message]:
     """Return the messages without the files that a model cannot read.
 
     A line replaces each such file of a user. In a result, the text already names the files.
@@ -86,19 +89,40 @@ def without_files(messages: Sequence[Message], keep: frozenset[str] = frozenset(
     Args:
         messages: The conversation.
         keep: The media types that the model can read.
+        largest: The largest image in bytes that the model can read; 0 for any.
     """
-    return [_without_files(message, keep) for message in messages]
+    return [_without_files(message, keep, largest) for message in messages]
 
 
-def _without_files(message: Message, keep: frozenset[str]) -> Message:
+def _without_files(message: Message, keep: frozenset[str], largest: int) -> Message:
     if not isinstance(message, UserMessage | ToolMessage) or not message.attachments:
         return message
-    kept = tuple(each for each in message.attachments if each.media_type in keep)
+    kept = tuple(each for each in message.attachments if _is_readable(each, keep, largest))
     content = message.content
     if isinstance(message, UserMessage):
         notes = [file_note(each) for each in message.attachments if each not in kept]
         content = "\n".join(line for line in (content, *notes) if line)
     return msgspec.structs.replace(message, content=content, attachments=kept)
+
+
+def _is_readable(file: Attachment, keep: frozenset[str], largest: int) -> bool:
+    fits = not largest or len(file.data) <= largest or file.media_type not in IMAGES
+    return file.media_type in keep and fits
+
+
+def unread_files(
+    model: str, messages: Sequence[Message], keep: frozenset[str] = frozenset(), *, largest: int = 0
+) -> list[Notice]:
+    """Return the notice about files of the last message that a model cannot read, if it has any.
+
+    The arguments are those of `without_files`.
+    """
+    last = messages[-1] if messages else None
+    files = last.attachments if isinstance(last, UserMessage) else ()
+    unread = [each for each in files if not _is_readable(each, keep, largest)]
+    names = ", ".join(each.name or f"a file ({each.media_type})" for each in unread)
+    notice = f"{model} cannot read {names}; it gets the name but not the content"
+    return [Notice(notice)] if unread else []
 
 
 def file_note(file: Attachment) -> str:

@@ -26,10 +26,15 @@ from interlock.messages import (
 )
 from interlock.models import learned
 from interlock.models.anthropic.messages_answer import MessagesAnswer
-from interlock.models.anthropic.messages_request import text_blocks, wire_messages
+from interlock.models.anthropic.messages_request import (
+    FILES,
+    LARGEST_IMAGE,
+    text_blocks,
+    wire_messages,
+)
 from interlock.models.http import AnswerStream, ApiRefusal, ModelApi, ModelEndpoint
 from interlock.models.model import ModelEvent, ToolDefinition
-from interlock.models.vendors import object_schema
+from interlock.models.vendors import object_schema, unread_files
 from interlock.text import urls
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -91,6 +96,8 @@ class AnthropicModel:
         except ApiRefusal as refusal:
             raise api.endpoint.explain(refusal) from refusal
         async with opened as events:
+            for unread in unread_files(self.name, messages, FILES, largest=LARGEST_IMAGE):
+                yield unread
             try:
                 if events.whole is not None:
                     for piece in answer.add_whole(events.whole):

@@ -22,6 +22,9 @@ from interlock.models.vendors import (
     without_files,
 )
 
+FILES = IMAGES | DOCUMENTS
+LARGEST_IMAGE = 5 * 1024 * 1024  # bytes; the API refuses the whole request above this
+
 
 def wire_messages(messages: Sequence[Message], *, provider: str = "") -> list[dict[str, Any]]:
     """Convert a conversation to the format of the Messages API, without its system messages.
@@ -31,7 +34,7 @@ def wire_messages(messages: Sequence[Message], *, provider: str = "") -> list[di
         provider: The model whose own blocks, such as signed thinking, are sent back unchanged.
     """
     wire: list[dict[str, Any]] = []
-    for message in without_files(messages, IMAGES | DOCUMENTS):
+    for message in without_files(messages, FILES, largest=LARGEST_IMAGE):
         role, blocks = _blocks(message, provider)
         if not blocks:
             continue

@@ -26,7 +26,7 @@ from interlock.models.openai.chat_answer import ChatAnswer
 from interlock.models.openai.chat_request import FILES, SOUNDS, wire_messages, wire_tool
 from interlock.models.openai.responses_answer import ResponsesAnswer
 from interlock.models.openai.responses_request import response_request
-from interlock.models.vendors import without_files
+from interlock.models.vendors import unread_files, without_files
 from interlock.text import urls
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -117,6 +117,8 @@ class OpenAIModel:
             if self._notice:
                 notice, self._notice = self._notice, ""
                 yield Notice(notice)
+            for unread in unread_files(self.name, messages, self._readable):
+                yield unread
             try:
                 if events.whole is not None:
                     for piece in answer.add_whole(events.whole):
