@@ -48,6 +48,12 @@ class _Started(Struct):
     usage: _Usage | None = None
 
 
+class _Message(Struct):
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
+    usage: _Usage | None = None
+
+
 class _Event(Struct):
     type: str = ""
     index: int = -1
@@ -61,7 +67,6 @@ class MessagesAnswer:
     """Assembles one answer from its events."""
 
     def __init__(self, name: str) -> None:
-        self.started = False
         self._name = name
         self._blocks: dict[int, dict[str, Any]] = {}  # by index, in the form to send back
         self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
@@ -88,6 +93,17 @@ class MessagesAnswer:
         elif event.type == "message_stop":
             self._complete = True
         return []
+
+    def add_whole(self, answer: Any) -> list[ModelEvent]:
+        """Add an answer that is not streamed; see `add`."""
+        message = msgspec.convert(answer, _Message)
+        self._count(message.usage)
+        self._stop_reason, self._complete = message.stop_reason, True
+        return [
+            piece
+            for index, block in enumerate(message.content or [])
+            for piece in self._start_block(index, block)
+        ]
 
     def reply(self) -> Reply:
         if not self._complete:
