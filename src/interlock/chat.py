@@ -341,14 +341,20 @@ class ModelWishes(Struct, frozen=True):
 
     async def open(self, name: str | None, *, remembered: bool = False) -> Model:
         """Return a model with its options. The arguments are the same as for `choose`."""
-        model = await choosing.choose(name, remembered=remembered, options=self.options)
+        trusted = self.settings.models_named
+        model = await choosing.choose(
+            name, remembered=remembered, trusted=trusted, options=self.options
+        )
         options = {**self.settings.options_of(model.name), **self.options}
         if options == self.options:
             return model
         await model.close()  # only its name was needed, to find its options
         by_chance = name is None
         return await choosing.choose(
-            name or model.name, remembered=remembered or by_chance, options=options
+            name or model.name,
+            remembered=remembered or by_chance,
+            trusted=trusted,
+            options=options,
         )
 
     async def preferred(self) -> Model:

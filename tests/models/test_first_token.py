@@ -14,6 +14,7 @@ from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, learned
 from interlock.models.http import model_api
+from interlock.models.learned import Lesson
 from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import Answer, WireServer
 
@@ -53,7 +54,7 @@ async def test_first_token_of_a_provider_is_shown_before_the_next_one_is_sent(
     root = server.root if kind == "anthropic" else f"{server.root}/v1"
     model = f"{'openai' if kind == 'responses' else kind}:test@{root}"
     if kind == "responses":
-        learned.note(model, responses=True)
+        learned.note(model, Lesson("responses"))
 
     async with Agent(model) as agent, aclosing(agent.stream([UserMessage("Hello")])) as events:
         first = await anext(events)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import (
     ContextTooLong,
@@ -37,7 +38,8 @@ from interlock.models import (
     complete,
 )
 from interlock.models.http import ApiRefusal
-from interlock.models.openai import OpenAIModel, ollama_url
+from interlock.models.openai import OpenAIModel
+from interlock.models.providers import BY_NAME
 from tests.models import wire_openai as wire
 from tests.models.processes import python
 from tests.models.wire_http import Answer, WireServer, failure, page
@@ -257,7 +259,8 @@ async def test_model_without_tools_answers_without_them_and_says_so_once(
     events = [event for _ in range(2) async for event in model.stream(ASK, [TIME])]
 
     assert ["tools" in asked.body for asked in server.asked] == [True, False, False]
-    assert events[0] == Notice(f"{model.name} cannot use tools; it answers without them")
+    refused = f"{model.name} cannot use tools; it answers without them"
+    assert events[0] == Notice(f"{refused}: gemma does not support tools")
     assert [type(event) for event in events].count(Notice) == 1
 
 
@@ -314,7 +317,8 @@ async def test_options_are_members_of_the_request(
 ) -> None:
     url = f"{server.root}/v1"
     if is_own:
-        monkeypatch.setattr("interlock.models.openai.openai_model.OPENAI_URL", url)
+        row = replace(BY_NAME["openai"], url=url)
+        monkeypatch.setitem(BY_NAME, "openai", row)
     server.script = [wire.says("Yes.")]
     options = {"temperature": 0.2, "max_tokens": 500}
     model = OpenAIModel("gpt-test", api_key=KEY, base_url=url, options=options)
@@ -794,7 +798,7 @@ async def test_a_certificate_may_come_from_the_authority_in_ssl_cert_file(tmp_pa
 
 
 def test_an_unknown_provider_is_refused() -> None:
-    with pytest.raises(ValueError, match="openai, deepseek, ollama"):
+    with pytest.raises(ValueError, match="openai, deepseek, gemini"):
         OpenAIModel("m", provider="openia")
 
 
@@ -887,6 +891,15 @@ async def test_a_stream_that_ends_early_is_interrupted(
     assert len(server.asked) == 1
 
 
+async def test_a_connection_that_breaks_after_the_answer_does_no_harm(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    chunks = (wire.chunk(content="Noon."), wire.chunk("stop"))
+    server.script = [wire.chunks(*chunks, done=False, cut=True)]
+
+    assert (await complete(model, ASK)).message.content == "Noon."
+
+
 @pytest.mark.parametrize("reason", ["error", "insufficient_system_resource"])
 async def test_an_answer_with_a_failed_finish_reason_is_interrupted(
     server: WireServer, model: OpenAIModel, reason: str
@@ -959,7 +972,7 @@ def test_ollama_host_is_read_like_ollama_does(
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
 
-    assert ollama_url() == url
+    assert BY_NAME["ollama"].address() == url
 
 
 def test_the_name_of_a_model_contains_its_base_url() -> None:

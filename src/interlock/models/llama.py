@@ -133,14 +133,9 @@ class LoadedModel:
             pieces.append(choice["text"])
             return not on_text(choice["text"])
 
-        request = {
-            "prompt": replace_surrogates(prompt),
-            "max_tokens": max_tokens,
-            "stop": list(stop),
-            **_WRITING,
-        }
+        request = {"prompt": prompt, "max_tokens": max_tokens, "stop": list(stop), **_WRITING}
         try:
-            outcome = self._server.handle_completions(request, receive)
+            outcome = self._server.handle_completions(replace_surrogates(request), receive)
         except RuntimeError as error:
             raise ModelInterrupted(f"llama.cpp: {error}") from error
         if isinstance(outcome, dict):

@@ -12,19 +12,13 @@ Rules for writing a conversation in the format of the Messages API:
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from interlock.errors import ModelInterrupted, ModelUnavailable
-from interlock.messages import (
-    Message,
-    SystemMessage,
-)
-from interlock.models import learned
+from interlock.errors import ModelUnavailable
+from interlock.messages import Message, SystemMessage
 from interlock.models.anthropic.messages_answer import MessagesAnswer
 from interlock.models.anthropic.messages_request import (
     FILES,
@@ -32,16 +26,15 @@ from interlock.models.anthropic.messages_request import (
     text_blocks,
     wire_messages,
 )
-from interlock.models.http import AnswerStream, ApiRefusal, ModelApi, ModelEndpoint
+from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
 from interlock.models.model import ModelEvent, ToolDefinition
-from interlock.models.vendors import object_schema, unread_files
+from interlock.models.providers import BY_NAME
+from interlock.models.vendors import object_schema
 from interlock.text import urls
 
-ANTHROPIC_URL = "https://api.anthropic.com"
 _PROVIDER = "anthropic"
-_VERSION = "2023-06-01"  # of the API, in a header of each request
-# "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for MODEL"
-_OUTPUT_LIMIT = re.compile(r"max_tokens: \d+ > (\d+)")
+VERSION = "2023-06-01"  # of the API, in a header of each request
+_NEEDED = frozenset(("model", "max_tokens", "messages", "system", "tools"))
 
 
 class AnthropicModel:
@@ -73,13 +66,12 @@ class AnthropicModel:
         self._model = model
         self._api_key = api_key
         self._base_url = base_url
+        self._limits = ModelLimits(self.name)
         self._options = dict(options or {})
-        wanted = self._options.pop("max_tokens", max_tokens)
-        self._max_tokens = min(wanted, learned.fact(self.name).output_limit or wanted)
+        self._max_tokens = self._options.pop("max_tokens", max_tokens)
         if effort := self._options.pop("effort", None):
             self._options.setdefault("output_config", {"effort": effort})
-        self._takes_marks = True
-        self._api: ModelApi | None = None
+        self._requests: ModelRequests | None = None
 
     @property
     def name(self) -> str:
@@ -89,28 +81,8 @@ class AnthropicModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        api = await self._open()
-        answer = MessagesAnswer(self.name)
-        try:
-            opened = await self._ask(api, messages, tools)
-        except ApiRefusal as refusal:
-            raise api.endpoint.explain(refusal) from refusal
-        async with opened as events:
-            for unread in unread_files(self.name, messages, FILES, largest=LARGEST_IMAGE):
-                yield unread
-            try:
-                if events.whole is not None:
-                    for piece in answer.add_whole(events.whole):
-                        yield piece
-                async for event in events:
-                    for piece in answer.add(event):
-                        yield piece
-            except ValueError as error:
-                raise api.endpoint.cut_off(str(error)) from error
-            except ModelInterrupted:
-                if not answer.is_stated:
-                    raise
-        yield answer.reply(marked=events.marked)
+        async for event in self._open().answer(messages, tools):
+            yield event
 
     async def prepare(self) -> None:
         """Import the HTTP client, so that the first request is fast.
@@ -118,63 +90,42 @@ class AnthropicModel:
         Raises:
             ModelUnavailable: The key is not set.
         """
-        await (await self._open()).open()
+        await self._open().api.open()
 
     async def close(self) -> None:
         """Close the connections. Closing twice is allowed, and the next request reopens them."""
-        if self._api is not None:
-            await self._api.close()
+        if self._requests is not None:
+            await self._requests.api.close()
 
-    async def _open(self) -> ModelApi:
-        if self._api is None:
-            key = (self._api_key or os.environ.get("ANTHROPIC_API_KEY") or "").strip()
-            token = "" if key else os.environ.get("ANTHROPIC_AUTH_TOKEN", "").strip()
+    def _open(self) -> ModelRequests:
+        if self._requests is None:
+            row = BY_NAME[_PROVIDER]
+            key = (self._api_key or os.environ.get(row.keys[0]) or "").strip()
+            token = "" if key else os.environ.get(row.keys[1], "").strip()
             if not (key or token):
                 raise ModelUnavailable(
-                    f"no key for {self.name}: set ANTHROPIC_API_KEY in the environment"
+                    f"no key for {self.name}: set {row.keys[0]} in the environment"
                 )
-            url = self._base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL
+            url = self._base_url or row.address()
             host = urlsplit(url).netloc.rpartition("@")[2]
-            variable = "ANTHROPIC_API_KEY" if key else "ANTHROPIC_AUTH_TOKEN"
+            variable = row.keys[0] if key else row.keys[1]
             endpoint = ModelEndpoint(self.name, self._model, host, key or token, variable)
-            sent = {"X-Api-Key": key} if key else {"Authorization": f"Bearer {token}"}
-            self._api = ModelApi(endpoint, url, {**sent, "Anthropic-Version": _VERSION})
-        return self._api
-
-    async def _ask(
-        self, api: ModelApi, messages: Sequence[Message], tools: Sequence[ToolDefinition]
-    ) -> AnswerStream:
-        request = self._request(messages, tools, signed=True)
-        try:
-            return await api.post("/v1/messages", request)
-        except ApiRefusal as refusal:
-            reason = refusal.reason
-            if refusal.status != 400:
-                raise
-            if not (await self._learn_limit(reason) or self._learn_marks(reason)):
-                plain = self._request(messages, tools, signed=False)
-                if "thinking" not in reason or plain == request:
-                    raise
-                return await api.post("/v1/messages", plain)
-        return await self._ask(api, messages, tools)
-
-    async def _learn_limit(self, refusal: str) -> bool:
-        """Lower `max_tokens` to the limit that a refusal states; return whether it stated one."""
-        found = _OUTPUT_LIMIT.search(refusal)
-        if found is None or not 0 < int(found[1]) < self._max_tokens:
-            return False
-        self._max_tokens = int(found[1])
-        await asyncio.to_thread(learned.note, self.name, output_limit=self._max_tokens)
-        return True
-
-    def _learn_marks(self, refusal: str) -> bool:
-        if "cache_control" not in refusal or not self._takes_marks:
-            return False
-        self._takes_marks = False
-        return True
+            sent = row.key_headers(key) if key else {"Authorization": f"Bearer {token}"}
+            api = ModelApi(endpoint, url, {**sent, "Anthropic-Version": VERSION})
+            form = RequestFormat(
+                # A URL with the version is a mistake that is easy to make and to understand.
+                "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages",
+                _NEEDED,
+                self._request,
+                lambda: MessagesAnswer(self.name),
+                FILES,
+                LARGEST_IMAGE,
+            )
+            self._requests = ModelRequests(api, self._limits, self._options, lambda: form)
+        return self._requests
 
     def _request(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition], *, signed: bool
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool
     ) -> dict[str, Any]:
         request: dict[str, Any] = {
             "model": self._model,
@@ -194,7 +145,7 @@ class AnthropicModel:
                 }
                 for tool in tools
             ]
-        if self._takes_marks:
+        if not self._limits.refuses("cache_control"):
             _mark(request)
         return request | self._options
 

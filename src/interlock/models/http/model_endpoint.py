@@ -18,13 +18,41 @@ from interlock.models.http.api_refusal import ApiRefusal
 from interlock.text import urls
 
 _SHOWN = 300  # characters of a provider's text in an error
-# Errors about a conversation that is too long: from Anthropic, OpenAI and vLLM, and llama.cpp.
-_TOO_LONG = (
-    re.compile(r"prompt is too long(?:: (?P<used>\d+) tokens > (?P<limit>\d+))?"),
-    re.compile(r"maximum context length is (?P<limit>\d+) tokens(?:\D+(?P<used>\d+) tokens)?"),
-    re.compile(r"exceeds? (?:the )?(?:available |model's )?context (?:size|window|length|limit)"),
+_N = r"[\d,]+"
+# Errors about a request that is longer than the context.
+_TOO_LONG = tuple(
+    re.compile(each, re.IGNORECASE)
+    for each in (
+        rf"prompt is too long(?:: (?P<used>{_N}) tokens > (?P<limit>{_N}))?",  # Anthropic
+        rf"maximum context length is (?P<limit>{_N}) tokens(?:\D+(?P<used>{_N}) tokens)?",  # OpenAI
+        r"exceeds? (?:the )?(?:available |model's )?context (?:size|window|length|limit)",
+        rf"token count \((?P<used>{_N})\) exceeds the maximum[^(]*\((?P<limit>{_N})\)",  # Gemini
+        # Mistral, xAI, vLLM
+        rf"contains (?P<used>{_N}) tokens.{{0,60}}too large for model with (?P<limit>{_N})",
+        rf"maximum prompt length is (?P<limit>{_N}) but the request contains (?P<used>{_N})",
+        rf"passed (?P<used>{_N}) input tokens.{{0,90}}context length is only (?P<limit>{_N})",
+        rf"\(length (?P<used>{_N})\) is longer than the maximum model length of (?P<limit>{_N})",
+        rf"context length of only (?P<limit>{_N}) tokens",  # LM Studio
+        r"input is too long for requested model",  # Bedrock
+        rf"limit (?P<limit>{_N}), requested (?P<used>{_N})",  # Groq, with 413
+    )
 )
 _OVERLOADED = frozenset(("overloaded_error", "rate_limit_exceeded", "server_is_overloaded"))
+
+
+def context_sizes(refusal: ApiRefusal) -> tuple[int, int] | None:
+    """Return the limit and the used tokens if a request was too long; None if it was not.
+
+    A number that the provider does not state is 0.
+    """
+    if refusal.status not in (400, 413, 422):
+        return None
+    for pattern in _TOO_LONG:
+        if found := pattern.search(refusal.reason):
+            written = {"limit": "", "used": "", **found.groupdict()}
+            limit, used = ((written[each] or "").replace(",", "") for each in ("limit", "used"))
+            return int(limit or 0), int(used or 0)
+    return (0, 0) if refusal.code == "context_length_exceeded" else None
 
 
 class ModelEndpoint(NamedTuple):
@@ -34,7 +62,7 @@ class ModelEndpoint(NamedTuple):
     model: str  # the provider's name for it
     host: str  # host, or host:port
     key: str  # the API key, never shown; "" for none
-    variable: str  # the environment variable of the key; "" for none
+    variable: str  # the environment variable of the key; "" if the key must not be sent
 
     def __repr__(self) -> str:
         return f"ModelEndpoint({self.name!r}, {self.host!r})"
@@ -44,11 +72,7 @@ class ModelEndpoint(NamedTuple):
         status = refusal.status
         detail = self.detail(refusal)
         if status == 401:
-            check = f"check {self.variable}" if self.variable else "check the key"
-            check = check if self.key else f"set {self.variable or 'a key'}"
-            return ModelRefused(
-                f"{self.host} refused the key for {self.name} (401): {detail}; {check}"
-            )
+            return ModelRefused(f"{self.host} {self._key_problem(detail)}")
         if status == 404:
             return ModelUnavailable(f"{self.host} has no model {self.model!r} (404): {detail}")
         if status == 429 and refusal.code != "insufficient_quota":
@@ -58,12 +82,17 @@ class ModelEndpoint(NamedTuple):
         if status == 408 or status >= 500:
             return ModelUnavailable(f"{self.host} failed to run {self.name} ({status}): {detail}")
         text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
-        if status in (400, 413, 422):
-            for pattern in _TOO_LONG:
-                if found := pattern.search(refusal.reason):
-                    numbers = {name: int(each or 0) for name, each in found.groupdict().items()}
-                    return ContextTooLong(text, numbers.get("limit", 0), numbers.get("used", 0))
+        if sizes := context_sizes(refusal):
+            return ContextTooLong(text, *sizes)
         return ModelRefused(text)
+
+    def _key_problem(self, detail: str) -> str:
+        if self.key:
+            return f"refused the key for {self.name} (401): {detail}; check {self.variable}"
+        way = f"set {self.variable}"
+        if not self.variable:
+            way = "name the model with --model, or in your settings, to send it your key"
+        return f"requires a key for {self.name} (401): {detail}; {way}"
 
     def broken_off(self, refusal: ApiRefusal) -> ModelError:
         """Return the error for an error in the stream of an answer that has begun."""

@@ -30,7 +30,7 @@ from interlock.protocol.envelope import encode_lossy
 
 # What is sent back to the model that sent it, and its type. OpenRouter's and LiteLLM's details
 # replace the reasoning as text.
-_RETURNED = {
+RETURNED = {
     "reasoning_content": str,
     "reasoning": str,
     "thinking": str,
@@ -49,12 +49,15 @@ _ANSWER_BEFORE_USER = re.compile("mistral|mixtral|magistral|ministral|devstral|c
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
 
-def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[str, Any]]:
+def wire_messages(
+    messages: Sequence[Message], *, provider: str, refused: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
     """Return a conversation in the format of the chat completions API.
 
     Args:
         messages: The conversation; messages without text, calls and files are omitted.
         provider: The model that gets the request. What another one needs back is omitted.
+        refused: Members of answers that the model does not take back.
     """
     wire: list[dict[str, Any]] = []
     files: list[Attachment] = []  # the files of the results so far
@@ -65,7 +68,7 @@ def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[st
             wire.append(_files_of_results(files))
             files = []
         if written := _wire_message(message, provider):
-            wire.append(written)
+            wire.append({name: each for name, each in written.items() if name not in refused})
     if files:
         wire.append(_files_of_results(files))
     return _with_answers(wire) if _ANSWER_BEFORE_USER.search(provider.lower()) else wire
@@ -123,7 +126,7 @@ def _wire_assistant(message: AssistantMessage, text: str, provider: str) -> dict
         wire["content"] = _parts_with_thinking(thought, text)
     if message.tool_calls:
         wire["tool_calls"] = _wire_calls(message.tool_calls, data.get("calls"), provider)
-    for member, kind in _RETURNED.items():
+    for member, kind in RETURNED.items():
         if isinstance(data.get(member), kind):
             wire[member] = data[member]
     if "reasoning_details" in wire:
