@@ -172,3 +172,32 @@ def test_images_of_results_follow_in_a_message_of_the_user(provider: str, roles:
 
     assert [each["role"] for each in sent] == roles
     assert sent[-2]["content"][1:] == [IMAGE_PART]
+
+
+PDF, SOUND = Attachment("application/pdf", b"pdf", "a.pdf"), Attachment("audio/mpeg", b"mp3")
+PDF_URL, MP3 = "data:application/pdf;base64,cGRm", "bXAz"
+
+
+@each_row(
+    ("provider", "parts"),
+    [
+        (
+            MODEL,
+            [
+                {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF_URL}},
+                {"type": "input_audio", "input_audio": {"data": MP3, "format": "mp3"}},
+            ],
+        ),
+        (
+            "mistral:mistral-small",
+            [
+                {"type": "document_url", "document_url": PDF_URL},
+                {"type": "input_audio", "input_audio": MP3},
+            ],
+        ),
+    ],
+)
+def test_files_have_the_form_of_the_provider(provider: str, parts: list[Any]) -> None:
+    sent = wire_messages([UserMessage("", (PDF, SOUND))], provider=provider)
+
+    assert sent[0]["content"] == parts

@@ -29,7 +29,7 @@ def piece(kind: str, index: Any = 0, **members: Any) -> dict[str, Any]:
 
 
 def shown(*events: Any, name: str = ANTHROPIC, marked: bool = False) -> tuple[str, str, Reply]:
-    answer = MessagesAnswer(name)
+    answer = MessagesAnswer(name, name)
     pieces = [each for event in events for each in answer.add(event)]
     text = "".join(each.text for each in pieces if isinstance(each, TextDelta))
     thought = "".join(each.text for each in pieces if isinstance(each, ReasoningDelta))

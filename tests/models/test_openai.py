@@ -683,14 +683,24 @@ async def test_deepseek_gets_reasoning_for_messages_of_other_models(
 
 
 async def test_reasoning_of_one_server_is_not_sent_to_another(
-    server: WireServer, model: OpenAIModel
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server.script = [wire.says("Noon.")]
-    before = AssistantMessage("Hi.", (), {"provider": "openai", "reasoning_content": "Hm."})
+    server = WireServer("/v1/chat/completions", lambda _: None)
+    await server.start()
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.script = [wire.chunks(wire.chunk(reasoning="Hm.", content="Hi."), wire.chunk("stop"))]
+    server.script += [wire.says("Yes."), wire.says("No.")]
+    kept = []
+    for url in ("/v1", "/v1", "/v1/"):  # the same model at the same server, and at another one
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.root}{url}")
+        model = OpenAIModel("m")
+        reply = await complete(model, [*ASK, *kept, UserMessage("Go on")])
+        kept = kept or [reply.message]
+        await model.close()
+    await server.stop()
 
-    await complete(model, [*ASK, before, UserMessage("Go on")])
-
-    assert "reasoning_content" not in server.asked[0].body["messages"][1]
+    sent = [asked.body["messages"] for asked in server.asked]
+    assert ["reasoning" in each[1] for each in sent[1:]] == [True, False]
 
 
 async def test_the_reasoning_field_of_ollama_is_read(

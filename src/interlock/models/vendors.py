@@ -79,6 +79,13 @@ IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 DOCUMENTS = frozenset(("application/pdf",))
 
 
+def kind_of(media_type: str) -> str:
+    """Return the kind of a file as users call it: "images", "sounds" or "documents"."""
+    if media_type.startswith("image/"):
+        return "images"
+    return "sounds" if media_type.startswith("audio/") else "documents"
+
+
 def without_files(
     messages: Sequence[Message], keep: frozenset[str] = frozenset(), *, largest: int = 0
 ) -> list[Message]:

@@ -230,7 +230,7 @@ async def test_refused_picture_is_named_to_the_user(provider: Refusing) -> None:
 
     (notice,) = await provider.ask(model, [], [picture, AssistantMessage("A cat."), *ASK])
 
-    assert "cannot read files" in notice
+    assert "cannot read images" in notice
     assert "cat.png" in str(provider.server.asked[-1].body)
 
 
@@ -266,5 +266,5 @@ async def test_a_file_that_the_model_cannot_read_is_named_with_each_message(
 
     notices = [await provider.ask(model, [], asking) for _ in range(2)]
 
-    assert "cannot read files" in notices[0][0]
+    assert "cannot read images" in notices[0][0]
     assert notices[1] == [f"{model.name} cannot read cat.png; it gets the name but not the content"]

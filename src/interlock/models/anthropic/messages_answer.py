@@ -62,13 +62,15 @@ _BLOCKS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 class MessagesAnswer:
     """Assembles one answer from its events."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, provider: str) -> None:
         """Begin an answer.
 
         Args:
-            name: The name of the model. The blocks of the answer are sent back to it alone.
+            name: The name of the model for errors.
+            provider: The model and server to which alone the blocks of the answer are sent back.
         """
         self._name = name
+        self._provider = provider
         self._blocks: dict[int, dict[str, Any]] = {}  # by index, in the form to send back
         self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
         self._halves: dict[int, HalfCharacters] = {}  # by index
@@ -224,7 +226,7 @@ class MessagesAnswer:
         # The message itself has text and calls, so only answers with other blocks need storing.
         if all(block.get("type") in ("text", "tool_use") for block in blocks):
             return None
-        return {"provider": self._name, "content": replace_surrogates(blocks)}
+        return {"provider": self._provider, "content": replace_surrogates(blocks)}
 
     def _count(self, usage: _Usage | None) -> None:
         for field in _Usage.__struct_fields__:

@@ -14,7 +14,7 @@ from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models import learned
 from interlock.models.learned import Lesson
 from interlock.models.model import ToolDefinition
-from interlock.models.vendors import without_files
+from interlock.models.vendors import kind_of, without_files
 
 OUTPUTS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _OWN = "interlock__"  # the beginning of the names of interlock's own tools
@@ -95,11 +95,7 @@ class ModelLimits:
 
     def readable(self, types: frozenset[str]) -> frozenset[str]:
         """Return the media types among `types` that the model has not refused."""
-        if self.lesson("unread", "files"):
-            return frozenset()
-        if not self.lesson("unread", "sounds"):
-            return types
-        return frozenset(each for each in types if not each.startswith("audio/"))
+        return frozenset(each for each in types if not self.lesson("unread", kind_of(each)))
 
     # Tools
 

@@ -19,7 +19,7 @@ from interlock.models.http.model_limits import ModelLimits
 from interlock.models.http.refusal_lessons import SentRequest, lessons_in
 from interlock.models.learned import Lesson
 from interlock.models.model import ModelEvent, Notice, Reply, ToolDefinition
-from interlock.models.vendors import unread_files
+from interlock.models.vendors import kind_of, unread_files
 
 MOST_REQUESTS = 12  # for one answer
 
@@ -232,4 +232,4 @@ def _kinds_of_files(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
         if isinstance(message, UserMessage | ToolMessage):
             for file in message.attachments:
-                yield "sounds" if file.media_type.startswith("audio/") else "files"
+                yield kind_of(file.media_type)

@@ -71,9 +71,16 @@ _IN_MESSAGES = (
 )
 _FILES = re.compile(
     r"image|audio|multimodal|vision|mmproj|modalit|content (part|type)|expected a string|"
-    r"file_data|must be a string|unknown variant .?(image|file|input)",
+    r"file_data|must be a string|unknown variant .?(image|file|input)|\bpdf\b|document|"
+    # Ollama: https://github.com/Kilo-Org/kilocode/issues/11878
+    r"invalid message format|cannot unmarshal array",
     re.IGNORECASE,
 )
+_KINDS = {
+    "sounds": r"audio|sound",
+    "documents": r"pdf|document|\bfiles?\b",
+    "images": r"image|vision",
+}
 _SIGNED = re.compile(r"thinking|signature|encrypted|reasoning|\bitem\b|thought", re.IGNORECASE)
 _SCHEMA = re.compile(r"schema|grammar|\bparameters\b|\btools?\b|\bfunctions?\b", re.IGNORECASE)
 
@@ -86,7 +93,7 @@ class SentRequest(Struct, frozen=True):
         tools: The tools of the request, in its order.
         needed: Members that the API requires, so they are never left out.
         options: Members that the user has set.
-        files: Kinds of files in the messages: "sounds", "files".
+        files: Kinds of files in the messages: "sounds", "documents", "images".
         is_signed: Whether the messages have parts that the provider has signed.
     """
 
@@ -263,10 +270,12 @@ def _unsigned(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
 
 def _unread_files(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
-    if sent.files and _FILES.search(refusal.reason):
-        # Many models cannot process sounds, but can process images.
-        return [_lesson("unread", refusal, what="sounds" if "sounds" in sent.files else "files")]
-    return []
+    if not sent.files or not _FILES.search(refusal.reason):
+        return []
+    # More models can process images than documents and sounds.
+    kinds = [each for each in ("sounds", "documents", "images") if each in sent.files]
+    named = [each for each in kinds if re.search(_KINDS[each], refusal.reason, re.IGNORECASE)]
+    return [_lesson("unread", refusal, what=(named or kinds)[0])]
 
 
 def _unnamed_tool(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:

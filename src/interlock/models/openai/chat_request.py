@@ -65,12 +65,12 @@ def wire_messages(
         if isinstance(message, ToolMessage):
             files += message.attachments
         elif files:
-            wire.append(_files_of_results(files))
+            wire.append(_files_of_results(files, provider))
             files = []
         if written := _wire_message(message, provider):
             wire.append({name: each for name, each in written.items() if name not in refused})
     if files:
-        wire.append(_files_of_results(files))
+        wire.append(_files_of_results(files, provider))
     return _with_answers(wire) if _ANSWER_BEFORE_USER.search(provider.lower()) else wire
 
 
@@ -84,10 +84,10 @@ def _with_answers(wire: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _files_of_results(files: Sequence[Attachment]) -> dict[str, Any]:
+def _files_of_results(files: Sequence[Attachment], provider: str) -> dict[str, Any]:
     # Messages with the role "tool" can have only text, so the files follow in a user message.
     text = {"type": "text", "text": "The files of the results above:"}
-    return {"role": "user", "content": [text, *map(_file_part, files)]}
+    return {"role": "user", "content": [text, *(_file_part(each, provider) for each in files)]}
 
 
 def _wire_message(message: Message, provider: str) -> dict[str, Any] | None:
@@ -101,17 +101,22 @@ def _wire_message(message: Message, provider: str) -> dict[str, Any] | None:
         return {"role": "tool", "tool_call_id": id, "content": stated_result(message)}
     if not message.attachments:
         return {"role": "user", "content": text or "(empty message)"}
-    parts = [_file_part(each) for each in message.attachments]
+    parts = [_file_part(each, provider) for each in message.attachments]
     return {"role": "user", "content": parts + ([{"type": "text", "text": text}] if text else [])}
 
 
-def _file_part(file: Attachment) -> dict[str, Any]:
-    url = f"data:{file.media_type};base64,{base64.b64encode(file.data).decode()}"
+def _file_part(file: Attachment, provider: str) -> dict[str, Any]:
+    data = base64.b64encode(file.data).decode()
+    url = f"data:{file.media_type};base64,{data}"
     if file.media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": url}}
+    # Mistral has other forms for these: https://docs.mistral.ai/api/endpoint/chat
+    is_mistral = provider.startswith("mistral:") or "//api.mistral.ai" in provider
     if sound := SOUNDS.get(file.media_type):
-        data = base64.b64encode(file.data).decode()
-        return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
+        audio = data if is_mistral else {"data": data, "format": sound}
+        return {"type": "input_audio", "input_audio": audio}
+    if is_mistral:
+        return {"type": "document_url", "document_url": url}
     return {"type": "file", "file": {"filename": file.name or "file", "file_data": url}}
 
 

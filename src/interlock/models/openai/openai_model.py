@@ -78,6 +78,13 @@ class OpenAIModel:
     def _at(self) -> str:
         return f"@{urls.display(self._base_url)}" if self._base_url else ""
 
+    @property
+    def _source(self) -> str:
+        """The model and the server, to which alone the data of an answer is sent back."""
+        own = self._provider.address()  # the environment may replace the provider's URL
+        has_own = self._base_url is not None or own == self._provider.url
+        return self.name if has_own else f"{self.name}@{urls.display(own)}"
+
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
@@ -118,7 +125,7 @@ class OpenAIModel:
 
     def _format(self) -> RequestFormat:
         if self._limits.lesson("responses"):
-            build, provider = self._response_request, f"responses:{self.name}"
+            build, provider = self._response_request, f"responses:{self._source}"
             return RequestFormat(
                 "/responses",
                 _RESPONSES_NEED,
@@ -131,7 +138,7 @@ class OpenAIModel:
             "/chat/completions",
             needed,
             self._chat_request,
-            lambda: ChatAnswer(self.name, self.name),
+            lambda: ChatAnswer(self.name, self._source),
             self._readable,
         )
 
@@ -142,7 +149,7 @@ class OpenAIModel:
     def _response_request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool
     ) -> dict[str, Any]:
-        provider = f"responses:{self.name}"
+        provider = f"responses:{self._source}"
         return response_request(
             self._model, messages, tools, self._options, provider=provider, signed=signed
         )
@@ -151,7 +158,7 @@ class OpenAIModel:
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool
     ) -> dict[str, Any]:
         # Without its own parts, a conversation is written as one of another model.
-        provider = self.name if signed else f"{self.name} (unsigned)"
+        provider = self._source if signed else f"{self._source} (unsigned)"
         refused = frozenset(each for each in RETURNED if self._limits.refuses(each))
         readable = without_files(messages, self._readable)
         request: dict[str, Any] = {
