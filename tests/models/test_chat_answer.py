@@ -58,6 +58,8 @@ YES = {"type": "text", "text": "Yes."}
             "",
         ),
         ("one choice", [{"choices": {"delta": {"content": "Yes."}}}], ""),
+        ("a text instead of calls", [delta(content="Yes.", tool_calls="\ud83d")], ""),
+        ("a text instead of data", [delta(content="Yes.", extra_content="x")], ""),
         ("an error of null", [{**delta(content="Yes."), "error": None}], ""),
         # DeepSeek, vLLM, and servers that send both: the reasoning is shown once.
         ("reasoning", [delta(reasoning_content="Hm."), delta(content="Yes.")], "Hm."),

@@ -59,6 +59,16 @@ def shown(*events: Any, marked: bool = False) -> tuple[str, Reply]:
                 event("completed", response={"output": [TEXT]}),
             ],
         ),
+        (
+            "an item without index",
+            [
+                event("output_item.added", output_index=0, item={"type": "message"}),
+                SAYS,
+                event("output_item.done", item=TEXT),
+                COMPLETED,
+            ],
+        ),
+        ("half a character", [{**SAYS, "output_index": "\ud83d"}, COMPLETED]),
         ("an object", [{**SAYS, "delta": {"text": "Yes."}}, COMPLETED]),
         (
             "a text as index",

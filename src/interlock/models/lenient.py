@@ -27,7 +27,7 @@ def convert(value: Any, type: type[Event]) -> Event:
     """
     try:
         return msgspec.convert(value, type)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # an error cannot quote half of a character
         if not isinstance(value, dict):
             raise ValueError(f"it has {echo(value)}, which is not an object") from None
     found: Event = _reader(type)(value)
@@ -108,8 +108,5 @@ def _union(types: list[inspect.Type]) -> _Read:
     """Read an object as an object if the union has one, and anything else as its other type."""
     objects = [_read_as(each) for each in types if isinstance(each, inspect.DictType)]
     others = [_read_as(each) for each in types if not isinstance(each, inspect.DictType)]
-
-    def read_union(value: Any) -> Any:
-        return (objects if isinstance(value, dict) and objects else others)[0](value)
-
-    return read_union
+    of_object, of_others = (objects or others)[0], (others or objects)[0]
+    return lambda value: of_object(value) if isinstance(value, dict) else of_others(value)

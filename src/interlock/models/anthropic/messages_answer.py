@@ -90,7 +90,7 @@ class MessagesAnswer:
         """
         try:
             event = msgspec.convert(data, _Event)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):
             event = lenient.convert(data, _Event)
         if event.type == "content_block_delta" and event.delta:
             return self._extend_block(event.index, event.delta)

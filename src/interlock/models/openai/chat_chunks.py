@@ -99,7 +99,7 @@ def convert(event: Any) -> Chunk:
     """
     try:
         return msgspec.convert(event, Chunk)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         choices = event.get("choices") if isinstance(event, dict) else None
         for choice in choices if isinstance(choices, list) else [choices]:
             _separate_thinking(choice)

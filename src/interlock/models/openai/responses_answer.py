@@ -111,7 +111,7 @@ class ResponsesAnswer:
         """
         try:
             event = msgspec.convert(data, _Event)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):
             event = lenient.convert(data, _Event)
         kind = event.type
         if kind in _TEXT_EVENTS:
@@ -167,12 +167,17 @@ class ResponsesAnswer:
         return self._say_rest(place, item.get("content")) if item.get("type") == "message" else []
 
     def _place(self, event: _Event) -> int:
-        """Return the position of an event's item; the next one if the event has none."""
+        """Return the position of an event's item, even if the event does not state it."""
         if event.output_index is not None:
             return event.output_index
-        id = event.item and event.item.get("id")
-        same = (place for place, each in self._begun.items() if id and each.get("id") == id)
-        return next(same, max([*self._begun, *self._items], default=-1) + 1)
+        item = event.item or {}
+        type, id = item.get("type"), item.get("id")
+        if event.type.endswith(".done"):
+            for place, each in self._begun.items():
+                is_same = each.get("type") == type and each.get("id", id) == id
+                if is_same and place not in self._items:
+                    return place
+        return max([*self._begun, *self._items], default=-1) + 1
 
     def _extend_arguments(self, event: _Event) -> None:
         place = event.output_index
