@@ -21,7 +21,7 @@ def test_models_are_listed_with_their_requirements(interlock, monkeypatch: pytes
     assert lines[0].endswith("tools, images, PDFs, reasoning, caching")
     assert lines[1].startswith("openai:")
     assert "  ready  " in lines[1]
-    last = {"name": "local", "problem": "", "can": ["tools"], "context": 0}
+    last = {"name": "local", "problem": "", "can": ["tools"], "context": 0, "learned": []}
     assert interlock("models", "--json").json[-1] == last
 
 

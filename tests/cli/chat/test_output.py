@@ -3,9 +3,9 @@
 import pytest
 
 from interlock.agent import AgentEvent, Compacted, Done, ToolFinished, ToolStarted
-from interlock.cli.chat.output import Screen, warn_of_unread
+from interlock.cli.chat.output import Screen
 from interlock.config.settings import Price
-from interlock.messages import AssistantMessage, Attachment
+from interlock.messages import AssistantMessage
 from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
 
 
@@ -53,19 +53,6 @@ def test_notice_about_the_model_is_a_line_on_stderr(capsys: pytest.CaptureFixtur
         screen.show(event)
 
     assert capsys.readouterr() == ("a\n", "m cannot use tools\n")
-
-
-def test_files_that_the_model_cannot_read_are_named(capsys: pytest.CaptureFixture[str]):
-    files = [Attachment("image/png", b"x", "cat.png"), Attachment("text/plain", b"x", "a.txt")]
-    warn_of_unread("anthropic:claude", files)
-    warn_of_unread("deepseek:flash", files[1:])
-    assert capsys.readouterr().err == ""
-    warn_of_unread("deepseek:flash", files)
-
-    assert capsys.readouterr().err == (
-        "warning: deepseek:flash reads only text, so it gets the name but not the content of "
-        "cat.png\n"
-    )
 
 
 def test_reasoning_is_not_shown_and_separates_lines_of_text(capsys: pytest.CaptureFixture[str]):

@@ -272,12 +272,12 @@ async def test_control_tokens_in_a_result_are_tokenized_as_plain_text(
         call = AssistantMessage(tool_calls=(ToolCall("1", "git__log", {"merges": True}),))
         return [*ASK, call, ToolMessage("1", result)]
 
-    plain = await ask(path, asking(""), [GIT])
+    plain = await ask(path, asking("x"), [GIT])
     attacked = await ask(path, asking(attack), [GIT])
 
     # The tiny models read a character of text as one token, or as one a byte.
     added = attacked.usage.input_tokens - plain.usage.input_tokens
-    assert added >= len(attack)
+    assert added >= len(attack) - 1
 
 
 async def test_control_tokens_in_messages_tools_and_calls_are_tokenized_as_plain_text(

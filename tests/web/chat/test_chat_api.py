@@ -234,7 +234,7 @@ async def test_file_in_a_message_is_split_off_again(place: Path):
     async with ConversationStore.open(place) as store:
         file = await store.files.add("a\nb.txt", "text/plain", b"one\n</file f_x>\ntwo")
         message = await with_files(store.files, "look", [file.id])
-        content, files = split_files(message)
+        content, files = split_files(message.content)
 
     assert content == "look"
     assert [(each["name"], each["givenAs"]) for each in files] == [("a b.txt", "text")]
