@@ -131,7 +131,7 @@ async def test_local_user_is_recorded_by_name(tmp_path: Path):
     ("how", "shown"),
     [("hash", {"argumentsHash"}), ("none", set()), ("full", {"argumentsHash", "arguments"})],
 )
-async def test_arguments_are_in_clear_only_where_the_operator_says_so(
+async def test_arguments_are_recorded_in_clear_only_if_configured(
     tmp_path: Path, how: str, shown: set[str]
 ):
     async with audited(tmp_path, arguments=how) as crm:
@@ -310,7 +310,7 @@ async def test_full_disk_withholds_the_result_of_a_read_and_stops_further_reads(
             assert crm.upstream.calls == 5
 
 
-async def test_lenient_mode_continues_and_records_what_was_kept(tmp_path: Path):
+async def test_lenient_mode_continues_and_later_writes_the_buffered_records(tmp_path: Path):
     with failing_disk() as disk:
         async with audited(tmp_path, mode="lenient") as crm:
             disk.arm("full", 1, lasting=True)
@@ -480,7 +480,7 @@ def test_same_refusal_of_one_caller_is_recorded_once_a_second_with_a_count(tmp_p
     on_a_clock(run)
 
 
-async def test_refusals_of_other_tools_and_reasons_are_records_of_their_own(tmp_path: Path):
+async def test_refusals_of_different_tools_or_reasons_have_separate_records(tmp_path: Path):
     async with audited(tmp_path) as crm:
         for tool in ("refund", "list"):
             for reason in ("no_rule", "rate_limited"):
@@ -492,7 +492,7 @@ async def test_refusals_of_other_tools_and_reasons_are_records_of_their_own(tmp_
     assert sum(row["body"].get("count", 1) for row in read(crm.path)) == 12
 
 
-async def test_names_that_a_caller_makes_up_are_one_refusal(tmp_path: Path):
+async def test_refusals_for_invented_tool_names_are_counted_together(tmp_path: Path):
     async with audited(tmp_path) as crm:
         for number in range(1_000):
             crm.trail.refused(call_of().caller, "unknown", name=f"crm:{number}" + "x" * 1_000)

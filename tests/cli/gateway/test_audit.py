@@ -64,7 +64,7 @@ def test_list_as_json_has_the_call_objects_of_a_filter(interlock, trail: Path):
     }
 
 
-def test_list_without_matches_says_so(interlock, trail: Path):
+def test_list_without_matches_prints_a_notice(interlock, trail: Path):
     ran = interlock("audit", "list", "--until", "2001-01-01")
 
     assert (ran.code, ran.out, ran.err) == (0, "", "no such calls\n")
@@ -152,7 +152,7 @@ def test_damaged_record_is_marked_and_all_others_are_shown(interlock, trail: Pat
 
 
 @pytest.mark.parametrize("ms", ['"x"', "null", "[]"])
-def test_list_shows_a_call_whose_duration_was_changed(interlock, trail: Path, ms: str):
+def test_list_shows_a_call_whose_duration_is_not_a_number(interlock, trail: Path, ms: str):
     with closing(sqlite3.connect(trail)) as database, database:
         database.execute("UPDATE audit SET body = ? WHERE seq = 3", [f'{{"ms":{ms}}}'])
 

@@ -30,7 +30,7 @@ def test_create_prints_the_key_alone_on_stdout(interlock):
     assert reach.startswith("no servers are configured yet")
 
 
-def test_create_as_json_is_the_key_object_with_the_key(interlock):
+def test_create_with_json_prints_the_key_object_with_the_secret(interlock):
     made = interlock(
         *("keys", "create", "user:anna", "--name", "laptop", "--expires", "never"),
         *("--scope", "mcp:*", "--scope", "admin:read", "--rate", "20/s"),
@@ -149,7 +149,7 @@ def test_unknown_key_is_an_error(interlock, command: str):
 
 
 @pytest.mark.slow("works through much data")
-def test_every_change_is_in_the_audit_trail_with_what_was_before(interlock):
+def test_every_change_is_in_the_audit_trail_with_the_previous_value(interlock):
     id = create(interlock, "anna")
     new = key_format.id_of(interlock("keys", "rotate", id).out.strip())
     interlock("keys", "revoke", id)
@@ -169,7 +169,7 @@ def test_every_change_is_in_the_audit_trail_with_what_was_before(interlock):
     assert interlock("audit", "verify").out.startswith("3 records of 3 writers")
 
 
-def test_no_output_or_database_holds_a_key_again(interlock, home: Path):
+def test_key_is_in_no_later_output_and_not_in_the_database(interlock, home: Path):
     key = interlock("keys", "create", "anna").out.strip()
     id = key_format.id_of(key)
 

@@ -200,7 +200,7 @@ async def test_record_whose_body_is_not_json_is_shown_in_any_database(place: str
     assert (intent["damaged"], intent["body"]) == (["body"], "not json")
 
 
-async def test_damaged_configuration_is_not_the_last_one(trail: tuple[str, str]):
+async def test_damaged_configuration_record_is_not_read_as_the_last_one(trail: tuple[str, str]):
     place, _ = trail
     change(place, "UPDATE audit SET kind = 'config', body = 'x' WHERE seq = 5")
 

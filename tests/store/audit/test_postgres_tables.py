@@ -42,7 +42,7 @@ async def test_a_table_locked_on_a_server_fails_appends_within_a_second(postgres
     assert check_chains(await rows(postgres)) == {writer.id: 3}
 
 
-async def test_a_commit_is_synced_even_if_the_server_would_not_wait_for_it(postgres: str, change):
+async def test_commit_is_synced_even_if_synchronous_commit_is_off(postgres: str, change):
     await change(postgres, "ALTER ROLE interlock SET synchronous_commit = off")
     try:
         async with AuditWriter.open(postgres, key=KEY) as writer:

@@ -21,7 +21,7 @@ KEY = GatewayKey(bytes(range(32)))
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("is_added_up", [False, True])
 @pytest.mark.parametrize("hours", [5, 300])
-async def test_a_chart_has_all_calls_of_its_time_whatever_is_added_up(
+async def test_chart_contains_all_calls_of_its_time_span_at_every_resolution(
     place: str, hours: int, is_added_up: bool
 ):
     begin = 25_000_000 // 1_440 * 1_440
@@ -78,7 +78,7 @@ async def test_percentiles_leave_failures_out_on_demand(sqlite: str):
 
 
 @given(st.lists(st.floats(0.1, 300_000), min_size=1, max_size=50))
-def test_a_percentile_is_within_one_step_of_the_exact_one(durations: list[float]):
+def test_percentile_is_within_one_step_of_the_exact_value(durations: list[float]):
     histogram = sum(1 << BITS * bisect_left(BOUNDS, each) for each in durations)
 
     for percent, found in zip((50, 95, 99), percentiles(histogram), strict=True):

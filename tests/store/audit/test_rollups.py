@@ -188,5 +188,5 @@ def spans() -> Iterator[tuple[int, int]]:
     yield from zip((1, *SPANS), SPANS, strict=False)
 
 
-def test_each_span_is_made_of_whole_shorter_ones():
+def test_each_chart_span_consists_of_whole_shorter_spans():
     assert all(longer % shorter == 0 for shorter, longer in spans())

@@ -152,7 +152,7 @@ async def test_running_writer_is_not_taken_for_dead(place: str, rows: Rows):
     assert (await verify(place)).problems == []
 
 
-def test_no_file_of_a_writer_is_left(tmp_path: Path):
+def test_closed_writer_leaves_no_lock_file(tmp_path: Path):
     async def use() -> None:
         async with open_trail(tmp_path / "a.db", KEY, Audit()):
             assert any("a.db-writer-" in name for name in names())

@@ -122,7 +122,7 @@ def test_column_of_another_type_is_named_once_with_its_record(column: int, value
         assert problems([*A[: seq - 1], row, *A[seq:], *B], *HEADS) == [("aa", seq, text)]
 
 
-def test_blob_that_is_hashed_like_the_text_before_it_is_found():
+def test_text_replaced_by_an_equal_blob_is_detected():
     columns = (1_000, "", "intent", "c1", "user:anna", "abcd", "s", "s:t", "", "")
     whole = ("cc", 1, *columns, "{}", chain_hash(FIRST_HASH, 1, columns, "{}", CHAIN_KEY))
     changed = (*whole[:7], b64decode("abcd"), *whole[8:])
@@ -202,7 +202,7 @@ def test_deleted_records_are_named(first: int, count: int):
 
 
 @pytest.mark.parametrize("seq", range(1, LENGTH))
-def test_swapped_records_are_found(seq: int):
+def test_swapped_audit_records_are_detected(seq: int):
     one, other = A[seq - 1], A[seq]
     rows = [
         *A[: seq - 1],
@@ -215,7 +215,7 @@ def test_swapped_records_are_found(seq: int):
 
 
 @pytest.mark.parametrize("seq", range(1, LENGTH + 1))
-def test_inserted_record_is_found_though_all_later_hashes_are_made_to_fit(seq: int):
+def test_inserted_record_is_detected_even_if_later_hashes_are_recomputed(seq: int):
     made = [*A[: seq - 1], A[0], *A[seq - 1 :]]
     rows: list[Row] = []
     hash = FIRST_HASH
@@ -317,7 +317,7 @@ def test_records_that_the_head_states_as_purged_are_found():
     ]
 
 
-def test_front_that_is_removed_like_a_purge_is_found_by_its_signature():
+def test_records_removed_like_a_purge_are_detected_by_the_missing_signature():
     rows, head = purged(A, HEADS[0], 5)
     forged = replace(head, base_signature=bytes(64))
 
@@ -373,7 +373,7 @@ DAMAGE: list[Callable[[list[Row], int], object]] = [
 
 
 @pytest.mark.slow("works through much data")
-def test_random_damage_is_always_found_where_it_begins():
+def test_random_damage_is_detected_at_its_first_record():
     chance = random.Random(7)
     for _ in range(500):
         rows, at = [*A], chance.randrange(LENGTH)

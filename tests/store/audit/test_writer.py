@@ -166,7 +166,7 @@ async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
 
 
 @pytest.mark.slow("starts processes")
-async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: str, rows: Rows):
+async def test_four_processes_writing_at_once_keep_separate_chains(place: str, rows: Rows):
     async with ConversationStore.open(place):
         pass
     run_processes("audit", place, 4, 25)

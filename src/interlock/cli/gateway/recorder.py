@@ -39,7 +39,13 @@ class Recorder:
     async def write_all(
         self, kind: str, about: Iterable[tuple[JsonObject, str, str]], claim: Claim | None
     ) -> None:
-        """Write a change and several records; `about` has each record's body, server and tool."""
+        """Write a change and its records in one transaction.
+
+        Args:
+            kind: The kind of the records.
+            about: The body, the server and the tool of each record.
+            claim: The change; None to write records only.
+        """
         import msgspec
 
         from interlock.store import AuditRecord
