@@ -26,7 +26,7 @@ def test_control_characters_are_escaped_in_a_pipe_unless_raw_is_asked_for(interl
     servers()
     text = "a\x1b[2J\u202eb\tc"
 
-    assert interlock("call", "e:say", f"text={text}").out == "a\\u001b[2J\\u202eb\tc\n"
+    assert interlock("call", "e:say", f"text={text}").out == "a\\x1b[2J\\u202eb\tc\n"
     assert interlock("call", "e:say", f"text={text}", "--raw").out == f"{text}\n"
     assert "\x1b" not in interlock("call", "e:say", f"text={text}", "--json").out
     assert interlock("tools", "e:say", "--raw").out == interlock("tools", "e:say").out
