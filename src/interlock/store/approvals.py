@@ -158,7 +158,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 class Pending(NamedTuple):
-    """What waits for a decision: a number and the bytes of encrypted arguments."""
+    """The number of calls that wait for a decision, and the bytes of their arguments."""
 
     calls: int  # of one user
     bytes: int  # of one user
