@@ -28,6 +28,8 @@ FIXED = {
     "listen": "listen",
     "public_url": "publicUrl",
     "hosts": "hosts",
+    "proxies": "proxies",
+    "cors": "cors",
     "sse": "sse",
     "database": "database",
     "audit": "audit",

@@ -242,7 +242,7 @@ def _announce(served: Served, toolbox: Toolbox) -> None:
         _warn_of(each)
     if served.key is not None:
         say(f"key for this run: {served.key}")
-    _say_clients(served.url, served.key or "YOUR_KEY")
+    _say_clients(served.client_url, served.key or "YOUR_KEY")
 
 
 def _say_servers(toolbox: Toolbox) -> None:

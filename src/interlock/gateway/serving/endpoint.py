@@ -175,6 +175,7 @@ class Endpoint(GatewayFront):
         self._operations = Operations(assembly)
         self._follows_reload: list[LatestAuth] = []
         is_local = urls.is_loopback(address.host) and not settings.public_url
+        is_local = is_local and not settings.proxies
         self.serves_operators = is_local and settings.admin is None
         pages: dict[str, MakePage] = {"/healthz": self.health.alive, "/readyz": self.health.ready}
         if self.serves_operators:
@@ -187,6 +188,7 @@ class Endpoint(GatewayFront):
                 views=self._views(),
                 pages=pages,
                 hosts=self._hosts(address.host),
+                cors=settings.cors,
                 sse=settings.sse,
                 beside=self._beside(address),
             ),

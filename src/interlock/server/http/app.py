@@ -233,7 +233,7 @@ class HttpApp:
     async def _serve_public(self, request: HttpRequest, path: bytes) -> None:
         """Serve paths without authentication, such as OAuth metadata and other applications."""
         make_page, document, raw = None, None, _raw_path(request.scope)
-        if request.scope["method"] == "GET":
+        if request.scope["method"] in ("GET", "OPTIONS"):
             make_page = self._pages.get(path.decode("latin-1"))
             if self.authenticator is not None:
                 document = self.authenticator.published(raw.decode("latin-1"))
@@ -243,7 +243,12 @@ class HttpApp:
             await self._beside(request.scope, request.receive, request.send)
             return
         self._guard.check(request)
-        if make_page is not None:
+        if request.scope["method"] == "OPTIONS" and (make_page or document):
+            # Clients in pages send headers of MCP with this request, so browsers ask first.
+            if (headers := self._guard.preflight(request)) is None:
+                raise _not_allowed(b"GET")
+            await reply_empty(request.send, 204, headers)
+        elif make_page is not None:
             page = await make_page()
             await reply(request.send, page.status, page.body, request.extra, kind=page.kind)
         elif document is not None:

@@ -16,7 +16,7 @@ from interlock.text.urls import is_loopback
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ALLOWED_HEADERS = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, "
-    b"Mcp-Session-Id, Last-Event-ID"
+    b"Mcp-Session-Id, Last-Event-ID, X-API-Key"
 )
 _HOST_REFUSED = (
     "this Host is not allowed; list it: in gateway.hosts of the configuration,"
@@ -118,7 +118,7 @@ class Guard:
             return []
         return [
             (b"access-control-allow-origin", origin),
-            (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate"),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After"),
             (b"vary", b"Origin"),
         ]
 

@@ -156,18 +156,23 @@ class LegacySession:
             if self._running.get(request.id) is call:
                 del self._running[request.id]
 
-    def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
+    def start(
+        self, requests: list[Request], *, can_stream: bool, address: str = ""
+    ) -> ReplayStream:
         """Answer requests in separate tasks; return their stream, which ends after the last answer.
 
         Args:
             requests: At least one request.
             can_stream: Whether the client also reads messages that are not answers.
+            address: The client's address, if it is known.
 
-            Raises:
-                HttpRefusal: 400 or 503: one of the requests cannot run now, so none is started.
+        Raises:
+            HttpRefusal: 400 or 503: one of the requests cannot run now, so none is started.
         """
         stream = self.standalone if self.is_single else self.new_stream(is_batch=True)
-        calls = {each.id: LegacyCall(self, stream, can_stream) for each in requests}
+        calls = {
+            each.id: LegacyCall(self, stream, can_stream, address=address) for each in requests
+        }
         if len(calls) < len(requests):
             raise HttpRefusal(400, "two requests have the same id")
         begun: list[RequestId] = []
