@@ -187,8 +187,7 @@ class ServerLists:
             if not listing:
                 return False
             # Placeholders are enough, because the launch contains no user's values.
-            values = dict.fromkeys(self._access.needs.names, "-")
-            launch = self._clients.launch(self._checked.key, values)
+            launch = self._clients.launch(self._checked.key, self._access.placeholders)
             instructions = None
             if not self._access.is_personal:
                 instructions = await self._checked.instructions_seen_last()

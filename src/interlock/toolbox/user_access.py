@@ -42,6 +42,11 @@ class UserAccess:
         """Whether each connection requires a credential of the calling user."""
         return bool(self.needs) and not isinstance(self._server, OpenApiConfig)
 
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """Values that stand for the user's own where no connection is made."""
+        return dict.fromkeys(needs_of(self._server).names, "-")
+
     def require_login(self) -> None:
         """Require a login from each user, because the server demanded an optional login."""
         server = self._server
