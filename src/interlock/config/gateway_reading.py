@@ -83,7 +83,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         hosts=_hosts(gateway),
         proxies=_proxies(gateway),
         cors=_cors(gateway),
-        headers=_header_names(gateway),
+        headers=header_names(gateway),
         sse=gateway.flag("sse", True),
         database=_database(gateway),
         views=views,
@@ -212,7 +212,8 @@ def _cors(gateway: Section) -> tuple[str, ...]:
     return tuple(origins)
 
 
-def _header_names(gateway: Section) -> tuple[str, ...]:
+def header_names(gateway: Section) -> tuple[str, ...]:
+    """Return the names in the member `headers`, in lower case."""
     names = gateway.texts("headers")
     for index, name in enumerate(names):
         if not urls.HTTP_TOKEN.fullmatch(name):

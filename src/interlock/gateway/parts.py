@@ -30,6 +30,7 @@ FIXED = {
     "hosts": "hosts",
     "proxies": "proxies",
     "cors": "cors",
+    "headers": "headers",
     "sse": "sse",
     "database": "database",
     "audit": "audit",

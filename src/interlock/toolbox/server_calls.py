@@ -91,6 +91,15 @@ class ServerCalls:
         if errors:
             raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
 
+    def check_caller(self, caller: Caller) -> None:
+        """Raise an error if a caller lacks a claim or header that the server needs.
+
+        Raises:
+            CallRefused: One is missing, or cannot be sent.
+        """
+        if self._access.references:
+            self._access.caller_values(caller)
+
     async def check_credentials(self, call: Call) -> None:
         """Raise an error if the caller lacks a user's credential that a call needs.
 

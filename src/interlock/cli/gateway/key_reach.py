@@ -34,6 +34,7 @@ async def describe_reach(config: Config, key: StoredKey) -> list[str]:
     from interlock.cli.database_options import database_of
     from interlock.cli.gateway.last_lists import stored_lists
     from interlock.gateway.parts import make_parts
+    from interlock.store.database.location import find
 
     if not any(scope.startswith("mcp:") for scope in key.scopes):
         return ["the key opens the admin listener, and no tools"]
@@ -43,7 +44,7 @@ async def describe_reach(config: Config, key: StoredKey) -> list[str]:
         parts = make_parts(config, os.environ)
     except ConfigError as error:
         return [safe_line(f"the tools that the key can call are not counted: {error}")]
-    async with stored_lists(parts.servers, database_of(config)) as (toolbox, _):
+    async with stored_lists(parts.servers, find(database_of(config))) as (toolbox, _):
         lines = [_summary(parts.policy, key, toolbox.tools), *_without_server(key, toolbox)]
         unlisted = [
             each.name for each in toolbox.status.values() if each.state not in ("ok", "disabled")

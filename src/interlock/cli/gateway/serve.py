@@ -256,7 +256,11 @@ def _warn_of(status: ServerStatus) -> None:
     from interlock.toolbox.tool_list import NOT_ALLOWED
 
     if status.state == "starting":
-        warn(f"{status.name} is still starting")
+        warn(
+            f"{status.name}: {status.reason}"
+            if status.reason
+            else f"{status.name} is still starting"
+        )
     elif status.state not in ("ok", "disabled"):
         warn(f"{status.name} {status.state}: {status.reason}")
     for line in status.missing:

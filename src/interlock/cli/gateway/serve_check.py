@@ -20,7 +20,7 @@ from interlock.policy import find_unchecked, find_warnings
 from interlock.store import AuditReader
 from interlock.store.database import location
 from interlock.toolbox import Toolbox
-from interlock.toolbox.user_credentials import needs_of
+from interlock.toolbox.user_credentials import placeholders_of
 from interlock.types import JsonObject
 
 _NOT_STARTED = "no server was started; add --start-servers"
@@ -99,7 +99,7 @@ def _odd_names(config: Config, tools: Collection[Entry], why_unchecked: str) -> 
 def _unset_variables(config: Config) -> list[str]:
     found = []
     for name, server in config.servers.items():
-        of_users = dict.fromkeys(needs_of(server).names, "stored")
+        of_users = placeholders_of(server)
         try:
             if server.enabled:
                 resolve(server, os.environ, of_users)  # type: ignore[type-var]  # each kind is one it accepts

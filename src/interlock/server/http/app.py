@@ -86,6 +86,7 @@ class HttpApp:
         self._guard = Guard(options.hosts, options.origins, options.cors)
         self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
+        self._caller_headers = options.caller_headers
         self._requests = RequestsUnderWay()
         budget = Budget(
             options.max_streams,
@@ -187,6 +188,8 @@ class HttpApp:
                 await self._authenticate(request, authenticator)
             if route.view and self.views is not None:
                 self.views.check(route.view)
+        if self._caller_headers:
+            request.read_caller_headers(self._caller_headers)
         if self.is_draining:
             text = "the server is shutting down; connect again later"
             raise CallRefused(text, "draining", DRAIN_RETRY)

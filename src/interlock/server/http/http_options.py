@@ -39,6 +39,7 @@ class HttpKeywords(TypedDict, total=False):
     views: Views | None
     pages: Mapping[str, MakePage]
     beside: AsgiApp | None
+    caller_headers: Sequence[str]
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -70,6 +71,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         views: Named parts of the catalogue, at paths below `path`; callers must authenticate.
         pages: Public documents, each at its own path.
         beside: An ASGI application for all other paths. It must check Host and Origin itself.
+        caller_headers: Names of headers that a gateway may pass on to servers, in lower case.
     """
 
     path: str = "/mcp"
@@ -92,6 +94,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     views: Views | None = None
     pages: Mapping[str, MakePage] = {}
     beside: AsgiApp | None = None
+    caller_headers: Sequence[str] = ()
 
     @property
     def authenticator(self) -> Authenticator | None:

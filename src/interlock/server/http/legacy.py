@@ -78,6 +78,7 @@ class Legacy:
                 meta,
                 call_params,
                 http.address,
+                http.caller_headers,
                 legacy=self,
                 http=http,
             )
@@ -146,11 +147,8 @@ class Legacy:
             (requests if is_request else others).append(each)
         stream = None
         if requests:
-            stream = session.start(
-                list(map(request_of, requests)),
-                can_stream=http.takes_stream,
-                address=http.address,
-            )
+            each_request = list(map(request_of, requests))
+            stream = session.start(each_request, http, can_stream=http.takes_stream)
         for each in others:
             if each.method is UNSET:
                 session.receive_response(each)

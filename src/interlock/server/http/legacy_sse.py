@@ -69,7 +69,7 @@ class EventSource:
         elif message.id is UNSET:
             session.receive_notification(message)
         else:
-            session.start([request_of(message)], can_stream=True, address=http.address)
+            session.start([request_of(message)], http, can_stream=True)
         await reply_empty(http.send, 202, http.extra)
 
 
