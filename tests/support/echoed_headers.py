@@ -26,7 +26,7 @@ class EchoedHeaders:
             given = _received.get()
             return "|".join(given.get(name.lower().encode(), b"").decode() for name in SHOWN)
 
-        self._app = server.asgi()
+        self._app = server.asgi(sse=True)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app, name)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock import Toolbox
+from interlock import Server, Toolbox
 from interlock.auth import Principal
 from interlock.calls import Caller
 from interlock.config import HttpServer, Pool
 from interlock.config.servers import Sharing
-from interlock.errors import CallRefused
+from interlock.errors import CallRefused, ConfigError
 from interlock.text.redaction import HiddenValues
 from interlock.toolbox.caller_values import MAX_VALUE, values_of
 from tests.support.echoed_headers import echoing
@@ -157,3 +157,55 @@ def test_one_refusal_names_all_values_that_are_missing():
         "the claim 'tenant' is missing, the header X-Trace is missing"
     )
     assert "s3cret" not in repr(person("anna", "red", "s3cret"))
+
+
+# Headers of one call
+
+
+async def test_headers_of_a_call_are_sent_with_that_call_only():
+    """Many calls at the same time over the same connection, in both eras and over HTTP+SSE."""
+    async with echoing() as url:
+        oldest = url.removesuffix("/mcp") + "/sse"
+        servers = {
+            "s": HttpServer(url=url, headers={"x-tenant": "configured"}),
+            "old": HttpServer(url=oldest, type="sse", headers={"x-tenant": "configured"}),
+        }
+        async with Toolbox(servers) as toolbox:
+
+            async def call(server: str, number: int) -> str:
+                headers = {"X-Tenant": f"t{number}", "X-Trace": f"v{number}"} if number % 3 else {}
+                return (await toolbox.call(f"{server}:who", headers=headers)).text
+
+            for server in servers:
+                found = await asyncio.gather(*(call(server, number) for number in range(30)))
+                assert found == [
+                    f"|t{number}|v{number}" if number % 3 else "|configured|"
+                    for number in range(30)
+                ]
+
+
+@each_row(
+    ("headers", "problem"),
+    [
+        ({"X-Tenant": "s3cret\r\nX-Admin: yes"}, "the value of header X-Tenant has an invalid"),
+        ({"Mcp-Session-Id": "s3cret"}, "header Mcp-Session-Id is set by the client"),
+        ({"X Tenant": "s3cret"}, "is not a valid name of an HTTP header"),
+    ],
+)
+async def test_invalid_header_of_a_call_is_refused_before_it_is_sent(headers, problem):
+    async with echoing() as url, Toolbox({"s": HttpServer(url=url)}) as toolbox:
+        with pytest.raises(ConfigError, match=problem) as raised:
+            await toolbox.call("s:who", headers=headers)
+        assert "s3cret" not in str(raised.value)
+
+
+async def test_call_of_a_server_without_url_has_no_headers():
+    server = Server("local")
+
+    @server.tool
+    def do() -> str:
+        return "done"
+
+    async with Toolbox({"s": server}) as toolbox:
+        with pytest.raises(ConfigError, match="server 's' has no URL, so its calls have no head"):
+            await toolbox.call("s:do", headers={"X-Tenant": "red"})
