@@ -149,7 +149,7 @@ async def test_allowed_origins_alone_cannot_read_replies(make):
 
 
 async def test_cors_preflight_names_methods_and_headers(make):
-    http = make(cors=["https://app.example.com"])
+    http = make(cors=["https://app.example.com"], caller_headers=["x-tenant"])
     headers = {
         "origin": "https://app.example.com",
         "access-control-request-method": "POST",
@@ -161,7 +161,14 @@ async def test_cors_preflight_names_methods_and_headers(make):
     assert reply.header("access-control-allow-methods") == "GET, POST, DELETE"
     allowed = (reply.header("access-control-allow-headers") or "").lower().split(", ")
     sent = {"authorization", "x-api-key", "content-type", "accept", "mcp-protocol-version"}
-    sent |= {"mcp-session-id", "mcp-method", "mcp-name", "last-event-id", "mcp-param-region"}
+    sent |= {
+        "x-tenant",
+        "mcp-session-id",
+        "mcp-method",
+        "mcp-name",
+        "last-event-id",
+        "mcp-param-region",
+    }
     assert sent <= set(allowed)
     assert "x-evil" not in allowed
 

@@ -11,7 +11,8 @@ import pytest
 from interlock import Context, Server
 from interlock.errors import ConfigError
 from interlock.server.http import serve
-from interlock.server.http.proxies import PREFIX, Proxies
+from interlock.server.http.proxies import BEHIND_PROXY, PREFIX, Proxies
+from interlock.server.http.proxies import HOST as STATED_HOST
 from tests.server.http.on_a_port import call, connect, served, written
 from tests.support.rows import each_row
 
@@ -31,18 +32,18 @@ def applied(*headers: tuple[str, str], peer: str = PEER) -> dict[str, Any]:
         ],
     }
     Proxies(TRUSTED).apply(scope)
-    assert scope["server"] is None
+    assert scope["server"] == (BEHIND_PROXY, 80)
     return {
         "for": scope["client"][0],
         "proto": scope["scheme"],
-        "host": dict(scope["headers"])[b"host"].decode(),
+        "host": scope[STATED_HOST],
         "prefix": scope[PREFIX],
     }
 
 
 FOR, PROTO = "X-Forwarded-For", "X-Forwarded-Proto"
 HOST, BEFORE = "X-Forwarded-Host", "X-Forwarded-Prefix"
-NOTHING = {"for": PEER, "proto": "http", "host": "inside", "prefix": ""}
+NOTHING = {"for": PEER, "proto": "http", "host": "", "prefix": ""}
 
 
 @each_row(
@@ -207,17 +208,29 @@ async def test_cap_of_an_address_counts_a_proxys_requests_by_client(server, monk
 @each_row(
     ("more", "status"),
     [
+        ([], "198.51.100.9"),
         (["origin: http://localhost:3000"], "403"),  # its page is on another machine
-        (["x-forwarded-host: evil.example.com"], "403"),
-        (["x-forwarded-host: tools.example.com"], "198.51.100.9"),
+        (["origin: http://evil.example.com", "x-forwarded-host: tools.example.com"], "403"),
+        (
+            ["origin: http://tools.example.com", "x-forwarded-host: tools.example.com"],
+            "198.51.100.9",
+        ),
     ],
 )
-async def test_host_and_origin_are_checked_by_what_the_proxy_states(server, more, status):
-    async with served(server, proxies=["127.0.0.1"], hosts=["tools.example.com", "127.0.0.1"]) as (
-        running,
-        _,
-    ):
+async def test_page_of_loopback_is_refused_behind_a_proxy(server, more, status):
+    async with served(server, proxies=["127.0.0.1"]) as (running, _):
         assert await _address(running, "x-forwarded-for: 198.51.100.9", *more) == status
+
+
+@each_row("stated", [(), ("x-forwarded-for: 198.51.100.9", "x-forwarded-host: 127.0.0.1")])
+async def test_page_that_connects_without_the_proxy_is_refused_by_its_host(server, stated):
+    """A page can resolve its own name to loopback, and state any header at its own origin."""
+    async with served(server, proxies=["127.0.0.1"]) as (running, _):
+        request = call("whoami")
+        request["headers"] = {"host": "evil.example.com", **request["headers"]}
+        reader, writer = await connect(running)
+        writer.write(written(request, *stated).replace("host: 127.0.0.1\r\n", "", 1).encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 403 ")
 
 
 # The endpoint event of 2024-11-05

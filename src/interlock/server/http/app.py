@@ -83,7 +83,7 @@ class HttpApp:
         self.views = options.views
         self._pages = options.pages
         self._beside = options.beside
-        self._guard = Guard(options.hosts, options.origins, options.cors)
+        self._guard = Guard(options.hosts, options.origins, options.cors, options.caller_headers)
         self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
         self._caller_headers = options.caller_headers

@@ -18,10 +18,14 @@ from collections.abc import Iterable, Sequence
 from interlock.errors import ConfigError
 from interlock.server.http.responses import Header, Scope
 from interlock.text.networks import Network, address, network
+from interlock.text.urls import is_loopback
 
-# The key of an ASGI scope for the path's prefix that trusted proxies have removed; "" for none. It
-# is missing if the request did not come through a trusted proxy.
-PREFIX = "interlock.prefix"
+# Keys of an ASGI scope for what trusted proxies state: the prefix that they have removed from the
+# path, and the host that the client used; "" for none. They are missing in other requests.
+PREFIX, HOST = "interlock.prefix", "interlock.host"
+# The address of the server, instead of loopback: `Host` is checked as on loopback, as a page could
+# connect without the proxy. Pages of loopback are not trusted, as they are on other machines.
+BEHIND_PROXY = "behind a proxy"
 
 _PREFIX = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~!$&'()*+;=:@%-]+)*/?")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
@@ -29,6 +33,12 @@ _PAIR = re.compile(r'\s*([a-z]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*(;|,|$)', re.IG
 _log = logging.getLogger("interlock.server.http")
 
 Element = dict[str, str]  # what one proxy states: "for", "proto" and "host"
+
+
+def stated_origin(scope: Scope) -> str:
+    """Return the origin that the client used, as a trusted proxy states it; "" if none does."""
+    host = scope.get(HOST)
+    return f"{scope['scheme']}://{host}".lower() if host else ""
 
 
 class Proxies:
@@ -55,7 +65,7 @@ class Proxies:
         return found is not None and any(found in each for each in self._networks)
 
     def apply(self, scope: Scope) -> None:
-        """Replace client, scheme, `Host` and prefix in the scope of a proxy's request."""
+        """Replace client and scheme in the scope of a proxy's request; add host and prefix."""
         headers: list[Header] = scope["headers"]
         said = _values(headers)
         peer: str = scope["client"][0]
@@ -74,12 +84,11 @@ class Proxies:
         else:
             proto, host = elements[place].get("proto", ""), elements[place].get("host", "")
         scope["client"] = client, 0
-        scope["server"] = None  # the client connected to another address, so `Guard` is strict
+        if is_loopback(scope["server"][0]):
+            scope["server"] = BEHIND_PROXY, scope["server"][1]
         if proto.lower() in ("http", "https"):
             scope["scheme"] = proto.lower()
-        if _HOST.fullmatch(host):
-            others = [each for each in headers if each[0] != b"host"]
-            headers[:] = [*others, (b"host", host.encode())]
+        scope[HOST] = host if _HOST.fullmatch(host) else ""
         prefix = "".join(each.rstrip("/") for each in said.get("x-forwarded-prefix", []))
         scope[PREFIX] = prefix if _PREFIX.fullmatch(prefix) else ""
 
