@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
+import aiohttp
 import pytest
 
 from interlock import Context, Server
@@ -255,3 +257,48 @@ async def test_endpoint_event_leads_back_through_the_proxy(server, proxies, pref
         await reader.readuntil(b"data: ")
 
         assert (await reader.readuntil(b"=")).decode() == url
+
+
+# WebSockets
+
+
+class Sockets:
+    """An application that accepts WebSockets, and notes the client of each."""
+
+    path = "/ws"
+    under_way = 0
+
+    def __init__(self) -> None:
+        self.dropped: Counter[str] = Counter()
+        self.clients: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            self.clients.append(scope["client"][0])
+            assert (await receive())["type"] == "websocket.connect"
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+
+    def drain(self) -> None: ...
+
+    def end_streams(self) -> None: ...
+
+
+@each_row(("proxies", "client"), [((), "127.0.0.1"), (["127.0.0.1"], "198.51.100.9")])
+async def test_socket_through_a_proxy_has_its_own_client(proxies, client):
+    app = Sockets()
+    running = serve.UvicornServer(app, "127.0.0.1", 0, takes_sockets=True, proxies=proxies)
+    task = asyncio.create_task(running.serve())
+    while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.001)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await session.ws_connect(running.url, headers={"X-Forwarded-For": "198.51.100.9"})
+    running.should_exit = True
+    await task
+
+    assert app.clients == [client]
+    assert not running.config.http_protocol_class.addresses
