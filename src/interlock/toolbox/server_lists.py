@@ -120,9 +120,6 @@ class ServerLists:
         """Return whether a user's list has an item; see `UserLists.sees`."""
         return self._users.sees(owner, kind, name)
 
-    def has_lists_of(self, owner: str) -> bool:
-        return self._users.has(owner)
-
     def end_user(self, owner: str) -> bool:
         """Remove a user's lists; return whether the user had lists."""
         return self._users.remove(owner)

@@ -351,9 +351,8 @@ class Upstream:
         return self._users.references
 
     def waits_for(self, caller: Caller) -> bool:
-        """Return whether the server was never listed with the values of this caller's user."""
-        owner = caller.owner
-        return bool(owner and self._users.references) and not self._lists.has_lists_of(owner)
+        """Return whether the tools are unknown because no caller has started the server yet."""
+        return bool(self._users.references and caller.owner) and not self.entries
 
     async def start_for_caller(self, caller: Caller) -> None:
         """Connect with a caller's values, so that the user's tools are listed."""
