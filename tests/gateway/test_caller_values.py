@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from interlock.auth import Principal, key_format
+from interlock.auth.key_ring import principal_of
+from interlock.calls import Caller
+from interlock.gateway.explain.explainer import explainer_for
 from interlock.gateway.forwarding.refusals import REASON_KEY
+from interlock.text.redaction import HiddenValues
 from tests.gateway.conftest import RunningGateway, bearer
 from tests.server.http.conftest import LegacyClient
 from tests.support.echoed_headers import echoing
@@ -83,3 +88,29 @@ async def _is_refused(gateway: RunningGateway, headers: dict[str, str]) -> None:
     assert result["isError"]
     assert result["_meta"][REASON_KEY]["code"] == "caller_value_missing"
     assert "the header X-Trace is missing" in result["content"][0]["text"]
+
+
+@pytest.mark.slow("fills a database")
+async def test_explain_names_what_the_server_gets_and_refuses_a_key_without_claims(running):
+    servers = {"traces": HEADERS, "tenants": {"X-Tenant": "${caller.claim:tenant}"}}
+    async with echoing() as url:
+        entries = {name: server(url, **headers) for name, headers in servers.items()}
+        async with running({"headers": ["X-Trace"]}, **entries) as gateway:
+            secret = await gateway.key("anna")
+            stored = await gateway.keys.get(key_format.id_of(secret))
+            caller = Caller(principal_of(stored))
+            claims = Principal("https://id.example#1", stored.scopes, {"tenant": "canary"})
+            listing = Caller(claims, headers=HiddenValues({"x-trace": "canary"}))
+            for each in gateway.assembly.server.toolbox.upstreams.values():
+                await each.start_for_caller(listing)
+            explainer = await explainer_for(caller, gateway.assembly)
+            found = {}
+            for name in servers:
+                explained = await explainer.explain_call(caller, f"{name}:who", {}, key=stored)
+                found[name] = explained.effect, explained.checks[-1].detail
+                assert "canary" not in str(explained)
+
+    assert found == {
+        "traces": ("allow", "the server gets caller.user, header:X-Trace of each call"),
+        "tenants": ("deny", "the server needs tenant, and a key has no claims"),
+    }
