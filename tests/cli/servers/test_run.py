@@ -265,6 +265,7 @@ def test_an_http_port_in_use_is_an_error_with_the_way_out(interlock, file):
         (("--http", "127.0.0.1:0", "--proxies", "127.0.0.1,nginx"), 1, "proxy 'nginx' must be an"),
         (("--http", "127.0.0.1:0", "--proxies", "10.1.0.0/8"), 1, "write 10.1.0.0 or 10.0.0.0/8"),
         (("--http", "127.0.0.1:0", "--cors", "app.example.com"), 2, "write https://HOST[:PORT]"),
+        (("--http", "127.0.0.1:0", "--cors", "*"), 2, "write https://HOST[:PORT]"),
     ],
 )
 def test_proxies_and_origins_that_are_not_valid_are_refused(interlock, file, options, code, error):

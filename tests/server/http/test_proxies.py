@@ -63,6 +63,7 @@ NOTHING = {"for": PEER, "proto": "http", "host": "", "prefix": ""}
         ([(FOR, "203.0.113.1, 198.51.100.9")], {"for": "198.51.100.9"}),
         ([(FOR, "203.0.113.1"), (FOR, "198.51.100.9")], {"for": "198.51.100.9"}),
         ([(FOR, "localhost")], {}),
+        ([(FOR, ", ".join(["198.51.100.9", *["10.0.0.3"] * 40]))], {"for": "10.0.0.3"}),
         ([(PROTO, "https")], {"proto": "https"}),
         ([(PROTO, "HTTPS")], {"proto": "https"}),
         ([(PROTO, "javascript")], {}),

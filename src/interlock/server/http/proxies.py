@@ -27,6 +27,8 @@ PREFIX, HOST = "interlock.prefix", "interlock.host"
 # connect without the proxy. Pages of loopback are not trusted, as they are on other machines.
 BEHIND_PROXY = "behind a proxy"
 
+MAX_PROXIES = 32  # proxies between the server and a client; a client could invent thousands
+
 _PREFIX = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~!$&'()*+;=:@%-]+)*/?")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _PAIR = re.compile(r'\s*([a-z]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*(;|,|$)', re.IGNORECASE)
@@ -95,7 +97,7 @@ class Proxies:
     def _client(self, peer: str, chain: Sequence[str]) -> tuple[str, int]:
         """Return the address of the client, and the place of the proxy's statement about it."""
         client, place = peer, len(chain) - 1
-        for index in reversed(range(len(chain))):
+        for index in reversed(range(max(0, len(chain) - MAX_PROXIES), len(chain))):
             found = address(chain[index])
             if found is None:  # "unknown", or a name that hides the address
                 break
