@@ -50,7 +50,7 @@ def reach(interlock: Any, servers: Callable[..., Any]) -> Callable[..., list[str
 
 UNLISTED = (
     "not counted, because no gateway has listed their tools yet: 'new', 'off'; "
-    "`interlock serve` lists them"
+    "`interlock serve` does"
 )
 
 

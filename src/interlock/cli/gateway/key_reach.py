@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from interlock.policy import Policy
     from interlock.toolbox import Toolbox
 
-_NOT_COUNTED = "not counted, because no gateway has listed their tools yet:"
+_NOT_LISTED = (
+    "not counted, because no gateway has listed their tools yet: {}; `interlock serve` does"
+)
+_NOT_STORED = 'not counted, because "lock.mode" is "off", which stores no lists: {}'
 _WORDS = {
     "read_only": "are risk write, and the policy is read-only",
     "not_in_view": "are not in its view",
@@ -50,17 +53,19 @@ async def describe_reach(config: Config, key: StoredKey) -> list[str]:
             each.name for each in toolbox.status.values() if each.state not in ("ok", "disabled")
         ]
     if unlisted:
-        names = ", ".join(map(repr, unlisted))
-        lines.append(safe_line(f"{_NOT_COUNTED} {names}; `interlock serve` lists them"))
+        is_stored = parts.settings.lock.mode != "off"
+        text = _NOT_LISTED if is_stored else _NOT_STORED
+        lines.append(safe_line(text.format(", ".join(map(repr, unlisted)))))
     return lines
 
 
 def _without_server(key: StoredKey, toolbox: Toolbox) -> list[str]:
     """Return a line for each scope that names a server which is not configured."""
+    from interlock.config.gateway import OWN
     from interlock.config.section import nearest
 
     named = {scope.split(":")[1] for scope in key.scopes if scope.count(":") > 1}
-    unknown = sorted(named - toolbox.upstreams.keys())
+    unknown = sorted(named - toolbox.upstreams.keys() - {OWN})
     return [
         safe_line(f"no server is named {name!r}{nearest(name, toolbox.upstreams)}: see --scope")
         for name in unknown
