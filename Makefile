@@ -28,7 +28,7 @@ help:
 	@echo "make chat            the same, as a conversation"
 	@echo "make web             the same in the browser"
 	@echo "make test            the tests that need no other program, in 6 minutes"
-	@echo "make test-all        those with PostgreSQL, a browser, Claude Code and peers as well"
+	@echo "make test-all        those with PostgreSQL, nginx, a browser, Claude Code and peers as well"
 	@echo "make nightly         other interpreters, all combinations of faults, and soak, in an hour"
 	@echo "make quick           the tests that need little time: for other interpreters and versions"
 	@echo "make floors          the same with the oldest dependencies that are allowed"
@@ -63,7 +63,7 @@ web: .venv/.stamp-interlock
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
 programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
-    build/claude/.stamp build/browser/.stamp
+    build/claude/.stamp build/browser/.stamp build/proxies/.stamp
 
 test: .venv/.stamp-dev
 	@$(pytest) --budget -m 'not (product or program)'
@@ -271,6 +271,14 @@ build/floors/.stamp: requirements/floors.txt requirements/conformance.txt pyproj
 	@$(pip) --python $(@D)/bin/python $(install) $< -r requirements/conformance.txt
 	@$(pip) --python $(@D)/bin/python install --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Programs of the system: no index of Python or Node has them.
+build/proxies/.stamp:
+	@command -v nginx >/dev/null && command -v haproxy >/dev/null || { \
+	    echo "installing nginx and haproxy with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light haproxy >&2; \
+	} || { echo "error: install nginx and haproxy" >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@
 
 build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2

@@ -30,6 +30,7 @@ from interlock.errors import (
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.schema.elicitation import for_legacy
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -127,6 +128,7 @@ class Context(Struct, eq=False, kw_only=True):
         finished: Whether the request is answered; nothing can be sent for it any more.
         session: The state of a legacy client.
         address: The client's address over HTTP; "" otherwise.
+        caller_headers: Headers of the request that a gateway may pass on; for the server.
         call_params: Decoded params of `tools/call`; for the server.
         tool: The tool that the params name, if it was looked up; for the server.
     """
@@ -143,6 +145,7 @@ class Context(Struct, eq=False, kw_only=True):
     log_level: LogLevel | None = None
     session: Session | None = None
     address: str = ""
+    caller_headers: HiddenValues = NO_VALUES
     answers: dict[str, Raw] = {}
     round_state: str | None = None
     finished: bool = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -189,7 +189,9 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     count = len(table.members)
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
-    every = _servers(table, path)
+    gateway_members = root.within("gateway") if "gateway" in root.members else None
+    headers = () if gateway_members is None else gateway_reading.header_names(gateway_members)
+    every = _servers(table, path, headers)
     taken: dict[str, str] = {}  # the name in the file, keyed by the name in tool addresses
     for name, server in every.items():
         address = server.namespace or name
@@ -197,8 +199,8 @@ def loads(text: bytes, path: Path | None = None) -> Config:
             table.refuse(f"is {address!r} in addresses, as {taken[address]!r} is", name)
         taken[address] = name
     gateway = None
-    if "gateway" in root.members:
-        gateway = gateway_reading.read(root.within("gateway"), taken)
+    if gateway_members is not None:
+        gateway = gateway_reading.read(gateway_members, taken)
     return Config(
         path,
         every,
@@ -226,11 +228,13 @@ class _Unusable(ConfigError):
     """A server's entry that interlock cannot use. Other entries in the file still work."""
 
 
-def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig]:
+def _servers(
+    table: Section, path: Path | None, headers: Collection[str]
+) -> dict[str, ServerConfig]:
     found = {}
     for name in table.members:
         try:
-            found[name] = _server(table, name, path)
+            found[name] = _server(table, name, path, headers)
         except _Unusable as error:
             table.warn(f"is ignored: it {error}", name)
     return found
@@ -248,7 +252,7 @@ def _check_kind(entry: Section) -> None:
         raise _Unusable('needs a "command" to run, a "url" to connect to, or an "openapi" document')
 
 
-def _server(table: Section, name: str, path: Path | None) -> ServerConfig:
+def _server(table: Section, name: str, path: Path | None, headers: Collection[str]) -> ServerConfig:
     _check_name(table, name, name)
     entry = table.within(name)
     if name == OWN and "namespace" not in entry.members:
@@ -256,7 +260,7 @@ def _server(table: Section, name: str, path: Path | None) -> ServerConfig:
     entry.members = other_programs.translate(entry.members)
     sharing = entry.choice("sharing", get_args(Sharing))
     _check_kind(entry)
-    check_user_variables(entry, is_shared=sharing == "shared")
+    check_user_variables(entry, is_shared=sharing == "shared", headers=headers)
     if entry.members.get("type") == "python" or "object" in entry.members:
         return _python_server(entry)
     if "openapi" in entry.members:

@@ -33,6 +33,7 @@ from interlock.errors import (
 from interlock.protocol import envelope
 from interlock.protocol.envelope import RequestFrame
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
 
 # The most requests from the peer that may run at the same time; further requests are refused.
@@ -146,6 +147,7 @@ class RequestOptions(Struct, frozen=True):
         answers: Answers the peer's requests that arrive during this request; see
             `Connection.answers_during`.
         counted: The operation whose count of messages includes this request.
+        headers: HTTP headers of this request only.
     """
 
     timeout: float | None = None
@@ -157,6 +159,7 @@ class RequestOptions(Struct, frozen=True):
     idempotent: bool = False
     answers: object | None = None
     counted: Counted | None = None
+    headers: HiddenValues = NO_VALUES
 
 
 _DEFAULTS = RequestOptions()
@@ -257,8 +260,7 @@ class Protocol:
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
-        is_handed_over = self.hands_over_calls and method == "tools/call"
-        if is_handed_over:
+        if is_handed_over := (self.hands_over_calls and method == "tools/call"):
             self.unframed = Request(id, method, Raw(params))
         elif len(params) > 2:
             whole = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'
@@ -270,7 +272,8 @@ class Protocol:
         progress = None if options.progress is None else -_NEVER
         self._pending[id] = _Pending(method, timeout, idle_deadline, hard_deadline, progress)
         if not is_handed_over:
-            frame.id, frame.method, frame.name, frame.meta = id, method, options.name, meta
+            frame.id, frame.method, frame.name = id, method, options.name
+            frame.meta, frame.headers = meta, options.headers
             self.outbox.append(frame)
         if options.counted is not None:
             options.counted.messages += 1

@@ -25,6 +25,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from interlock.errors import LocalProtocolError, ParseError
 from interlock.revisions import INVALID_REQUEST
 from interlock.text.quoting import clip, place, replace_surrogates
+from interlock.text.redaction import HiddenValues
 from interlock.types import RequestId
 
 MAX_DEPTH = 64
@@ -67,12 +68,14 @@ class RequestFrame(bytes):
         id, method: The request's id and method.
         name: The value for the header Mcp-Name; None if the request has no such header.
         meta: The members of `_meta`, encoded without braces.
+        headers: HTTP headers of this request only.
     """
 
     id: int
     method: str
     name: str | None
     meta: bytes
+    headers: HiddenValues
 
 
 class _Method(Struct, gc=False):

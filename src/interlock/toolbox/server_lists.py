@@ -145,13 +145,9 @@ class ServerLists:
             return key == SHARED
         return not self._users.has(owner_of(key)) or self.has_expired
 
-    def note_launch(self, values: Mapping[str, str] | None) -> None:
-        """Remember how the server is launched, which is pinned with its tools.
-
-        Args:
-            values: The user's values for `${user:NAME}`; None if no user is calling.
-        """
-        self._launch = self._clients.launch(self._checked.key, values)
+    def note_launch(self) -> None:
+        """Remember how the server is launched, which is pinned with its tools."""
+        self._launch = self._clients.launch(self._checked.key)
 
     async def list_all(self, pooled: PooledClient) -> None:
         """List the tools and other items over a new connection.
@@ -186,9 +182,7 @@ class ServerLists:
                     listing.definitions.append(each.document)
             if not listing:
                 return False
-            # Placeholders are enough, because the launch contains no user's values.
-            values = dict.fromkeys(self._access.needs.names, "-")
-            launch = self._clients.launch(self._checked.key, values)
+            launch = self._clients.launch(self._checked.key)
             instructions = None
             if not self._access.is_personal:
                 instructions = await self._checked.instructions_seen_last()

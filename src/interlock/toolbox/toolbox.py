@@ -25,6 +25,7 @@ from interlock.layers.stack import AroundCalls
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.revisions import METHOD_NOT_FOUND
+from interlock.text.redaction import HiddenValues
 from interlock.toolbox import resource_files
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
@@ -479,6 +480,7 @@ class Toolbox:
         timeout: float | None = None,
         progress: ProgressHandler | None = None,
         caller: Caller = LOCAL,
+        headers: Mapping[str, str] | None = None,
     ) -> CallToolResult:
         """Call a tool.
 
@@ -489,15 +491,20 @@ class Toolbox:
             timeout: Seconds without progress; None for the server's configured timeout.
             progress: Called with each `Progress`.
             caller: The caller on whose behalf the tool is called; by default the local user.
+            headers: HTTP headers of this call only, for a server with a URL. They replace the
+                configured headers of the same names, and appear in no log.
 
         Raises:
             UnknownTool: The tool does not exist.
+            ConfigError: A header is not valid, or the server has no URL.
             InvalidArguments: The arguments do not match the tool's schema; it was not called.
             ServerUnavailable: The tool's server is down and cannot be started now.
             InterlockError: See `Client.call_tool`; or a layer in `around` raised this error.
         """
         entry = self.find(name, caller)
         call = Call(entry, dict(arguments or {}), caller, timeout=timeout, progress=progress)
+        if headers:
+            call.headers = HiddenValues(headers)
         return (await self.handle(call)).result
 
     async def read_resource(

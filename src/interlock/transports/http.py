@@ -39,6 +39,7 @@ from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.protocol.headers import ToolHeaders, encode_value
 from interlock.text.quoting import clip
+from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import (
     EVENTS,
@@ -191,12 +192,13 @@ class HttpTransport:
         # requests stay open, and requests that use all connections may wait for our responses.
         request = frame if isinstance(frame, RequestFrame) else None
         is_call = request is not None and request.method != "subscriptions/listen"
-        response = await endpoint.send("POST", headers, frame, at_once=not is_call)
+        own = NO_VALUES if request is None else request.headers
+        response = await endpoint.send("POST", headers, frame, own=own, at_once=not is_call)
         try:
             if response.status == 404 and "Mcp-Session-Id" in headers:
                 return SessionExpired(f"{endpoint.shown} does not know the session any more")
             if not 200 <= response.status < 300:
-                return await endpoint.refusal(response)
+                return await endpoint.refusal(response, own)
             if request is None:
                 return None
             kind = media_type(response)
@@ -220,7 +222,7 @@ class HttpTransport:
         if error is None or isinstance(error, OutOfMemory):  # a retry cannot help
             return error
         if kind == EVENTS and self._revision and parser.last_id:
-            return await self._resume(request.id, parser)
+            return await self._resume(request, parser)
         return error
 
     def _unless_answered(
@@ -300,7 +302,7 @@ class HttpTransport:
             error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
         return error if self._receiver.awaits(frame.id) else None
 
-    async def _resume(self, id: RequestId, parser: SseParser) -> StreamEnded | None:
+    async def _resume(self, request: RequestFrame, parser: SseParser) -> StreamEnded | None:
         """Reopen a stream until the response arrives.
 
         The server has accepted the request, so errors from reopening must not mean "not sent".
@@ -311,23 +313,25 @@ class HttpTransport:
             await asyncio.sleep(_pause(parser, backoff.next_pause(self._loop.time())))
             seen = parser.last_id
             try:
-                await self._read_on(id, parser)
+                await self._read_on(request, parser)
             except ConnectionClosed as error:
                 why = error
             except (AuthError, HttpError, RemoteError) as error:
                 why = error
                 break
-            if not self._receiver.awaits(id):
+            if not self._receiver.awaits(request.id):
                 return None
             if parser.last_id != seen:
                 backoff.reset()
         return StreamEnded(f"the rest of an answer was lost: {why}")
 
-    async def _read_on(self, id: RequestId, parser: SseParser) -> None:
+    async def _read_on(self, request: RequestFrame, parser: SseParser) -> None:
         """Read the events after `last_id`, until the response arrives or the stream ends."""
-        async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
+        id, own = request.id, request.headers
+        headers = self._stream_headers(parser)
+        async with self._endpoint.request("GET", headers, own=own) as response:
             if response.status != 200 or media_type(response) != EVENTS:
-                raise await self._endpoint.refusal(response)
+                raise await self._endpoint.refusal(response, own)
             async with aclosing(self._endpoint.events(response, parser.resumed())) as events:
                 async for event in events:
                     if event.data and event.name == "message":

@@ -22,6 +22,7 @@ from interlock.errors import (
 from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.text import urls
+from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, PendingReplies
 from interlock.transports.http_errors import media_type
@@ -150,9 +151,10 @@ class SseTransport:
         try:
             if before is not None and not before.done():
                 await asyncio.wait({before})
-            async with self._messages.request("POST", _HEADERS, frame) as response:
+            own = frame.headers if isinstance(frame, RequestFrame) else NO_VALUES
+            async with self._messages.request("POST", _HEADERS, frame, own) as response:
                 if not 200 <= response.status < 300:
-                    error = await self._messages.refusal(response)
+                    error = await self._messages.refusal(response, own)
         except InterlockError as reason:
             error = reason
         except Exception as reason:

@@ -242,7 +242,7 @@ def _announce(served: Served, toolbox: Toolbox) -> None:
         _warn_of(each)
     if served.key is not None:
         say(f"key for this run: {served.key}")
-    _say_clients(served.url, served.key or "YOUR_KEY")
+    _say_clients(served.client_url, served.key or "YOUR_KEY")
 
 
 def _say_servers(toolbox: Toolbox) -> None:
@@ -257,7 +257,11 @@ def _warn_of(status: ServerStatus) -> None:
     from interlock.toolbox.tool_list import NOT_ALLOWED
 
     if status.state == "starting":
-        warn(f"{status.name} is still starting")
+        warn(
+            f"{status.name}: {status.reason}"
+            if status.reason
+            else f"{status.name} is still starting"
+        )
     elif status.state not in ("ok", "disabled"):
         warn(f"{status.name} {status.state}: {status.reason}")
     for line in status.missing:

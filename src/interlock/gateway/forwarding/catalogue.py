@@ -133,7 +133,8 @@ class ToolboxCatalogue:
             return {}
         missing = self._missing_of(self._offers_to(caller), caller)
         if missing:
-            return {MISSING_KEY: missing}
+            asking = caller_of(context)
+            return {MISSING_KEY: [self._for_caller(each, asking) for each in missing]}
         is_empty = next(self._visible(kind, context), None) is None
         return {REASON_KEY: "nothing_granted"} if is_empty else {}
 
@@ -170,6 +171,14 @@ class ToolboxCatalogue:
             if self.may_use(caller, tool.item)
         ]
         return missing
+
+    def _for_caller(self, missing: JsonObject, caller: Caller) -> JsonObject:
+        """Return a missing server with the reason for this caller, if there is one."""
+        upstream = self._toolbox.upstreams.get(missing["address"])
+        problem = "" if upstream is None else upstream.caller_problem(caller)
+        if not problem:
+            return missing
+        return missing | {"reason": "caller_value_missing", "detail": problem}
 
     def _missing_prompts(self, offers: Offers, caller: Caller) -> list[JsonObject]:
         return [
@@ -220,7 +229,7 @@ class ToolboxCatalogue:
             tool = offers.tools.get(name)
             if tool is None:
                 own = self._find_own(name, context)
-                return own or self._find_unusable(offers, name, caller)
+                return own or self._find_unusable(offers, name, context)
             if not self.offers(caller, tool.entry):
                 return None
             if principal is not None:
@@ -239,7 +248,8 @@ class ToolboxCatalogue:
             return None
         return next((each for each in self._own_tools(context) if each.name == name), None)
 
-    def _find_unusable(self, offers: Offers, name: str, caller: Caller) -> UnusableTool | None:
+    def _find_unusable(self, offers: Offers, name: str, context: Context) -> UnusableTool | None:
+        caller = caller_of(context)
         tool = offers.unusable.get(name)
         if tool is not None:
             return tool if self.may_use(caller, tool.item) else None
@@ -247,8 +257,11 @@ class ToolboxCatalogue:
         state = offers.down.get(server)
         if state is None or not original or not self._in_force.policy.may_use_any(caller, server):
             return None
+        upstream = self._toolbox.upstream(server)
+        if problem := upstream.caller_problem(caller):
+            state = "caller_value_missing", problem
         url = self._connect_url(caller, server, state[0])
-        next_try = self._toolbox.upstream(server).next_try
+        next_try = upstream.next_try
         item = Item("tools", server, original)
         return UnusableTool(
             name, item, *state, self._forwarder, url=url, next_try=next_try, is_known=False

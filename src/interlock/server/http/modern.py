@@ -166,6 +166,7 @@ class Modern:
             progress_token=stated.progress_token,
             log_level=stated.log_level,
             address=http.address,
+            caller_headers=http.caller_headers,
             call_params=params if isinstance(params, CallParams) else None,
         )
         if request.method == "tools/call" and isinstance(params.name, str):

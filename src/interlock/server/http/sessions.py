@@ -38,11 +38,13 @@ from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
 from interlock.server.answering import Answering
 from interlock.server.http.http_options import HttpOptions
+from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import LATER, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
 from interlock.server.wire_errors import RequestRefusal, request_refusal, wire_error
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CancelledParams, ErrorObject, JsonObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session that run at the same time
@@ -142,7 +144,7 @@ class LegacySession:
             context = request_context.legacy_context(
                 request, meta, call, self.session, self.principal, call.params
             )
-            context.address = call.address
+            context.address, context.caller_headers = call.address, call.caller_headers
             answer = await self._server.answer(request, context)
             return envelope.RESULT % (encode(request.id), answer)
         except asyncio.CancelledError:
@@ -156,18 +158,30 @@ class LegacySession:
             if self._running.get(request.id) is call:
                 del self._running[request.id]
 
-    def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
+    def start(
+        self, requests: list[Request], http: HttpRequest, *, can_stream: bool
+    ) -> ReplayStream:
         """Answer requests in separate tasks; return their stream, which ends after the last answer.
 
         Args:
             requests: At least one request.
+            http: The HTTP request that contained them.
             can_stream: Whether the client also reads messages that are not answers.
 
-            Raises:
-                HttpRefusal: 400 or 503: one of the requests cannot run now, so none is started.
+        Raises:
+            HttpRefusal: 400 or 503: one of the requests cannot run now, so none is started.
         """
         stream = self.standalone if self.is_single else self.new_stream(is_batch=True)
-        calls = {each.id: LegacyCall(self, stream, can_stream) for each in requests}
+        calls = {
+            each.id: LegacyCall(
+                self,
+                stream,
+                can_stream,
+                address=http.address,
+                caller_headers=http.caller_headers,
+            )
+            for each in requests
+        }
         if len(calls) < len(requests):
             raise HttpRefusal(400, "two requests have the same id")
         begun: list[RequestId] = []
@@ -340,6 +354,7 @@ class LegacyCall(Struct, eq=False):
         can_stream: Whether the client also reads messages that are not answers.
         meta, params: The decoded `_meta` and params, if they are already decoded.
         address: The client's address, if it is known.
+        caller_headers: Headers of the request that a gateway may pass on.
         refusal: The reply if the request was refused as a whole; None otherwise.
         task: The task that answers the request, if it runs in a separate task.
     """
@@ -350,6 +365,7 @@ class LegacyCall(Struct, eq=False):
     meta: JsonObject | None = None
     params: CallParams | None = None
     address: str = ""
+    caller_headers: HiddenValues = NO_VALUES
     refusal: RequestRefusal | None = None
     task: asyncio.Task[None] | None = None
 
