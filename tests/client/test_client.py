@@ -406,7 +406,7 @@ async def test_garbage_between_messages_is_dropped():
         await server.heard("tools/call")
         id = server.received[-1]["id"]
         server.send(b"\xff", b"no json", b"[]", b"null", b'{"jsonrpc":"2.0","result":{}}')
-        server.send({"jsonrpc": "2.0", "id": str(id), "result": text("wrong id")})
+        server.send({"jsonrpc": "2.0", "id": f"0{id}", "result": text("wrong id")})
         server.send({"jsonrpc": "2.0", "id": id, "result": text("right")})
 
         assert (await call).text == "right"

@@ -212,12 +212,12 @@ async def test_malformed_server_info_is_ignored(evil: Evil, info: str):
 
 
 @each_row("revision", LEGACY)
-async def test_batches_are_enabled_in_revision_2025_03_26_only(evil: Evil, revision: str):
+async def test_an_answer_in_a_list_is_read_in_every_revision(evil: Evil, revision: str):
     answer = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"TEXT"}]}}'
     lines = [f"[{answer.replace('TEXT', 'batch')}]", answer.replace("TEXT", "alone")]
     async with evil(f"revision={revision}") as client:
         told = await client.call_tool("say", {"lines": lines})
-    assert told.text == ("batch" if revision == "2025-03-26" else "alone")
+    assert told.text == "batch"
 
 
 async def test_stderr_of_both_starts_is_in_the_error(evil: Evil):

@@ -102,7 +102,7 @@ def test_new_content_stands_in_prompts_too():
         [],
         None,
         {"content": {}},
-        {"content": None},
+        {"content": 5},
         {"content": ["text"]},
         {"content": [{"type": "text"}]},
         {"content": [{"type": "new"}, {"type": "text", "text": 1}]},

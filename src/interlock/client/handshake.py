@@ -243,7 +243,6 @@ class Handshake:
                 f"the server answered initialize with {answer.protocol_version!r}; "
                 f"interlock speaks {ours}"
             )
-        connection.protocol.batches = answer.protocol_version in revisions.BATCHES
         connection.notify("notifications/initialized")
         return Negotiated(
             answer.protocol_version, answer.capabilities, answer.server_info, answer.instructions

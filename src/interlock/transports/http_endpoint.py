@@ -269,6 +269,8 @@ class HttpEndpoint:
                 if len(piece) >= SLICE:  # so that many tiny lines do not block the event loop
                     await asyncio.sleep(0)
         inflater.finish()
+        for event in parser.finish():
+            yield event
 
     def _inflater(self, response: aiohttp.ClientResponse, limit: int | None) -> Inflater:
         return Inflater(response.headers.get("Content-Encoding", ""), limit, self.shown)

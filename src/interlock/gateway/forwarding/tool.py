@@ -69,6 +69,8 @@ class ForwardedTool:
         id = new_call_id()
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
+            if given is None:  # some clients write null for missing arguments
+                given = {}
         except msgspec.DecodeError as error:  # for example, a number is too large for a float
             return self._refuse(f"arguments: {error}", context, id)
         if not isinstance(given, dict):
