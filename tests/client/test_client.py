@@ -399,6 +399,18 @@ async def test_malformed_result_fails_only_its_own_call():
     assert third.text == "good"
 
 
+async def test_a_problem_of_a_list_is_logged_once(caplog: pytest.LogCaptureFixture):
+    tools = [{"name": 7}, {"name": "x", "inputSchema": {}}]
+    server = ScriptedServer(answers={"tools/list": {"tools": tools, "ttlMs": 0}})
+    async with client_of(server) as client:
+        for _ in range(3):
+            await client.list_tools()
+        tools.append({"name": 8})
+        await client.list_tools()
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == len(set(lines)) == 2
+
+
 async def test_garbage_between_messages_is_dropped():
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     async with client_of(server) as client:

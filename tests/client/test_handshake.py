@@ -103,11 +103,24 @@ async def test_silence_means_legacy_after_the_discover_timeout(
     assert monotonic() - started >= 0.2
 
 
-async def test_late_discover_response_is_dropped(evil: Evil, monkeypatch: pytest.MonkeyPatch):
+async def test_late_discover_response_of_a_legacy_server_has_no_effect(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)
     async with evil(OLD, "server/discover=late") as client:
         assert client.revision == NEWEST_LEGACY
-        assert client._connection.protocol.dropped == {"unexpected response": 1}
+        assert client.dropped == {}
+
+
+async def test_server_of_both_eras_that_starts_slowly_stays_modern(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.0)
+    code = "import time; time.sleep(0.2); from interlock import Server; Server('both').run()"
+    async with Client.stdio(sys.executable, "-c", code) as client:
+        assert client.revision == NEWEST
+        await client.ping()
+        assert client.dropped == {}
 
 
 async def test_modern_server_that_starts_slowly_is_recognized(

@@ -44,15 +44,22 @@ def own_file(named: Path | None) -> Path:
     return Path(found).expanduser() if found else default_path()
 
 
-def load(path: Path | None) -> Config:
+def load(path: Path | None, printed: set[str] | None = None) -> Config:
     """Read the configured servers; warn about members that are unknown or ignored.
+
+    Args:
+        path: The file; None for the usual one.
+        printed: The warnings that were printed before, which are not repeated; new ones are added.
 
     Raises:
         ConfigError: The same errors as `in_force`.
     """
     found, ignored = in_force(path)
+    printed = set() if printed is None else printed
     for warning in (*ignored, *found.warnings):
-        warn(warning)
+        if warning not in printed:
+            warn(warning)
+        printed.add(warning)
     return found
 
 
