@@ -9,6 +9,7 @@ import pytest
 
 from interlock.claude import program
 from interlock.errors import ConfigError, LocalProtocolError, SpawnError
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -62,6 +63,21 @@ def test_file_that_is_not_claude_code_is_named(home: Path, text: str):
 
     with pytest.raises(SpawnError, match="other"):
         program.version(found)
+
+
+@each_row(
+    ("text", "why"),
+    [
+        ("#!/bin/sh\nsleep 60\n", "no answer to --version in 0.2 s"),
+        ("#!/bin/sh\nwhile :; do echo loading; done\n", "--version printed 'loading"),
+        ("#!/bin/sh\nexec cat /dev/zero\n", "--version printed"),
+    ],
+)
+def test_a_program_that_never_ends_or_never_stops_writing_is_killed(
+    home: Path, text: str, why: str
+):
+    with pytest.raises(SpawnError, match=why):
+        program.version(program.find(script(home / "other", text)), 0.2)
 
 
 def test_version_and_its_support(home: Path):

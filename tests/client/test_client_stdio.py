@@ -85,6 +85,7 @@ async def test_program_gets_allowed_and_declared_variables_only(
     monkeypatch.setenv("CANARY_TOKEN", "canary-3f1d")
     monkeypatch.setenv("LD_PRELOAD", "")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("LC_NUMERIC", "de_DE.UTF-8")
     monkeypatch.setenv("SSL_CERT_FILE", "/srv/ca.pem")
     environment = (await surroundings(evil(env={"DECLARED": "yes", "HOME": "/srv"})))["environment"]
 
@@ -92,6 +93,7 @@ async def test_program_gets_allowed_and_declared_variables_only(
     assert environment.pop("DECLARED") == "yes"
     assert environment.pop("HOME") == "/srv"
     assert environment.pop("TZ") == "Asia/Tokyo"
+    assert environment.pop("LC_NUMERIC") == "de_DE.UTF-8"
     assert environment.pop("SSL_CERT_FILE") == "/srv/ca.pem"
     assert set(environment) <= {
         *("LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"),

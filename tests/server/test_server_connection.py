@@ -799,7 +799,7 @@ async def test_a_failing_handler_is_an_internal_error_with_a_reference(connect, 
 
     assert answer["error"]["code"] == -32603
     words, _, reference = answer["error"]["message"].rpartition(" ")
-    assert words == "internal error; the server's log has the details under"
+    assert words == "internal error; the server's log on stderr has the details under"
     assert f"{method} failed, reference {reference}" in caplog.text
     assert "canary-11" in caplog.text
     assert "result" in await wire.modern("server/discover")

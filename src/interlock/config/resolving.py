@@ -58,6 +58,9 @@ def resolve(
         is_for_all = isinstance(server, OpenApiConfig) and not has_user
         return variables.fill(text, place, known, variables.kept(text) if is_for_all else user)
 
+    def expand_roots(roots: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(expand(root, f"roots[{index}]") for index, root in enumerate(roots))
+
     def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
         return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
 
@@ -68,7 +71,10 @@ def resolve(
             headers=_expanded_headers(server.headers, expand_all),
         )
     if isinstance(server, HttpServer):
-        return msgspec.structs.replace(server, **_http_members(server, expand, expand_all))
+        roots = expand_roots(server.roots)
+        return msgspec.structs.replace(
+            server, roots=roots, **_http_members(server, expand, expand_all)
+        )
     return msgspec.structs.replace(
         server,
         command=expand(server.command, "command"),
@@ -76,6 +82,7 @@ def resolve(
         env=_file_variables(server, expand) | expand_all(server.env, "env"),
         env_file=None,
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
+        roots=expand_roots(server.roots),
     )
 
 

@@ -30,7 +30,7 @@ from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
-from interlock.server.wire_errors import log_bug
+from interlock.server.wire_errors import log_bug, log_name
 from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
@@ -232,7 +232,7 @@ def _failed(tool: str, error: BaseException) -> CallToolResult:
     reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"
-    return _failure(f"tool {tool} {kind}; the server's log has the details under {reference}")
+    return _failure(f"tool {tool} {kind}; {log_name()} has the details under {reference}")
 
 
 def _failure(text: str) -> CallToolResult:

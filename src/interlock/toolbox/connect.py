@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,7 +59,7 @@ def make_client(
         ConfigError: A variable is not set, or a URL or header is not usable.
     """
     if isinstance(server, PythonServer):
-        options = {**options, "timeout": server.timeout}
+        options = _with_roots({**options, "timeout": server.timeout}, server.roots)
         client = Client(partial(_connect_to_object, server.object), **options)
         return _watched(client, Redactor(), options)
     if not isinstance(server, StdioServer | HttpServer):
@@ -70,15 +70,22 @@ def make_client(
     if server.call_timeout is not None:
         options.setdefault("hard_timeout", server.call_timeout)
     if isinstance(server, StdioServer):
-        client, redactor = _of_program(server, config.resolve(server, environ, user), options)
+        program = config.resolve(server, environ, user)
+        client, redactor = _of_program(server, program, _with_roots(options, program.roots))
         return _watched(client, redactor, options)
     resolved = config.resolve(server, environ, user)
+    options = _with_roots(options, resolved.roots)
     if login is not None and resolved.uses_login:
         authorization: Authorization | None = login(resolved)
     else:
         authorization = _authorization(resolved, owner)
     client, redactor = _of_url(server, resolved, pool(), options, authorization)
     return _watched(client, redactor, options)
+
+
+def _with_roots(options: ClientOptions, roots: Sequence[str]) -> ClientOptions:
+    """Add a server's configured roots, and declare roots only if there are any."""
+    return {**options, "roots": [*options.get("roots", ()), *roots]} if roots else options
 
 
 def _connect_to_object(name: str) -> Transport:

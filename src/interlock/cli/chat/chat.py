@@ -40,6 +40,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
     "else the first model available.",
 )
 @config_option.config_option
+@config_option.root_option
 @click.option(
     "--conversation",
     metavar="ID",
@@ -74,6 +75,7 @@ def chat(
     prompt: str | None,
     model: str | None,
     config: Path | None,
+    roots: tuple[Path, ...],
     conversation: str | None,
     latest: bool,
     system: str | None,
@@ -104,7 +106,7 @@ def chat(
         prompt = _with_piped(prompt)
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
-    found = None if no_tools else inputs.answered(config_option.load(config))
+    found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
     options: ChatOptions = {
         "model": model,
         "conversation": conversation,
