@@ -58,9 +58,6 @@ def resolve(
         is_for_all = isinstance(server, OpenApiConfig) and not has_user
         return variables.fill(text, place, known, variables.kept(text) if is_for_all else user)
 
-    def expand_roots(roots: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(expand(root, f"roots[{index}]") for index, root in enumerate(roots))
-
     def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
         return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
 
@@ -71,19 +68,20 @@ def resolve(
             headers=_expanded_headers(server.headers, expand_all),
         )
     if isinstance(server, HttpServer):
-        roots = expand_roots(server.roots)
-        return msgspec.structs.replace(
-            server, roots=roots, **_http_members(server, expand, expand_all)
-        )
+        return msgspec.structs.replace(server, **_http_members(server, expand, expand_all))
     return msgspec.structs.replace(
         server,
         command=expand(server.command, "command"),
-        args=tuple(expand(arg, f"args[{index}]") for index, arg in enumerate(server.args)),
+        args=_expanded(server.args, expand, "args"),
         env=_file_variables(server, expand) | expand_all(server.env, "env"),
         env_file=None,
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
-        roots=expand_roots(server.roots),
+        roots=_expanded(server.roots, expand, "roots"),
     )
+
+
+def _expanded(texts: tuple[str, ...], expand: Expand, place: str) -> tuple[str, ...]:
+    return tuple(expand(text, f"{place}[{index}]") for index, text in enumerate(texts))
 
 
 def _http_members(server: HttpServer, expand: Expand, expand_all: ExpandAll) -> dict[str, Any]:
@@ -95,7 +93,12 @@ def _http_members(server: HttpServer, expand: Expand, expand_all: ExpandAll) -> 
         client_id=expand(server.oauth.client_id, "oauth.clientId"),
         client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
     )
-    return {"url": url, "headers": _expanded_headers(server.headers, expand_all), "oauth": oauth}
+    return {
+        "url": url,
+        "headers": _expanded_headers(server.headers, expand_all),
+        "oauth": oauth,
+        "roots": _expanded(server.roots, expand, "roots"),
+    }
 
 
 def _expanded_headers(headers: dict[str, str], expand_all: ExpandAll) -> dict[str, str]:

@@ -70,11 +70,9 @@ def make_client(
     if server.call_timeout is not None:
         options.setdefault("hard_timeout", server.call_timeout)
     if isinstance(server, StdioServer):
-        program = config.resolve(server, environ, user)
-        client, redactor = _of_program(server, program, _with_roots(options, program.roots))
+        client, redactor = _of_program(server, config.resolve(server, environ, user), options)
         return _watched(client, redactor, options)
     resolved = config.resolve(server, environ, user)
-    options = _with_roots(options, resolved.roots)
     if login is not None and resolved.uses_login:
         authorization: Authorization | None = login(resolved)
     else:
@@ -125,7 +123,7 @@ def _of_program(
         env=resolved.env,
         cwd=resolved.cwd,
         max_frame_bytes=resolved.max_message_bytes,
-        **options,
+        **_with_roots(options, resolved.roots),
     )
     filled = [arg for arg in resolved.args if arg not in written.args]
     passwords = (text for arg in resolved.args for text in _passwords_in(arg))
@@ -155,7 +153,7 @@ def _of_url(
         transport=_KINDS[resolved.type],
         pool=pool,
         max_frame_bytes=resolved.max_message_bytes,
-        **options,
+        **_with_roots(options, resolved.roots),
     )
     texts = [*_of_settings(resolved), *_of_query(resolved.url), *_filled_in(written, resolved)]
     return client, Redactor(texts, authorization)
