@@ -106,13 +106,13 @@ def chat(
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
     found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
-    options = ChatOptions(
-        model=model,
-        conversation=conversation,
-        latest=latest,
-        system=system or "",
-        wishes=settings.wishes(given),
-    )
+    options: ChatOptions = {
+        "model": model,
+        "conversation": conversation,
+        "latest": latest,
+        "system": system or "",
+        "wishes": settings.wishes(given),
+    }
     if prompt is None:
         if as_json:
             raise click.UsageError("--json is for one answer; give a PROMPT, or pipe text in")
