@@ -285,7 +285,18 @@ class HttpEndpoint:
         with suppress(InterlockError, *FAILURES):  # the status is enough if the body is missing
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
-        return refusal(self.shown, response, body, (sent_token(response), *self._secrets))
+        shown = self._shown_with_redirect(response)
+        return refusal(shown, response, body, (sent_token(response), *self._secrets))
+
+    def _shown_with_redirect(self, response: aiohttp.ClientResponse) -> str:
+        """Return the URL for an error, and the URL to which the server redirected the request."""
+        ours, theirs = urlsplit(self.url).path or "/", response.url.raw_path
+        if theirs == ours:
+            return self.shown
+        hint, prefix = "", ours[: max(len(ours) + 1 - len(theirs), 0)]
+        if prefix and f"{ours}/".endswith(theirs):  # a server does not know its proxy's prefix
+            hint = f"; if a proxy adds {prefix}, configure {self.shown}/"
+        return f"{self.shown} (redirected to {urls.display(str(response.url))}{hint})"
 
 
 async def _send_authorized(
