@@ -43,9 +43,11 @@ from interlock.types import CancelledParams, ErrorObject, ProgressParams, Reques
 MAX_RUNNING = 1_000
 
 # More than MAX_GARBAGE bytes of malformed messages within GARBAGE_WINDOW cause an `Overrun`. Each
-# message counts GARBAGE_COST bytes more than it has, for the work that it causes.
+# message counts GARBAGE_COST bytes more than it has, for the work that it causes, and at most
+# GARBAGE_SHARE, so that a few large ones do no harm.
 MAX_GARBAGE = 4 * 2**20
 GARBAGE_COST = 64
+GARBAGE_SHARE = MAX_GARBAGE // 100
 GARBAGE_WINDOW = 60.0  # seconds
 
 # The most progress notifications for one request within a second. Further notifications are
@@ -507,7 +509,9 @@ class Protocol:
         events: list[Event] = []
         lines = self._lines
         if lines.has_begun and not lines.proceed(frame, now=now):
-            events = self._receive_garbage(lines.take(), error, now, None, None)
+            begun = lines.take()
+            self._garbage += len(begun)  # it took many lines, so it counts in full
+            events = self._receive_garbage(begun, error, now, None, None)
         if not lines.has_begun and not lines.begin(frame, now=now):
             return events + self._receive_garbage(frame, error, now, None, None)
         return events + self.receive(lines.take(), now=now) if lines.is_complete else events
@@ -615,7 +619,7 @@ class Protocol:
         self.dropped["garbage"] += 1
         if now - self._garbage_since >= GARBAGE_WINDOW:
             self._garbage_since, self._garbage = now, 0
-        self._garbage += len(frame) + GARBAGE_COST
+        self._garbage += min(len(frame) + GARBAGE_COST, GARBAGE_SHARE)
         if self._garbage > MAX_GARBAGE:
             limit = f"{MAX_GARBAGE / 2**20:g} MiB of malformed messages"
             text = f"over {limit} within {GARBAGE_WINDOW:g} s, the last one: {error}"

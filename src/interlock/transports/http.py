@@ -230,7 +230,7 @@ class HttpTransport:
             else:
                 empty = "nothing" if response.content_length == 0 else "no Content-Type"
                 sent = clip(kind) or empty
-                error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
+                error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON-RPC")
         finally:
             response.release()  # closes the connection if the answer was not read to its end
         if error is None or isinstance(error, OutOfMemory):  # a retry cannot help
@@ -244,7 +244,7 @@ class HttpTransport:
     ) -> tuple[str, bytes]:
         """Read an answer whose type does not tell its format; return its type, and its JSON."""
         body = await self._endpoint.body(response)
-        if body.removeprefix(BOM).lstrip().startswith((b"{", b"[")):
+        if b'"jsonrpc"' in body and body.removeprefix(BOM).lstrip().startswith((b"{", b"[")):
             return JSON, body
         if not kind:  # the answer may be a whole stream
             parser = SseParser(self._endpoint.max_bytes)
