@@ -29,6 +29,7 @@ from interlock.errors import (
 )
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.protocol.optional_members import decode_leniently
 from interlock.schema.elicitation import for_legacy
 from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import (
@@ -331,7 +332,7 @@ class Context(Struct, eq=False, kw_only=True):
 
     def _recorded(self, key: str, question: Question) -> Any:
         try:
-            answer = msgspec.json.decode(self.answers[key], type=question.answer)
+            answer = decode_leniently(question.answer, self.answers[key])
         except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
         return _checked(answer, question, f"inputResponses.{key}")
@@ -345,7 +346,7 @@ class Context(Struct, eq=False, kw_only=True):
         except RemoteError as error:
             raise ClientRefused(question.method, error) from None
         try:
-            answer = msgspec.json.decode(raw, type=question.answer)
+            answer = decode_leniently(question.answer, raw)
         except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedAnswer(f"malformed answer to {question.method}: {error}") from None
         return _checked(answer, question, question.method)

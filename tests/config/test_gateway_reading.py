@@ -265,6 +265,8 @@ def test_a_name_with_control_characters_is_refused(section: dict[str, Any]):
         ({"results": {"max": 0}}, ".results.max", "must be between 1 and"),
         ({"asks": "always"}, ".asks", 'must be "auto", "never" or a list'),
         ({"asks": ["files"]}, ".asks[0]", "must be one of elicitation, sampling, roots"),
+        ({"roots": ["https://x"]}, ".roots[0]", "must be a folder or a file:// URI"),
+        ({"roots": "."}, ".roots", "must be a list of strings"),
         ({"required": 1}, ".required", "must be true or false"),
         ({"type": "python"}, "", 'needs "object"'),
         ({"type": "python", "object": "notes"}, ".object", 'must be "package.module:name"'),

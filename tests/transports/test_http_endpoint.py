@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -116,6 +117,26 @@ async def test_redirect_to_a_failing_url_is_not_kept(server: EvilHttp, pool: Htt
         async with endpoint.request("POST", {}, BODY):
             pass
     assert [asked.path for asked in server.asked] == ["/mcp", "/messages", "/mcp"]
+
+
+@each_row(
+    ("path", "location", "told"),
+    [
+        ("/mcp", "/other", r"/mcp \(redirected to http://[\d.:]+/other\) answered 404"),
+        ("/team/mcp", "/mcp/", r"/mcp/; if a proxy adds /team, configure http://.*/team/mcp/\)"),
+        ("/mcp", "/mcp/", r"\(redirected to http://[\d.:]+/mcp/\) answered 404"),
+        ("/mcp", "", r"/mcp answered 404"),
+    ],
+)
+async def test_error_after_a_redirect_names_where_it_leads(
+    server: EvilHttp, pool: HttpPool, path: str, location: str, told: str
+):
+    if location:
+        server.tell("x", "status", times=1, code=307, headers={"Location": location})
+    server.tell("x", "status", code=404)
+    endpoint = to(server.url.removesuffix("/mcp") + path, pool)
+    async with endpoint.request("POST", {}, BODY) as response:
+        assert re.search(told, str(await endpoint.refusal(response)))
 
 
 @each_row(

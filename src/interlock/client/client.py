@@ -118,6 +118,7 @@ class Client:
             options.get("extensions"),
         )
         self._cache = Cache()
+        self._warned: dict[str, set[str]] = {}  # problems of each list that were logged
         self._messages = ServerMessages(self._features, self._cache, options)
         self._on_loss = options.get("on_loss")
         events = Events(
@@ -672,8 +673,10 @@ class Client:
             raise self._channel.named(late) from None
         if check is not None:
             check(items)
-        for reason in filter(None, (*items.skipped, items.truncated)):
+        problems = {*filter(None, (*items.skipped, items.truncated))}
+        for reason in sorted(problems - self._warned.get(kind.method, set())):
             _log.warning("%s: %s", self.server_info.name or "server", reason)
+        self._warned[kind.method] = problems
         self._cache.keep(items, items.ttl, kind.method, asked=asked)
         return items
 

@@ -127,6 +127,7 @@ _COMMON_KEYS = (
     "limits",
     "results",
     "asks",
+    "roots",
     "required",
     "autoApprove",
     "alwaysAllow",
@@ -140,11 +141,12 @@ KEY_OF = {
     "max_result_bytes": "results",
 }
 _HTTP_KEYS = ("type", "url", "headers", "auth", "oauth", *_COMMON_KEYS)
+_CONNECTION_ONLY = ("connectTimeout", "maxMessageBytes", "asks", "roots")
 _OPENAPI_KEYS = (
     "type",
     "openapi",
     "headers",
-    *(key for key in _COMMON_KEYS if key not in ("connectTimeout", "maxMessageBytes", "asks")),
+    *(key for key in _COMMON_KEYS if key not in _CONNECTION_ONLY),
 )
 _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "http": "http",
@@ -338,6 +340,7 @@ def _openapi_server(entry: Section, path: Path | None) -> OpenApiConfig:
         **served
         | {
             "asks": (),
+            "roots": (),
             "timeout": entry.seconds("timeout", 30.0),
             "concurrency": entry.count("concurrency", 8, MAX_CONCURRENCY),
             "tools": msgspec.structs.replace(served["tools"], risk=risk),
@@ -366,6 +369,7 @@ def _served(entry: Section) -> dict[str, Any]:
         _check_name(entry, "namespace", namespace)
         if namespace == OWN:
             entry.refuse("is reserved: use another one", "namespace")
+    asks, roots = _asks(entry), _roots(entry)
     return {
         "timeout": entry.seconds("timeout", 120.0),
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
@@ -373,7 +377,8 @@ def _served(entry: Section) -> dict[str, Any]:
         "tools": _tool_filter(entry),
         "limits": server_limits(entry.within("limits")),
         "max_result_bytes": server_results(entry.within("results")),
-        "asks": _asks(entry),
+        "asks": (*asks, "roots") if roots and "roots" not in asks else asks,
+        "roots": roots,
         "required": entry.flag("required", False),
         "enabled": entry.flag("enabled", True) and not entry.flag("disabled", False),
     }
@@ -424,6 +429,14 @@ def _override(section: Section) -> ToolOverride:
     section.warn_unknown(("description",))
     section.need("description")
     return ToolOverride(section.filled("description"))
+
+
+def _roots(entry: Section) -> tuple[str, ...]:
+    roots = entry.texts("roots")
+    for index, each in enumerate(roots):
+        if not each or ("://" in each and not each.startswith("file://")):
+            entry.refuse("must be a folder or a file:// URI", "roots", index)
+    return roots
 
 
 def _asks(entry: Section) -> tuple[Question, ...]:

@@ -83,11 +83,16 @@ def resolve(
     return msgspec.structs.replace(
         server,
         command=expand(server.command, "command"),
-        args=tuple(expand(arg, f"args[{index}]") for index, arg in enumerate(server.args)),
+        args=_expanded(server.args, expand, "args"),
         env=_file_variables(server, expand) | expand_all(server.env, "env"),
         env_file=None,
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
+        roots=_expanded(server.roots, expand, "roots"),
     )
+
+
+def _expanded(texts: tuple[str, ...], expand: Expand, place: str) -> tuple[str, ...]:
+    return tuple(expand(text, f"{place}[{index}]") for index, text in enumerate(texts))
 
 
 def _http_members(server: HttpServer, expand: Expand, expand_all: ExpandAll) -> dict[str, Any]:
@@ -99,7 +104,12 @@ def _http_members(server: HttpServer, expand: Expand, expand_all: ExpandAll) -> 
         client_id=expand(server.oauth.client_id, "oauth.clientId"),
         client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
     )
-    return {"url": url, "headers": _expanded_headers(server.headers, expand_all), "oauth": oauth}
+    return {
+        "url": url,
+        "headers": _expanded_headers(server.headers, expand_all),
+        "oauth": oauth,
+        "roots": _expanded(server.roots, expand, "roots"),
+    }
 
 
 def _expanded_headers(headers: dict[str, str], expand_all: ExpandAll) -> dict[str, str]:

@@ -56,5 +56,12 @@ def _digest(server: str, name: str) -> str:
     return hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
 
 
+def may_be_of(name: str, server: str) -> bool:
+    """Return whether a name may be the address or the wire name of a server's tool."""
+    half = (MAX_WIRE_NAME - _HASH_DIGITS - 4) // 2
+    prefixes = (f"{server}:", f"{server}__", f"{_clean(server)[:half] or 'x'}__")
+    return name.startswith(prefixes)
+
+
 def _clean(text: str) -> str:
     return _FOREIGN.sub("_", text).strip("_")

@@ -87,6 +87,7 @@ class ServerLists:
         self._items = ItemLists(name, checked, self._users)
         self._launch: JsonObject = {}
         self._listed_until = 0.0
+        self._problem = ""  # why the last refresh failed
         self._changes = 0  # number of notifications that the tools have changed
         self._seen_changes = 0  # number of notifications before the tools were last listed
         self._refreshing: asyncio.Task[None] | None = None
@@ -246,12 +247,15 @@ class ServerLists:
         except InterlockError as error:
             # Keep the last good list, and only log the error.
             reason = pooled.redactor.redact(str(error))
-            _log.warning("server %r: tools not refreshed: %s", self._name, reason)
+            if reason != self._problem:  # logged once, although each refresh fails
+                _log.warning("server %r: tools not refreshed: %s", self._name, reason)
+            self._problem = reason
             self._failures.note(pooled, error)
             self._listed_until = monotonic() + REFRESH_PAUSE
             return
         if pooled is not self.connection:
             return
+        self._problem = ""
         listing = self._merged(pooled, listing)
         offered = self._offered(listing, pooled)
         if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (

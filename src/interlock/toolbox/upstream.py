@@ -133,6 +133,8 @@ class Upstream:
         self._lists = self._make_lists(server, CheckedLists(name, pins), forwards=forwards)
         self.calls = self._make_calls(server, permitted, read_file, echo=not forwards)
         self._start_seconds = 0.0
+        self._start_ended = asyncio.Event()  # cleared while `start` runs
+        self._start_ended.set()
         self._dropped: Counter[str] = Counter()  # messages dropped on connections that have ended
 
     def _make_lists(
@@ -289,14 +291,35 @@ class Upstream:
             self._health.disable()
             return
         is_program = isinstance(self._settings, StdioServer)
-        async with turns if turns is not None and is_program else nullcontext():
-            if self.is_personal:
-                await self._start_for_users()
-                return
-            with suppress(ServerUnavailable):  # the log and the status report the reason
-                await self._shared()
-            if self.is_personal:  # the server may have demanded a login in its answer
-                await self._start_for_users()
+        self._start_ended.clear()
+        try:
+            async with turns if turns is not None and is_program else nullcontext():
+                if self.is_personal:
+                    await self._start_for_users()
+                    return
+                with suppress(ServerUnavailable):  # the log and the status report the reason
+                    await self._shared()
+                if self.is_personal:  # the server may have demanded a login in its answer
+                    await self._start_for_users()
+        finally:
+            self._start_ended.set()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the server is being started and has not listed its tools yet."""
+        return not self._start_ended.is_set() and not self.entries
+
+    async def wait_for_start(self, timeout: float | None = None) -> None:
+        """Wait until a start that is under way has ended, whatever its outcome.
+
+        Args:
+            timeout: The most seconds to wait; None for the timeout of the server's requests.
+        """
+        if timeout is None and self._settings is not None:
+            timeout = self._settings.timeout
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._start_ended.wait()
 
     async def restore(self) -> bool:
         """Offer the tools that were last compared with the pins, without starting the server.

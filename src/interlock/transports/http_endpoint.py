@@ -274,6 +274,8 @@ class HttpEndpoint:
                 if len(piece) >= SLICE:  # so that many tiny lines do not block the event loop
                     await asyncio.sleep(0)
         inflater.finish()
+        for event in parser.finish():
+            yield event
 
     def _inflater(self, response: aiohttp.ClientResponse, limit: int | None) -> Inflater:
         return Inflater(response.headers.get("Content-Encoding", ""), limit, self.shown)
@@ -291,8 +293,19 @@ class HttpEndpoint:
         with suppress(InterlockError, *FAILURES):  # the status is enough if the body is missing
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
+        shown = self._shown_with_redirect(response)
         secrets = (sent_token(response), *self._secrets, *own.values())
-        return refusal(self.shown, response, body, secrets)
+        return refusal(shown, response, body, secrets)
+
+    def _shown_with_redirect(self, response: aiohttp.ClientResponse) -> str:
+        """Return the URL for an error, and the URL to which the server redirected the request."""
+        ours, theirs = urlsplit(self.url).path or "/", response.url.raw_path
+        if theirs == ours:
+            return self.shown
+        hint, prefix = "", ours[: max(len(ours) + 1 - len(theirs), 0)]
+        if prefix and f"{ours}/".endswith(theirs):  # a server does not know its proxy's prefix
+            hint = f"; if a proxy adds {prefix}, configure {self.shown}/"
+        return f"{self.shown} (redirected to {urls.display(str(response.url))}{hint})"
 
 
 async def _send_authorized(

@@ -20,7 +20,7 @@ from interlock.errors import (
     StreamEnded,
 )
 from interlock.protocol.envelope import RequestFrame, notification_method
-from interlock.protocol.event_stream import SseParser
+from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.text import urls
 from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
@@ -80,7 +80,7 @@ class SseTransport:
                         if event.name == "endpoint" and not self._ready.done():
                             self._messages = self._messages_at(event.data, str(response.url))
                             self._ready.set_result(None)
-                        elif event.name == "message" and event.data and self._ready.done():
+                        elif self._ready.done() and carries_message(event):
                             self._receiver.frames_received([event.data])
             error = StreamEnded(f"{self._endpoint.shown} ended the stream, which ends the session")
         except InterlockError as reason:

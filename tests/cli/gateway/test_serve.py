@@ -276,7 +276,8 @@ def test_view_that_the_file_lacks_is_an_error(interlock, config):
 async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve, config):
     path = config()
     gateway = serve(path=path)
-    said = iter(gateway.program.stderr.readline, "")
+    lines = iter(gateway.program.stderr.readline, "")
+    said = (line for line in lines if " WARNING interlock.toolbox: " not in line)
 
     path.write_text("{")
     gateway.program.send_signal(signal.SIGHUP)
@@ -288,6 +289,13 @@ async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve
     assert next(said) == f"reloaded {path}\n"
     async with gateway.client() as client:
         assert {each.name.partition("__")[0] for each in await client.list_tools()} >= {"e", "f"}
+
+    config(f={"command": sys.executable, "args": ECHO, "colour": 1})
+    for warned in (True, False):  # a warning is printed once
+        gateway.program.send_signal(signal.SIGHUP)
+        if warned:
+            assert "mcpServers.f.colour is unknown" in next(said)
+        assert next(said) == f"reloaded {path}\n"
 
 
 async def test_admin_listener_has_health_metrics_and_the_admin_api(serve, config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -51,6 +52,29 @@ async def listed(client: Client) -> tuple[list[str], Json]:
     result = msgspec.json.decode(await client.request("tools/list"))
     meta = {k: v for k, v in result.get("_meta", {}).items() if k.startswith("interlock/")}
     return [each["name"] for each in result["tools"]], meta
+
+
+async def test_a_call_waits_for_a_server_that_is_still_starting():
+    ready = asyncio.Event()
+
+    async def late(_: Json) -> Json:
+        await ready.wait()
+        return {"tools": [tool("x"), tool("y")]}
+
+    slow = ScriptedServer(LEGACY, {"tools/list": late, "tools/call": text("done")})
+    rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["slow:x"]}]
+    async with Client.memory(
+        ForwardingServer({"slow": slow}, policy(rules), environ={}, idle_timeout=0.0),
+        revision=MODERN,
+    ) as client:
+        calls = [asyncio.create_task(client.call_tool(f"slow__{name}")) for name in "xyz"]
+        await slow.heard("tools/list")
+        assert not any(each.done() for each in calls)
+        ready.set()
+        first, *others = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert getattr(first, "text", None) == "done"
+    assert all(isinstance(each, RemoteError) and each.code == -32602 for each in others)
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from interlock.auth.principal import Principal
@@ -19,7 +20,7 @@ from interlock.gateway.forwarding.items import (
 )
 from interlock.gateway.forwarding.offers import ListedItem, Offers
 from interlock.gateway.forwarding.refusals import REASON_KEY
-from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
+from interlock.gateway.forwarding.tool import ForwardedTool, StartingTool, UnusableTool
 from interlock.layers.kept_results import URI
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
@@ -248,7 +249,9 @@ class ToolboxCatalogue:
             return None
         return next((each for each in self._own_tools(context) if each.name == name), None)
 
-    def _find_unusable(self, offers: Offers, name: str, context: Context) -> UnusableTool | None:
+    def _find_unusable(
+        self, offers: Offers, name: str, context: Context
+    ) -> UnusableTool | StartingTool | None:
         caller = caller_of(context)
         tool = offers.unusable.get(name)
         if tool is not None:
@@ -261,11 +264,13 @@ class ToolboxCatalogue:
         if problem := upstream.caller_problem(caller):
             state = "caller_value_missing", problem
         url = self._connect_url(caller, server, state[0])
-        next_try = upstream.next_try
-        item = Item("tools", server, original)
-        return UnusableTool(
+        next_try, item = upstream.next_try, Item("tools", server, original)
+        refused = UnusableTool(
             name, item, *state, self._forwarder, url=url, next_try=next_try, is_known=False
         )
+        if not upstream.is_starting:
+            return refused
+        return StartingTool(refused, upstream, partial(self.find, "tools", name))
 
     def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
         """Return the URL where the caller logs in to a server; "" if no login is needed."""

@@ -63,12 +63,12 @@ class Legacy:
         if message.method is UNSET:
             session.receive_response(message)
             await reply_empty(http.send, 202, http.extra)
-        elif message.id is UNSET:
+        elif message.id is UNSET or message.id is None:
+            if not envelope.is_notification(message):
+                raise HttpRefusal(400, '"id" is null')
             session.receive_notification(message)
             await reply_empty(http.send, 202, http.extra)
         else:
-            if message.id is None:
-                raise HttpRefusal(400, '"id" is null')
             params = _EMPTY if message.params is UNSET else message.params
             request = Request(message.id, message.method, params)
             call = RepliedCall(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
@@ -34,6 +35,8 @@ MAX_CACHED = 1_000  # bytes; longer Accept headers are parsed each time
 
 # Headers that must not be repeated, because two programs could each use a different value.
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
+
+_OWN_JSON = re.compile(rb"application/[\w.-]+\+json")
 
 # The key of the `RequestHeaders` in an ASGI scope, if the host has already parsed the headers.
 SAID = "interlock.headers"
@@ -139,7 +142,8 @@ class HttpRequest:
         kind = self.headers.get(b"content-type", b"")
         if kind != b"application/json":
             name = kind.partition(b";")[0].strip(b" \t").lower()
-            if name != b"application/json":
+            # A page cannot send these types to another origin without the server's consent.
+            if name != b"application/json" and not _OWN_JSON.fullmatch(name):
                 raise HttpRefusal(415, "Content-Type must be application/json")
         if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise HttpRefusal(415, "compressed bodies are not accepted")

@@ -34,6 +34,7 @@ from interlock.errors import (
 )
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope, encode
+from interlock.protocol.optional_members import decode_leniently
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
 from interlock.server.answering import Answering
@@ -52,6 +53,7 @@ MAX_ASKED = 200  # unanswered requests to one client
 MAX_STREAMS = 64  # streams of one session that are kept because the client may reconnect
 
 _PRIMING = "2025-11-25"  # the first revision whose clients accept an event without data
+_decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -255,17 +257,23 @@ class LegacySession:
                 _log.warning("a session gets no notifications of changes: %s", error)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
-                cancelled = msgspec.json.decode(message.params, type=CancelledParams)
+                cancelled = envelope.decode_with_id(_decode_cancelled, message.params, "requestId")
             except (msgspec.DecodeError, RecursionError):
                 return
-            if cancelled.request_id is not None and cancelled.request_id in self._running:
+            id = cancelled.request_id
+            if id is not None and id not in self._running:
+                id = envelope.other_form(id)
+            if id is not None and id in self._running:
                 # `Context.cancel_reason` reads the reason from this event.
-                event = Cancellation(cancelled.request_id, cancelled.reason or "")
-                self._running.pop(cancelled.request_id).cancel(event)
+                event = Cancellation(id, cancelled.reason or "")
+                self._running.pop(id).cancel(event)
 
     def receive_response(self, message: Envelope) -> None:
         """Pass on the client's response to a request; drop a response to an unknown request."""
-        future = self._asked.pop(message.id, None) if type(message.id) is int else None
+        id = message.id
+        if isinstance(id, str):
+            id = envelope.other_form(id)
+        future = self._asked.pop(id, None) if type(id) is int else None
         if future is None or future.done():
             self._server.dropped["unexpected response"] += 1
             return
@@ -273,7 +281,7 @@ class LegacySession:
             future.set_result(message.result)
             return
         try:
-            error = msgspec.json.decode(message.error or b"", type=ErrorObject)
+            error = decode_leniently(ErrorObject, message.error or b"")
         except (msgspec.DecodeError, RecursionError):
             future.set_exception(RemoteProtocolError("malformed error in response"))
         else:
