@@ -360,10 +360,6 @@ HTTP: dict[str, Any] = {"url": "https://h"}
             '.oauth.clientSecret needs a "clientId" beside it',
         ),
         (
-            HTTP | {"oauth": {"issuer": "https://as"}},
-            '.oauth.issuer needs a "clientId" beside it',
-        ),
-        (
             HTTP | {"oauth": {"clientId": "a", "issuer": "as.example"}},
             ".oauth.issuer must start with https:// or http://",
         ),

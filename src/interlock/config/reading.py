@@ -464,9 +464,8 @@ def metadata_problem(url: str) -> str | None:
 
 def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
     oauth.warn_unknown((id, secret, METADATA_KEY, "issuer", "callbackPort", "scopes"))
-    for of_client in (secret, "issuer"):
-        if of_client in oauth.members and id not in oauth.members:
-            oauth.refuse(f'needs a "{id}" beside it', of_client)
+    if secret in oauth.members and id not in oauth.members:
+        oauth.refuse(f'needs a "{id}" beside it', secret)
     issuer = oauth.filled("issuer") if "issuer" in oauth.members else ""
     if issuer and (problem := urls.problem(issuer)):
         oauth.refuse(problem, "issuer")
