@@ -235,6 +235,7 @@ class Config(Struct, frozen=True):
     gateway: GatewaySettings | None = None  # None if the file has no member `gateway`
     inputs: dict[str, Input] = {}  # values to ask the user for, by id
     variable: str = ""  # the environment variable that the servers come from; "" for a file
+    ignored: dict[str, str] = {}  # why the other servers in the file cannot be used, by their names
 
 
 def has_token(headers: Mapping[str, str]) -> bool:
