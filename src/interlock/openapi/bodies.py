@@ -369,10 +369,10 @@ def _form_pairs(form: Form, value: JsonObject) -> list[str]:
     pairs: list[str] = []
     for name, given in value.items():
         field = form.fields.get(name, Field())
+        if given is not None and field.content_type and is_json(field.content_type):
+            given = msgspec.json.encode(given).decode()
         if given is None or given in ([], {}):
             continue
-        if field.content_type and is_json(field.content_type):
-            given = msgspec.json.encode(given).decode()
         if field.style is not None and field.style.name != "deepObject":
             pairs += serialisation.query(name, given, field.style, field.schema)
             continue
