@@ -91,11 +91,13 @@ def test_ids_of_registrations_may_be_numbers():
             read_registration(reply({"client_id": id}))
 
 
-@each_row("expires_at", [None, 0, "0", False, [], {}, "never"])
+@each_row("expires_at", [None, 0, "0", False, [], {}, "never", 3600])
 def test_a_secret_whose_end_is_not_a_time_does_not_expire(expires_at: object):
     written = {"client_id": "c", "client_secret": "s", "client_secret_expires_at": expires_at}
 
     assert read_registration(reply(written)).secret_expires_at == 0
+    written["client_secret_expires_at"] = 1_500_000_000
+    assert read_registration(reply(written)).secret_expires_at == 1_500_000_000
 
 
 @each_row(
@@ -200,8 +202,19 @@ def test_a_token_may_have_16384_characters():
     assert check_token(MAX_TOKEN * "a", "they gave a token") == MAX_TOKEN * "a"
 
 
-def test_a_refused_scope_names_the_options_that_choose_scopes():
-    assert "--scope or oauth.scopes" in reason("invalid_scope", None, ()).text
+@each_row(
+    ("code", "option"),
+    [
+        ("invalid_scope", "--scope or oauth.scopes"),
+        ("invalid_client", "--client-id and --client-secret, or oauth.clientId"),
+        ("unauthorized_client", "--client-id and --client-secret, or oauth.clientId"),
+        ("access_denied", ""),
+    ],
+)
+def test_a_refusal_names_the_options_that_help(code: str, option: str):
+    text = reason(code, None, ()).text
+
+    assert (option in text) if option else (text == code)
 
 
 def test_a_description_is_one_line_of_limited_length():

@@ -468,7 +468,10 @@ async def test_a_registration_for_another_redirect_is_not_used(world: World):
     assert len(world.authorization.sent("/register")) == 2
 
 
-@each_row(("ends", "registrations"), [(1, 2), ("1", 2), (0, 1), ("0", 1), (-1, 1), ("never", 1)])
+@each_row(
+    ("ends", "registrations"),
+    [(1.5e9, 2), ("1500000000", 2), (0, 1), ("0", 1), (-1, 1), ("never", 1), (3600, 1)],
+)
 async def test_an_expired_registration_is_replaced(build: Build, ends: object, registrations: int):
     world = await build()
     world.authorization.answers["/register"] = {"client_secret_expires_at": ends}
@@ -538,6 +541,14 @@ async def test_a_registration_with_an_unsupported_method_is_an_error(build: Buil
 
     with pytest.raises(AuthError, match=f"requires '{method}', which is not supported"):
         await world.call(world.oauth())
+
+
+async def test_a_registration_without_secret_needs_none_whatever_method_it_repeats(world: World):
+    world.authorization.answers["/register"] = {"token_endpoint_auth_method": "client_secret_post"}
+
+    await world.call(world.oauth())
+
+    assert "client_secret" not in world.authorization.sent("/token")[0]
 
 
 async def test_a_registration_with_a_secret_authenticates_by_its_method(world: World):
@@ -1126,10 +1137,31 @@ async def test_a_code_of_an_issuer_that_is_not_named_is_not_sent_to_another(worl
 # Tokens
 
 
-async def test_a_token_without_a_type_is_a_bearer_token(world: World):
-    world.authorization.answers["/token"] = {"token_type": None}
+@each_row("type", [None, "bearer", "BEARER", "Bearer "])
+async def test_a_token_of_this_type_is_a_bearer_token(build: Build, type: str | None):
+    world = await build()
+    world.authorization.answers["/token"] = {"token_type": type}
 
     assert await world.call(world.oauth())
+
+
+@each_row(("status", "is_accepted"), [(200, True), (201, True), (203, True), (300, False)])
+async def test_tokens_are_accepted_with_any_status_of_success(
+    build: Build, status: int, is_accepted: bool
+):
+    """As GitHub answers with a form: https://docs.github.com/apps/oauth-apps"""
+    world = await build()
+    world.authorization.access_tokens["form"] = ""
+    form = "access_token=form&token_type=bearer&scope="
+    world.authorization.replies["/token"] = always(
+        form, status, "application/x-www-form-urlencoded"
+    )
+
+    if is_accepted:
+        assert await world.call(world.oauth()) == "form"
+    else:
+        with pytest.raises(AuthError, match="gave no token: it answers 300"):
+            await world.call(world.oauth())
 
 
 @each_row(

@@ -28,6 +28,9 @@ from interlock.errors import (
     HttpError,
     InterlockError,
     RedirectRefused,
+    RemoteProtocolError,
+    StreamEnded,
+    Unreachable,
 )
 from interlock.oauth.challenges import Dpop
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata, read
@@ -118,14 +121,7 @@ async def discover(
             return Discovery("", None, _default_metadata(home), is_guessed=True)
         server = _checked(own, home)
     else:
-        issuers = metadata.authorization_servers or []
-        if not issuers:
-            raise AuthError(
-                f"{origin(server_url)} requires tokens, but names no authorization server; if you "
-                f"know it, {CONFIGURE_ISSUER}"
-            )
-        chosen = next((each for each in issuers if same_issuer(each, issuer)), issuers[0])
-        server = await server_metadata(fetcher, chosen)
+        server = await _named_metadata(fetcher, server_url, metadata, issuer)
     if metadata is None:
         return Discovery("", None, server)
     scopes = metadata.scopes_supported
@@ -135,6 +131,25 @@ async def discover(
         server,
         dpop=_dpop(metadata),
     )
+
+
+async def _named_metadata(
+    fetcher: Fetcher, server_url: str, metadata: ResourceMetadata, issuer: str
+) -> ServerMetadata:
+    """Return the metadata of one of the authorization servers that the server names."""
+    issuers = metadata.authorization_servers or []
+    if not issuers:
+        raise AuthError(
+            f"{origin(server_url)} requires tokens, but names no authorization server; if you "
+            f"know it, {CONFIGURE_ISSUER}"
+        )
+    chosen = next((each for each in issuers if same_issuer(each, issuer)), issuers[0])
+    try:
+        return await server_metadata(fetcher, chosen)
+    except (AuthError, HttpError, Unreachable) as error:
+        if CONFIGURE_ISSUER not in str(error):
+            error.args = (f"{error}; if that is not the right issuer, {CONFIGURE_ISSUER}",)
+        raise
 
 
 # The protected server
@@ -309,14 +324,15 @@ async def _first_usable(
     Raises:
         InterlockError: No document is usable, and at least one is broken or about something else.
     """
-    missing, broken = "", None
+    missing = ""
+    broken: InterlockError | None = None
     for url in urls:
         try:
             found = await _document(fetcher, url)
             if not isinstance(found, str):
                 return checked(found)
             missing = missing or found
-        except (AuthError, HttpError) as error:
+        except (AuthError, HttpError, RemoteProtocolError, StreamEnded) as error:
             broken = broken or error
     if broken is not None:
         raise broken

@@ -30,6 +30,7 @@ from interlock.types import JsonObject
 
 MAX_TOKEN = 16_384  # characters
 MAX_DESCRIPTION = 200  # characters
+_FIRST = 1_000_000_000  # seconds since 1970: a time before OAuth existed
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _BETWEEN = re.compile(r"[\s,]+")  # between the words of a list that is written as a text
@@ -64,6 +65,14 @@ _CODES = frozenset(
         "use_dpop_nonce",
     }
 )
+
+
+_CHECK_CLIENT = "check the client: --client-id and --client-secret, or oauth.clientId"
+_WAYS_OUT = {
+    "invalid_client": _CHECK_CLIENT,
+    "invalid_scope": "choose the scopes with --scope or oauth.scopes",
+    "unauthorized_client": _CHECK_CLIENT,
+}
 
 
 class ResourceMetadata(Struct, frozen=True):
@@ -107,7 +116,8 @@ class RegistrationAnswer(Redacted, frozen=True):
     @property
     def secret_expires_at(self) -> float:
         """When the secret expires, in seconds since 1970; 0 if never or unknown."""
-        return _seconds(self.client_secret_expires_at) or 0
+        expires_at = _seconds(self.client_secret_expires_at) or 0
+        return expires_at if expires_at >= _FIRST else 0  # a smaller number is no time of today
 
 
 class TokenAnswer(Redacted, frozen=True):
@@ -316,8 +326,8 @@ def reason(error: str, description: str | None, secrets: Collection[str]) -> Rea
         secrets: If the description contains one of these secrets, it is dropped.
     """
     code = error if error in _CODES else "an error without a known code"
-    if code == "invalid_scope":
-        code += "; choose the scopes with --scope or oauth.scopes"
+    if way_out := _WAYS_OUT.get(code):
+        code += f"; {way_out}"
     words = " ".join((description or "").split())
     plain = unquote_plus(words)
     hidden = any(secret and (secret in words or secret in plain) for secret in secrets)

@@ -191,7 +191,7 @@ async def _register(
     reply = await fetcher.post(endpoint, json=metadata, headers={"Accept": "application/json"})
     what = f"the registration at {display(issuer)}"
     # Some servers refuse with status 200.
-    if reply.status not in (200, 201) or error_of(reply) is not None:
+    if reply.status // 100 != 2 or error_of(reply) is not None:
         raise refusal(reply).error(f"{what} was refused", reply.status)
     answer = read_registration(reply)
     if not answer.client_id:
@@ -200,6 +200,8 @@ async def _register(
     method = answer.token_endpoint_auth_method or ("" if secret else "none")
     if method and method not in METHODS[:2] + METHODS[3:]:
         raise AuthError(f"{what} requires {echo(method)}, which is not supported")
+    if not secret:  # some servers repeat a method that needs one
+        method = "none"
     return Registration(
         issuer=issuer,
         client_id=answer.client_id,

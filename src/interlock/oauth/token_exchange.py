@@ -77,7 +77,7 @@ class TokenExchange:
         authenticate_client(self._client, Discovery("", None, provider), form, headers)
         reply = await self._fetcher.post(self._endpoint, form=form, headers=headers)
         what = f"the identity provider {display(self._endpoint)} gave no token"
-        if reply.status not in (200, 201):
+        if reply.status // 100 != 2:
             credentials = headers.get("Authorization", "").removeprefix("Basic ")
             assertion = form.get("client_assertion", "")
             secrets = (form["subject_token"], credentials, assertion, *self._client.secrets)
