@@ -21,7 +21,7 @@ def read(server: dict[str, Any], root: str = "mcpServers") -> Config:
 
 @each_row("member", ["serverUrl", "httpUrl", "url"])
 def test_url_is_read_under_the_names_of_other_programs(member: str):
-    config = read({member: "https://mcp.example/mcp"})
+    config = read({member: " https://mcp.example/mcp\n"})
 
     server = config.servers["s"]
     assert isinstance(server, HttpServer)
@@ -139,6 +139,20 @@ def test_credentials_named_by_their_variables_are_read():
     )
 
 
+def test_an_entry_that_only_disables_a_server_of_another_file_causes_no_warning():
+    """https://opencode.ai/docs/mcp-servers"""
+    config = read({"enabled": False})
+
+    assert (config.servers, config.ignored, config.warnings) == ({}, {}, ())
+    assert read({"enabled": True}).ignored["s"]
+
+
+def test_an_empty_object_of_servers_beside_the_one_in_use_is_ignored():
+    config = loads(b'{"servers": {"s": {"command": "x"}}, "mcpServers": {}}')
+
+    assert (list(config.servers), config.warnings) == (["s"], ())
+
+
 def test_a_list_of_tools_allows_only_these():
     server = read({"command": "x", "tools": ["a", "b_*"]}).servers["s"]
 
@@ -153,6 +167,8 @@ def test_a_list_of_tools_allows_only_these():
         (".claude.json", 5_000, 5.0),
         (".gemini/settings.json", 600_000, 600.0),
         ("opencode.jsonc", 5_000, 5.0),
+        (".copilot/mcp-config.json", 30_000, 30.0),
+        (".aws/amazonq/mcp.json", 120_000, 120.0),
         ("cline_mcp_settings.json", 3_600, 3_600.0),
         (".roo/mcp.json", 3_600, 3_600.0),
         (".mcp.json", 60, 60.0),

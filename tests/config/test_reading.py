@@ -461,7 +461,7 @@ def test_a_wrong_member_of_a_server_costs_that_server(entry: Any, problem: str) 
             "f.json, line 2: mcpServers.a occurs twice",
         ),
         (
-            b'{"mcpServers": {},\n"servers": {}}',
+            b'{"mcpServers": {"a": {}},\n"servers": {"b": {}}}',
             'f.json, line 2: servers stands beside "mcpServers": keep one of them',
         ),
         (

@@ -2,11 +2,11 @@
 
 | program | servers are in | members of a server |
 |---|---|---|
-| Claude Code | `mcpServers` | `timeout` in ms |
+| Amazon Q, Claude Code | `mcpServers` | `timeout` in ms |
 | Cline, Roo Code | `mcpServers` | `autoApprove`, `alwaysAllow`, `transportType`; `timeout` in s |
 | Codex | `mcp_servers` | `http_headers`, `bearer_token_env_var`, `tool_timeout_sec`, `env_vars` |
 | Continue | a list in `mcpServers` | `name`, `requestOptions`, `connectionTimeout` in ms |
-| Copilot CLI | `mcpServers` | `tools` as a list |
+| Copilot CLI | `mcpServers` | `tools` as a list, `timeout` in ms |
 | Gemini CLI | `mcpServers` | `httpUrl`, `includeTools`, `excludeTools`, `trust`, `timeout` in ms |
 | opencode | `mcp` or `mcp.servers` | `command` as a list, `environment`, `timeout` in ms |
 | VS Code | `servers` or `mcp.servers` | `envFile`, `dev`, `gallery`, `version` |
@@ -28,8 +28,10 @@ OWN_ROOTS = ("mcpServers", "servers", "context_servers")
 ROOTS = (*OWN_ROOTS, "mcp_servers", "mcp")
 # Members that only the other programs use, so they are ignored without a warning
 _IGNORED = (
+    "alwaysLoad",
     "description",
     "dev",
+    "extensionName",
     "gallery",
     "icon",
     "name",
@@ -37,9 +39,10 @@ _IGNORED = (
     "source",
     "trust",
     "version",
+    "watchPaths",
 )
 _GEMINI = ("httpUrl", "includeTools", "excludeTools", "trust")
-_MILLISECONDS = ("claude", "gemini", "opencode")
+_MILLISECONDS = ("amazonq", "claude", "copilot", "gemini", "opencode")
 _SECONDS = ("cline", "roo")
 _RENAMED = {
     "serverUrl": "url",
@@ -68,8 +71,8 @@ _TYPES = {
 
 def place_of_servers(members: dict[str, Any]) -> tuple[str, ...]:
     """Return the keys that lead from a file's root to its servers."""
-    root = next((key for key in ROOTS if isinstance(members.get(key), dict | list)), "")
-    root = root or next((key for key in OWN_ROOTS if key in members), ROOTS[0])
+    filled = (key for key in ROOTS if isinstance(members.get(key), dict | list) and members[key])
+    root = next(filled, "") or next((key for key in OWN_ROOTS if key in members), ROOTS[0])
     inner = members.get(root)
     if root == "mcp" and isinstance(inner, dict):
         return next(((root, key) for key in ROOTS[:2] if key in inner), (root,))
@@ -83,6 +86,10 @@ def program_of(path: Path | None) -> str:
     match path.parent.name, path.name:
         case _, ".mcp.json" | ".claude.json":
             return "claude"
+        case "amazonq", "mcp.json":
+            return "amazonq"
+        case ".copilot", "mcp-config.json":
+            return "copilot"
         case ".gemini", "settings.json":
             return "gemini"
         case _, "opencode.json" | "opencode.jsonc":
@@ -108,10 +115,14 @@ def translate(members: dict[str, Any], program: str = "") -> dict[str, Any]:
     """
     if any(name in members for name in _GEMINI):
         program = "gemini"
+    elif isinstance(members.get("tools"), list):
+        program = "copilot"
     found = _flattened(members)
     for old, new in _RENAMED.items():
         if old in found:
             _set(found, new, found.pop(old), old)
+    if isinstance(url := found.get("url"), str):
+        found["url"] = url.strip()
     if found.get("oauth") is False:  # in opencode's files: never log in
         del found["oauth"]
     _read_command(found)

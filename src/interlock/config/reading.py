@@ -175,12 +175,12 @@ def loads(text: bytes, path: Path | None = None) -> Config:
         is_server = isinstance(value, dict) and ("command" in value or "url" in value)
         if is_server and key not in other_programs.ROOTS:
             root.refuse('is a server outside of "mcpServers": move it inside', key)
-    roots = [key for key in other_programs.OWN_ROOTS if key in root.members]
+    roots = [key for key in other_programs.OWN_ROOTS if root.members.get(key)]
     if len(roots) > 1:
         root.refuse(f'stands beside "{roots[0]}": keep one of them', roots[1])
     questions = inputs.read(root)
     place = other_programs.place_of_servers(root.members)
-    _warn_of_mistakes(root, (place[0], "gateway", "inputs", "$schema"))
+    _warn_of_mistakes(root, (place[0], *other_programs.OWN_ROOTS, *_OTHER_MEMBERS))
     read = read_servers(root, place, path, other_programs.program_of(path))
     gateway = None
     if "gateway" in root.members:
@@ -230,6 +230,8 @@ def _servers(
     found: dict[str, ServerConfig] = {}
     ignored: dict[str, str] = {}
     for name, entry in table.members.items():
+        if entry == {"enabled": False}:  # in opencode's files, for a server of another file
+            continue
         try:
             found[name] = _server(table, name, path, program)
         except ConfigError as error:
@@ -238,6 +240,9 @@ def _servers(
             ignored[name] = str(error).removeprefix(f"{path or 'configuration'}, ")
             table.warnings.append(f"{error}; this server is ignored")
     return found, ignored
+
+
+_OTHER_MEMBERS = ("gateway", "inputs", "$schema")
 
 
 def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -79,6 +79,18 @@ class Section:
             Section(self._source, (*self._place, key, index), item)
             for index, item in enumerate(items)
         )
+
+    def each_usable(self, key: str) -> Iterator[Section]:
+        """Yield the objects in a list as sections; warn of everything else."""
+        items = self.members.get(key)
+        if items is not None and not isinstance(items, list):
+            self.warn(f"is ignored: it must be a list of objects, not {kind(items)}", key)
+            return
+        for index, item in enumerate(items or ()):
+            if isinstance(item, dict):
+                yield Section(self._source, (*self._place, key, index), item)
+            else:
+                self.warn(f"is ignored: it must be an object, not {kind(item)}", key, index)
 
     # Members
 
