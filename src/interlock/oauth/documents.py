@@ -117,7 +117,7 @@ class RegistrationAnswer(Redacted, frozen=True):
     def secret_expires_at(self) -> float:
         """When the secret expires, in seconds since 1970; 0 if never or unknown."""
         expires_at = _seconds(self.client_secret_expires_at) or 0
-        return expires_at if expires_at >= _FIRST else 0  # a smaller number is no time of today
+        return expires_at if expires_at >= _FIRST else 0  # smaller numbers are often durations
 
 
 class TokenAnswer(Redacted, frozen=True):

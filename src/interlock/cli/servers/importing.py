@@ -163,6 +163,8 @@ def _of_file(
     for name, server in found.servers.items():
         yield _compared(program, file, name, server, existing)
     for name, reason in found.ignored.items():
+        if file.suffix == ".toml":  # the line is that of the JSON made from it
+            reason = reason.partition(": ")[2]
         yield FoundServer(program, file, name, None, "wrong", reason)
 
 
