@@ -28,6 +28,7 @@ from functools import partial
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
+from yarl import URL
 
 from interlock.errors import (
     ConfigError,
@@ -283,7 +284,10 @@ class HttpEndpoint:
         with suppress(InterlockError, *FAILURES):  # the status is enough if the body is missing
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
-        return refusal(self.shown, response, body, (sent_token(response), *self._secrets))
+        shown = self.shown
+        if response.url.raw_path != URL(self.url).raw_path:
+            shown = f"{shown}, redirected to {urls.display(str(response.url))},"
+        return refusal(shown, response, body, (sent_token(response), *self._secrets))
 
 
 async def _send_authorized(
