@@ -496,6 +496,11 @@ def test_a_wrong_name_costs_its_server(name: str, problem: str) -> None:
     assert problem in read.ignored[name]
 
 
+def test_a_toml_file_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match=r"config.toml is not JSON: copy .* servers import"):
+        config.load(Path("config.toml"))
+
+
 def test_a_file_has_at_most_1000_servers() -> None:
     servers = {f"s{i}": STDIO for i in range(1_001)}
     with pytest.raises(ConfigError, match=r"has 1,001 servers, over the limit of 1,000"):

@@ -157,6 +157,8 @@ def load(path: Path | None) -> Config:
     Raises:
         ConfigError: The file cannot be read, or its content is not valid.
     """
+    if path is not None and path.suffix == ".toml":
+        raise ConfigError(f"{path} is not JSON: copy its servers with `interlock servers import`")
     return Config() if path is None else loads(shared_file.read(path), path)
 
 
