@@ -261,12 +261,14 @@ class TokenSource(ABC):
         """Return the scopes to request because the token's scopes are not sufficient.
 
         Raises:
-            AuthError: `error` itself, if exactly these scopes were requested last time.
+            AuthError: `error` itself with the reason, if these scopes were requested last time.
         """
         challenge = token_challenge(error.challenge)
         before = self._requested_of(found.issuer)
         scopes = scopes_to_request(challenge, found, before, self._scopes)
-        if self._blocked_because(found, scopes, step_up=True):
+        if reason := self._blocked_because(found, scopes, step_up=True):
+            if reason not in str(error):
+                error.args = (f"{error}; {reason}",)
             raise error
         return scopes
 
