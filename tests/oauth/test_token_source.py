@@ -276,7 +276,15 @@ async def test_without_a_user_a_refused_refresh_token_is_not_sent_again(world: W
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
-@each_row("reply", [html, always('{"error": "bad_refresh_token"}'), always(status=400)])
+@each_row(
+    "reply",
+    [
+        html,
+        always('{"error": "bad_refresh_token"}'),
+        always('{"error": "invalid_client"}', 401),
+        always(status=400),
+    ],
+)
 async def test_a_refresh_that_is_refused_in_any_form_is_sent_once(build: Build, reply: Handler):
     """GitHub refuses with 200: https://docs.github.com/apps/creating-github-apps"""
     world = await build()

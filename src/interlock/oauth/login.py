@@ -199,7 +199,7 @@ class OAuth(TokenSource):
             if refusal.code == "invalid_client":
                 self._retired = client.id
                 await retire(found.issuer, self._server_url, self._store)
-            elif not refusal.code:  # perhaps from a proxy, so the refresh token may still be valid
+            if refusal.code in ("", "invalid_client"):  # the refresh token may still be valid
                 self._unrefreshed, self._unrefreshed_at = tokens, monotonic()
             elif refusal.code not in _TEMPORARY:
                 await self._save(replace(tokens, refresh_token=""))
