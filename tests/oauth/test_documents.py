@@ -205,9 +205,12 @@ def test_a_token_may_have_16384_characters():
 @each_row(
     ("code", "option"),
     [
-        ("invalid_scope", "--scope or oauth.scopes"),
-        ("invalid_client", "--client-id and --client-secret, or oauth.clientId"),
-        ("unauthorized_client", "--client-id and --client-secret, or oauth.clientId"),
+        ("invalid_scope", "--scope or as scopes in the configuration"),
+        ("invalid_client", "--client-id and --client-secret, or clientId in the configuration"),
+        (
+            "unauthorized_client",
+            "--client-id and --client-secret, or clientId in the configuration",
+        ),
         ("access_denied", ""),
     ],
 )

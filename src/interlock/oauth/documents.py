@@ -67,10 +67,12 @@ _CODES = frozenset(
 )
 
 
-_CHECK_CLIENT = "check the client: --client-id and --client-secret, or oauth.clientId"
+_CHECK_CLIENT = (
+    "check the client: --client-id and --client-secret, or clientId in the configuration"
+)
 _WAYS_OUT = {
     "invalid_client": _CHECK_CLIENT,
-    "invalid_scope": "choose the scopes with --scope or oauth.scopes",
+    "invalid_scope": "choose the scopes with --scope or as scopes in the configuration",
     "unauthorized_client": _CHECK_CLIENT,
 }
 

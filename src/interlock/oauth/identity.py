@@ -217,7 +217,7 @@ def _add_way_out(error: Exception, redirect_uri: str) -> None:
     """Add to an error of a registration what the user can do instead."""
     error.args = (
         f"{error}; register a client there with the redirect URL {redirect_uri} and give its id "
-        "with --client-id or as oauth.clientId",
+        "with --client-id or as clientId in the configuration",
     )
 
 

@@ -158,7 +158,7 @@ class OAuth(TokenSource):
             raise LoginRequired(
                 f"no login at {origin(self._server_url)}: it refuses the token that "
                 f"{display(found.issuer)} has just issued; if it needs other scopes, request them "
-                "with --scope or oauth.scopes"
+                "with --scope or as scopes in the configuration"
             )
         await self._log_in(found, scopes)
 

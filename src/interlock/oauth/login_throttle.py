@@ -10,7 +10,7 @@ WINDOW = 300.0  # seconds for which a login counts towards the limit
 MAX_LOGINS = 3  # logins within `WINDOW` for the same issuer and scopes
 NOT_ENOUGH = (
     "these scopes were requested already and are not enough; if it needs others, request them with "
-    "--scope or oauth.scopes"
+    "--scope or as scopes in the configuration"
 )
 MAX_RECORDED = 100  # logins that are remembered; a program without a user may start many
 
