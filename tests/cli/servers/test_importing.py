@@ -102,6 +102,14 @@ def test_milliseconds_of_a_program_become_seconds(interlock, home):
     assert "mcpServers.odd.timeout needs a unit, as some programs count ms" in ran.out
 
 
+def test_a_file_without_servers_is_no_warning(interlock, home):
+    for text in ('{"projects": null}', '{"mcpServers": null}', '{"projects": {"/": 5}}', "{}"):
+        (home / ".claude.json").write_text(text)
+        ran = interlock("servers", "import", "claude")
+
+        assert (ran.code, ran.out, ran.err) == (0, "", "no servers of other programs were found\n")
+
+
 def test_a_file_that_is_not_json_is_a_warning(interlock, home):
     (home / ".cursor").mkdir()
     (home / ".cursor/mcp.json").write_text("{")

@@ -156,6 +156,8 @@ def _of_file(
     try:
         root = _parsed(file)
         place = keys or place_of_servers(root.members)
+        if not _has_servers(root.members, place):
+            return
         found = read_servers(root, place, file, program)
     except (OSError, ConfigError, ValueError) as error:
         warn(f"{file} of {program} cannot be read: {error}")
@@ -166,6 +168,12 @@ def _of_file(
         if file.suffix == ".toml":  # the line is that of the JSON made from it
             reason = reason.partition(": ")[2]
         yield FoundServer(program, file, name, None, "wrong", reason)
+
+
+def _has_servers(members: Any, place: tuple[str, ...]) -> bool:
+    for key in place:
+        members = members.get(key) if isinstance(members, dict) else None
+    return isinstance(members, dict | list)
 
 
 def _parsed(file: Path) -> Section:
