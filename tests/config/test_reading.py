@@ -259,6 +259,7 @@ def test_a_file_may_have_no_servers(text: bytes) -> None:
         ({"type": "websocket", "url": "wss://h"}, " has the type 'websocket', not one of stdio"),
         (None, " must be an object, not null"),
         ("npx x", " must be an object, not a string"),
+        ({"time": {"command": "x"}}, " has servers in it: move them one level up"),
     ],
 )
 def test_an_entry_that_cannot_be_used_costs_only_itself(
@@ -463,6 +464,10 @@ def test_a_wrong_member_of_a_server_costs_that_server(entry: Any, problem: str) 
         (
             b'{"mcpServers": {"a": {}},\n"servers": {"b": {}}}',
             'f.json, line 2: servers stands beside "mcpServers": keep one of them',
+        ),
+        (
+            b'{"mcp": {"command": "x"}}',
+            'f.json, line 1: mcp is a server outside of "mcpServers": move it inside',
         ),
         (
             b'{"time": {"command": "x"}}',

@@ -174,8 +174,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     """
     root = section.parse(text, path)
     for key, value in root.members.items():
-        is_server = isinstance(value, dict) and ("command" in value or "url" in value)
-        if is_server and key not in other_programs.ROOTS:
+        if _is_server(value) and key not in other_programs.OWN_ROOTS:
             root.refuse('is a server outside of "mcpServers": move it inside', key)
     roots = [key for key in other_programs.OWN_ROOTS if root.members.get(key)]
     if len(roots) > 1:
@@ -256,6 +255,10 @@ def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:
             root.warn(f"is unknown and ignored{hint}", key)
 
 
+def _is_server(value: Any) -> bool:
+    return isinstance(value, dict) and ("command" in value or "url" in value)
+
+
 def _check_kind(entry: Section) -> None:
     """Check that an entry describes exactly one kind of server."""
     type = entry.members.get("type")
@@ -264,6 +267,8 @@ def _check_kind(entry: Section) -> None:
     kinds = [key for key in ("command", "url", "openapi") if key in entry.members]
     if len(kinds) > 1:
         entry.refuse(f'has both "{kinds[0]}" and "{kinds[1]}": keep one of them')
+    if not kinds and any(map(_is_server, entry.members.values())):
+        entry.refuse("has servers in it: move them one level up")
     if not kinds and type != "python" and "object" not in entry.members:
         entry.refuse('needs a "command" to run, a "url" to connect to, or an "openapi" document')
 
