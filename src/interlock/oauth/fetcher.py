@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import socket
@@ -88,8 +89,17 @@ class FetchedResponse(Redacted, frozen=True):
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [("status", self.status), ("url", display(self.url))]
 
+    @property
+    def is_json_object(self) -> bool:
+        """Whether the body begins like a JSON object, and not like a page for people."""
+        return self._text.lstrip()[:1] == b"{"
+
+    @property
+    def _text(self) -> bytes:
+        return self.body.removeprefix(codecs.BOM_UTF8)
+
     def json(self, type: type[_T] = JsonObject) -> _T:  # type: ignore[assignment]  # the default T
-        """Decode the body as JSON.
+        """Decode the body as JSON; a byte order mark is ignored.
 
         Args:
             type: The expected type: a struct, or a dict.
@@ -98,8 +108,8 @@ class FetchedResponse(Redacted, frozen=True):
             HttpError: The body is not JSON, or has another type. The error does not show the body.
         """
         try:
-            decoded = msgspec.json.decode(self.body, type=type)
-            check_bounds(self.body)
+            decoded = msgspec.json.decode(self._text, type=type)
+            check_bounds(self._text)
             return decoded
         except (msgspec.ValidationError, ParseError) as error:
             reason = str(error)

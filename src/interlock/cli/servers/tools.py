@@ -44,7 +44,7 @@ def tools(name: str | None, config: Path | None, raw: bool, as_json: bool) -> in
     """
     found = config_option.load(config)
     if name is None:
-        return run(_tools(inputs.answered(found).servers, as_json))
+        return run(_tools(inputs.answered(found).servers, as_json, ignored=len(found.ignored)))
     server, _, tool = name.partition(":")
     key, _ = config_option.find(found, server)
     chosen = {key: inputs.answered(found, [key]).servers[key]}
@@ -64,20 +64,20 @@ async def _tool(servers: dict[str, Any], address: str, raw: bool, as_json: bool)
     return 0
 
 
-async def _tools(servers: dict[str, Any], as_json: bool) -> int:
+async def _tools(servers: dict[str, Any], as_json: bool, ignored: int = 0) -> int:
     async with started(servers) as toolbox:
         if as_json:
             emit_json(_servers_and_tools(toolbox))
         else:
             emit_table(rows(toolbox))
-            if not servers:
+            if not servers and not ignored:
                 say("no servers; add one with `interlock servers add NAME COMMAND`")
         completion.remember(toolbox)
         found = toolbox.status.values()
         warn_of_broken(found)
         say_starting(found)
         say_missing(found)
-        return int(all_failed(found))
+        return int(all_failed(found) or bool(ignored and not servers))
 
 
 def rows(toolbox: Toolbox) -> list[tuple[str, str, str]]:
