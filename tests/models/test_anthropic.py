@@ -635,7 +635,7 @@ async def test_a_refused_request_is_not_retried(
     assert len(server.asked) == 1
 
 
-async def test_a_rate_limit_error_says_when_to_retry(
+async def test_rate_limit_error_states_when_to_retry(
     server: WireServer, model: AnthropicModel
 ) -> None:
     limit = wire.error(429, "rate_limit_error", "too fast", retry_after="30", retry_after_ms="1")

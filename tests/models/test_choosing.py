@@ -360,7 +360,7 @@ async def test_a_remembered_name_at_openai_base_url_is_sent_the_key(
     assert remembered._api_key is None
 
 
-async def test_models_of_local_servers_are_listed_with_what_the_servers_say(
+async def test_models_of_local_servers_are_listed_with_the_reported_details(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = {"capabilities": ["completion", "tools", "vision", "thinking"]}

@@ -222,7 +222,7 @@ async def test_files_of_results_follow_them_in_a_message_of_the_user(
     ]
 
 
-async def test_model_that_refuses_images_gets_a_line_for_each_from_then_on(
+async def test_model_that_refuses_images_gets_a_line_of_text_for_each_image(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(400, "image input is not supported")]
@@ -250,7 +250,7 @@ async def test_model_that_refuses_sounds_still_gets_images(
     assert "[audio/wav, 3 bytes: this model cannot read it]" in sent[1]["text"]
 
 
-async def test_model_without_tools_answers_without_them_and_says_so_once(
+async def test_model_without_tool_support_answers_without_tools_with_one_notice(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(400, "gemma does not support tools")]
@@ -480,7 +480,7 @@ async def test_calls_without_ids_get_unique_ids(server: WireServer, model: OpenA
     assert len({call.id for call in calls} - {""}) == 2
 
 
-async def test_whole_calls_with_index_zero_are_separate_calls(
+async def test_complete_calls_that_all_have_index_zero_are_separate_calls(
     server: WireServer, model: OpenAIModel
 ) -> None:
     calls = await calls_of(
@@ -754,7 +754,7 @@ async def test_a_missing_key_is_an_error_with_the_variable(provider: str, variab
         await complete(OpenAIModel("m", provider=provider), ASK)
 
 
-async def test_another_server_needs_no_key(
+async def test_server_at_openai_base_url_needs_no_key(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{server.root}/v1")
@@ -855,7 +855,7 @@ async def test_a_refused_request_is_not_retried(
     assert len(server.asked) == 1
 
 
-async def test_a_rate_limit_error_says_when_to_retry(
+async def test_rate_limit_error_states_when_to_retry(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(429, "too fast", retry_after="30", retry_after_ms="1")] * 3

@@ -65,7 +65,7 @@ async def test_a_request_that_is_not_allowed_is_refused(
     ],
     ids=["cut", "incomplete", "empty", "long", "forged result", "unknown approval"],
 )
-async def test_a_wrong_request_has_its_code(
+async def test_malformed_request_gets_the_matching_error_code(
     serve_agent: Serve, body: Any, status: int, code: str
 ) -> None:
     async with serve_agent("never") as chat:
@@ -101,7 +101,7 @@ async def test_a_history_of_the_client_is_ignored(
     ]
 
 
-async def test_a_thread_of_another_user_is_a_conversation_of_its_own(serve: Serve) -> None:
+async def test_thread_id_of_another_user_opens_a_separate_conversation(serve: Serve) -> None:
     async with serve("One.", "Two.") as chat:
         await post(chat, "/ag-ui", asked("ann's secret"))
         status, events = await post(
