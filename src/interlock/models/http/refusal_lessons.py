@@ -293,7 +293,8 @@ def _unsigned(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
 
 def _unread_files(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
-    if not sent.files or not _FILES.search(refusal.reason):
+    is_too_large = refusal.status == 413 and context_sizes(refusal) is None
+    if not sent.files or not (is_too_large or _FILES.search(refusal.reason)):
         return []
     # More models can process images than documents and sounds.
     kinds = [each for each in ("sounds", "documents", "images") if each in sent.files]
