@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from playwright.async_api import WebSocketRoute, expect
 
 from interlock import Server
 from interlock.errors import ToolError
+from interlock.models import ModelEvent, Notice, ScriptedModel
 from tests.browser.chat import READ, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch, violations_everywhere
 from tests.browser.hostile_texts import ELEMENTS, HIDDEN, MARKDOWN, MARKUP
@@ -413,6 +415,25 @@ async def test_uploaded_file_goes_to_the_model_as_text_as_it_is_or_by_name_only(
         said = page.locator('[data-role="user"]')
         await expect(said).to_contain_text("notes.txt")
         await expect(said).not_to_contain_text("milk")
+
+
+class Remarking(ScriptedModel):
+    """Remarks something before each answer."""
+
+    async def stream(self, *asked: Any) -> AsyncGenerator[ModelEvent, None]:
+        yield Notice("scripted cannot read <b>cat.png</b>")
+        async for event in super().stream(*asked):
+            yield event
+
+
+async def test_a_remark_about_the_model_is_a_line_above_its_answer(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, "Read.", kind=Remarking) as served:
+        page = await served.ask("What is this?")
+
+        await expect(page.locator(".line-note")).to_have_text("scripted cannot read <b>cat.png</b>")
+        await expect(page.get_by_text("Read.", exact=True)).to_be_visible()
 
 
 async def test_disabled_tool_is_not_offered_and_tool_set_to_ask_needs_approval(

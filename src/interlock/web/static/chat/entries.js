@@ -117,6 +117,7 @@ function grouped(parts) {
 function Piece({ part }) {
   if (part.kind === "call") return html`<${Call} of=${part.card} />`;
   if (part.kind === "question") return html`<${Asked} of=${part.question} />`;
+  if (part.kind === "notice") return html`<p class="line-note"><span>${marked(part.content ?? "")}</span></p>`;
   if (part.kind === "reasoning") {
     return html`<details class="reasoning">
       <summary>${t("reasoning")}</summary>
