@@ -68,7 +68,7 @@ function Said({ item }) {
   </article>`;
 }
 
-/** @param {{of: any[]}} props */
+/** @param {{of: {name: string, bytes?: number, givenAs: "text" | "file" | "name"}[]}} props */
 function Files({ of }) {
   if (of.length === 0) return null;
   return html`<ul class="files">
