@@ -22,7 +22,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow("starts a program")
-def test_doctor_without_problems_prints_what_it_found(
+def test_doctor_without_problems_prints_its_findings(
     no_processes, interlock, servers, script, monkeypatch
 ):
     path = servers()
@@ -69,7 +69,7 @@ def test_a_missing_package_is_listed_with_the_command_that_installs_its_extra(
     assert versions["keyring"] == f"not installed; extra oauth: {install_command('oauth')}"
 
 
-def test_doctor_shows_servers_of_the_environment_and_tracing_that_another_program_would_do(
+def test_doctor_shows_servers_from_variables_and_tracing_set_up_by_the_environment(
     no_processes, interlock, script, monkeypatch
 ):
     monkeypatch.setenv("INTERLOCK_MODEL", script())

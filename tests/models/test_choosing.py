@@ -386,7 +386,7 @@ async def test_remembered_address_is_sent_the_key_only_if_the_settings_name_it(
     assert by_variable._api_key == model._api_key
 
 
-async def test_models_of_local_servers_are_listed_with_what_the_servers_say(
+async def test_models_of_local_servers_are_listed_with_the_reported_details(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = {"capabilities": ["completion", "tools", "vision", "thinking"]}

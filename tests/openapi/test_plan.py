@@ -88,7 +88,7 @@ def test_plan_of_a_query_sends_the_parameter_under_its_own_name():
     )
 
 
-def test_plan_of_a_flat_body_offers_its_properties_without_those_that_are_read_only():
+def test_plan_of_a_flat_body_offers_its_properties_except_read_only_ones():
     tool = plan("createOrder")
     request = tool.request({"item": "tea", "note": None})
 
@@ -119,14 +119,14 @@ def test_operator_default_is_sent_when_the_call_leaves_the_argument_out():
     assert tool.request({}).target == "/orders?page%5Bsize%5D=20"
 
 
-def test_missing_operation_costs_only_its_tool_and_names_the_nearest():
+def test_missing_operation_removes_only_its_tool_and_names_the_nearest_operation():
     plans, missing = compiled(SHOP, {"good": "getOrder", "bad": "getOrders"})
 
     assert set(plans) == {"good"}
     assert "'getOrders'; did you mean getOrder" in missing["bad"]
 
 
-def test_argument_that_does_not_fit_is_refused_without_its_value():
+def test_invalid_argument_is_refused_without_its_value():
     with pytest.raises(InvalidArguments) as caught:
         plan("listOrders").request({"page_size": "secret"})
 
@@ -134,7 +134,7 @@ def test_argument_that_does_not_fit_is_refused_without_its_value():
     assert "secret" not in str(caught.value)
 
 
-def test_arguments_are_checked_with_what_the_shown_schema_leaves_out():
+def test_arguments_are_checked_against_the_complete_schema():
     names = [f"name-{index:03}" for index in range(900)]
     schema = {"type": "string", "enum": names}
     root = operation_with({"name": "a", "in": "query", "schema": schema})
@@ -158,7 +158,7 @@ def test_arguments_are_checked_by_the_shown_schema_if_the_exact_one_is_too_large
         tool.request({"body": "text"})
 
 
-def test_plans_keep_no_document():
+def test_compiled_plans_do_not_keep_the_document_in_memory():
     found = document.read(msgspec.json.encode(SHOP))
     gone = weakref.ref(found)
     plans, _ = compile_tools(found, read_tools({"tool": "getOrder"}))
@@ -189,7 +189,7 @@ def test_unlisted_operation_is_not_reachable_by_any_listed_tool():
         ("patch", False, True, False),
     ],
 )
-def test_annotations_follow_the_method_unless_the_operator_says_otherwise(
+def test_annotations_follow_the_method_unless_configured(
     method: str, read_only: bool, destructive: bool, idempotent: bool
 ):
     root = {"openapi": "3.1.0", "paths": {"/x": {method: {}}}}
@@ -232,7 +232,9 @@ def operation_with(parameter: dict[str, object]) -> dict[str, object]:
         ({"type": "string"}, "*/*"),
     ],
 )
-def test_accept_is_one_of_the_values_that_a_parameter_lists(schema: Any, sent: str) -> None:
+def test_accept_header_is_chosen_from_the_values_that_the_parameter_lists(
+    schema: Any, sent: str
+) -> None:
     parameter = {"name": "Accept", "in": "header", "schema": schema}
     operation = {"operationId": "one", "parameters": [parameter]}
     root = {"openapi": "3.1.0", "info": {}, "paths": {"/one": {"get": operation}}}

@@ -209,7 +209,8 @@ class Audit(Struct, frozen=True, kw_only=True):
         reads: "overlap" starts a tool of risk "read" while its intent is still being written.
         arguments: How arguments are recorded.
         keep: The seconds after which a record is deleted.
-        copy: A file that receives a copy of each record; "" for no copy.
+        copy: The folder of the files that receive a copy of each record; with "", the folder
+            `audit-copy` beside the database receives the signed ends of the chains only.
     """
 
     mode: Literal["strict", "lenient", "off"] = "strict"

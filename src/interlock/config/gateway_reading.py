@@ -190,7 +190,7 @@ def _url(section: Section, key: str, *, secure: bool = False) -> str:
     if secure and parts.scheme == "http" and not urls.is_loopback(parts.hostname or ""):
         section.refuse("must be https://, or http:// on loopback", key)
     if "@" in parts.netloc or "#" in url or "?" in url or url.split() != [url]:
-        section.refuse("must not have a user, a query, a fragment or blanks", key)
+        section.refuse("must not contain a user name, a query, a fragment or blanks", key)
     return url
 
 

@@ -1,4 +1,4 @@
-"""Conversions that all vendors' models need: of names, ids, schemas and arguments.
+"""Conversions that all vendors' models need: of names, ids, schemas, results and files.
 
 Rules that let a conversation continue with another provider's model:
 
@@ -12,13 +12,11 @@ import re
 from collections.abc import Sequence
 from hashlib import blake2s
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
-from interlock.messages import Attachment, Message, ToolCall, ToolMessage, UserMessage
-
-# Outgoing
+from interlock.messages import Attachment, Message, ToolMessage, UserMessage
+from interlock.models.model import Notice
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _COMBINED = ("allOf", "anyOf", "oneOf")
@@ -81,7 +79,16 @@ IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 DOCUMENTS = frozenset(("application/pdf",))
 
 
-def without_files(messages: Sequence[Message], keep: frozenset[str] = frozenset()) -> list[Message]:
+def kind_of(media_type: str) -> str:
+    """Return the kind of a file as users call it: "images", "sounds" or "documents"."""
+    if media_type.startswith("image/"):
+        return "images"
+    return "sounds" if media_type.startswith("audio/") else "documents"
+
+
+def without_files(
+    messages: Sequence[Message], keep: frozenset[str] = frozenset(), *, largest: int = 0
+) -> list[Message]:
     """Return the messages without the files that a model cannot read.
 
     A line replaces each such file of a user. In a result, the text already names the files.
@@ -89,19 +96,40 @@ def without_files(messages: Sequence[Message], keep: frozenset[str] = frozenset(
     Args:
         messages: The conversation.
         keep: The media types that the model can read.
+        largest: The largest image in bytes that the model can read; 0 for any.
     """
-    return [_without_files(message, keep) for message in messages]
+    return [_without_files(message, keep, largest) for message in messages]
 
 
-def _without_files(message: Message, keep: frozenset[str]) -> Message:
+def _without_files(message: Message, keep: frozenset[str], largest: int) -> Message:
     if not isinstance(message, UserMessage | ToolMessage) or not message.attachments:
         return message
-    kept = tuple(each for each in message.attachments if each.media_type in keep)
+    kept = tuple(each for each in message.attachments if _is_readable(each, keep, largest))
     content = message.content
     if isinstance(message, UserMessage):
         notes = [file_note(each) for each in message.attachments if each not in kept]
         content = "\n".join(line for line in (content, *notes) if line)
     return msgspec.structs.replace(message, content=content, attachments=kept)
+
+
+def _is_readable(file: Attachment, keep: frozenset[str], largest: int) -> bool:
+    fits = not largest or len(file.data) <= largest or file.media_type not in IMAGES
+    return file.media_type in keep and fits
+
+
+def unread_files(
+    model: str, messages: Sequence[Message], keep: frozenset[str] = frozenset(), *, largest: int = 0
+) -> list[Notice]:
+    """Return the notice about files of the last message that a model cannot read, if it has any.
+
+    The arguments are those of `without_files`.
+    """
+    last = messages[-1] if messages else None
+    files = last.attachments if isinstance(last, UserMessage) else ()
+    unread = [each for each in files if not _is_readable(each, keep, largest)]
+    names = ", ".join(each.name or f"a file ({each.media_type})" for each in unread)
+    notice = f"{model} cannot read {names}; it gets the name but not the content"
+    return [Notice(notice)] if unread else []
 
 
 def file_note(file: Attachment) -> str:
@@ -110,39 +138,24 @@ def file_note(file: Attachment) -> str:
     return f"[{file.media_type}{name}, {len(file.data):,} bytes: this model cannot read it]"
 
 
+NO_OUTPUT = "(no output)"
+
+
+def result_text(result: ToolMessage) -> str:
+    """Return the text of a result; a line replaces an empty one, which some providers refuse."""
+    return result.content if result.content.strip() else NO_OUTPUT
+
+
+def stated_result(result: ToolMessage) -> str:
+    """Return `result_text`; for an API without a field for failures, the text states a failure."""
+    text = result_text(result)
+    failed = result.is_error and not text.lower().startswith("error")
+    return f"Error: {text}" if failed else text
+
+
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
 def _names(value: Any) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
-
-
-# Incoming
-
-
-def tool_call(id: str, name: str, arguments: str) -> ToolCall:
-    """Build a call from the text of its arguments; blank text means no arguments."""
-    if not arguments.strip():
-        return ToolCall(id, name)
-    try:
-        input = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return ToolCall(id, name, malformed=arguments)
-    if input is None:
-        return ToolCall(id, name)
-    if not isinstance(input, dict):
-        return ToolCall(id, name, malformed=arguments)
-    return ToolCall(id, name, input)
-
-
-def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with unique ids: some servers send none, or the same one for all."""
-    seen: set[str] = set()
-    result = []
-    for call in calls:
-        if not call.id or call.id in seen:
-            call = msgspec.structs.replace(call, id=f"call_{uuid4().hex[:24]}")
-        seen.add(call.id)
-        result.append(call)
-    return tuple(result)

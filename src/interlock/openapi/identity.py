@@ -293,7 +293,9 @@ class Identity:
                     store = self._users.tokens(owner, self._server)
                 found = UserLogin(scheme, credential, self._base_url, scopes, store=store, ask=None)
             else:
-                raise ConfigError(f"openapi.auth.{name} needs no tokens")
+                raise ConfigError(
+                    f"openapi.auth.{name} is a fixed value, so no token can be requested for it"
+                )
             self._sources[key] = found
         return found
 

@@ -229,7 +229,9 @@ class HttpEndpoint:
         except ValueError:
             raise RedirectRefused(f"{self.shown} redirects to an invalid URL", status) from None
         if has_user:  # a user in the URL would replace our credentials
-            raise RedirectRefused(f"{self.shown} redirects to a URL with a user in it", status)
+            raise RedirectRefused(
+                f"{self.shown} redirects to a URL that contains a user name", status
+            )
         if is_elsewhere:
             is_safe = target.startswith("https:") or self.url.startswith("http:")
             raise RedirectRefused(
@@ -326,7 +328,7 @@ class PendingReplies:
         return len(self._answers) >= MAX_PENDING_REPLIES
 
     def overflow(self, shown: str) -> ConnectionClosed:
-        """Return the error for a connection that ends because of the limit."""
+        """Return the error for a connection that ends because too many responses wait."""
         return ConnectionClosed(
             f"{shown} does not accept our responses ({MAX_PENDING_REPLIES:,} are waiting)"
         )
@@ -370,7 +372,7 @@ def _check_url(url: str) -> str:
         raise ConfigError(f"invalid server URL {urls.display(url)}; {needs}")
     host = parts.hostname
     if "@" in parts.netloc:
-        raise ConfigError(f"the URL of {host} has a user in it; give credentials as headers")
+        raise ConfigError(f"the URL of {host} contains a user name; give credentials as headers")
     if parts.fragment:
         raise ConfigError(f"the URL of {host} has a fragment (#…); leave it out, as it is not sent")
     return urls.display(url)

@@ -16,7 +16,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "LOCAL_SERVERS", ())
 
 
-def test_models_are_listed_with_what_they_need(interlock, monkeypatch: pytest.MonkeyPatch):
+def test_models_are_listed_with_their_requirements(interlock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     lines = interlock("models").out.splitlines()
 

@@ -67,7 +67,12 @@ async def test_first_bytes_decide_whether_an_answer_is_a_stream(
         (EVENTS.replace(b"\n", b"\r\n"), [{"n": 1}, {"n": 2}]),
         (b'\xef\xbb\xbfdata:{"n": 1}\n\n', [{"n": 1}]),
         (b'data: {"n": "\\ud83d"}\n\n', [{"n": "\ud83d"}]),
+        (b'data: {"n": "\xed\xa0\xbd\xed\xb8\x80"}\n\n', [{"n": "\ud83d\ude00"}]),
+        (b'data: {"n": "a\xf0\x9f"}\n\n', [{"n": "a\ufffd"}]),
         (b'data: {"n":\ndata: 1}\n\n', [{"n": 1}]),
+        # Events without empty lines between them, or after the last one
+        (b'data: {"n": 1}\ndata: {"n": 2}\ndata: [DONE]\n', [{"n": 1}, {"n": 2}]),
+        (b'data: {"n": 1}\n\ndata: {"n": 2}', [{"n": 1}, {"n": 2}]),
     ],
 )
 async def test_events_are_decoded(server: WireServer, body: bytes, events: list[Any]) -> None:

@@ -230,5 +230,41 @@ async def test_refused_picture_is_named_to_the_user(provider: Refusing) -> None:
 
     (notice,) = await provider.ask(model, [], [picture, AssistantMessage("A cat."), *ASK])
 
-    assert "cannot read files" in notice
+    assert "cannot read images" in notice
     assert "cat.png" in str(provider.server.asked[-1].body)
+
+
+@pytest.mark.parametrize("provider", ["openai"], indirect=True)
+async def test_reasoning_that_a_server_does_not_take_back_is_sent_once(provider: Refusing) -> None:
+    def refuses(body: dict[str, Any]) -> str | None:
+        # https://github.com/janhq/jan/issues/8136
+        for place, message in enumerate(body["messages"]):
+            if "reasoning" in message:
+                return (
+                    f"'messages.{place}' : for 'role:assistant' the following must be satisfied"
+                    f"[('messages.{place}' : property 'reasoning' is unsupported)]"
+                )
+        return None
+
+    provider.refuses = refuses
+    model = provider.model()
+    before = AssistantMessage("Hi.", (), {"provider": model.name, "reasoning": "Hm."})
+
+    for _ in range(2):
+        assert await provider.ask(model, [], [*ASK, before, UserMessage("Go on")]) == []
+
+    sent = ["reasoning" in asked.body["messages"][1] for asked in provider.server.asked]
+    assert sent == [True, False, False]
+
+
+async def test_a_file_that_the_model_cannot_read_is_named_with_each_message(
+    provider: Refusing,
+) -> None:
+    provider.refuses = lambda body: "image input is not supported" if "data" in str(body) else None
+    model = provider.model()
+    asking: list[Message] = [UserMessage("What?", (Attachment("image/png", b"x", "cat.png"),))]
+
+    notices = [await provider.ask(model, [], asking) for _ in range(2)]
+
+    assert "cannot read images" in notices[0][0]
+    assert notices[1] == [f"{model.name} cannot read cat.png; it gets the name but not the content"]

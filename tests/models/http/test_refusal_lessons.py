@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from interlock.models.http.api_refusal import ApiRefusal, decoded, reason_in
 from interlock.models.http.model_limits import digest, size_of
 from interlock.models.http.refusal_lessons import SentRequest, lessons_in
@@ -221,10 +219,24 @@ def test_a_conversation_that_is_longer_than_the_tools_is_not_cut_here() -> None:
     assert lessons_in(openai("prompt is too long"), sent(messages=long)) == []
 
 
-@pytest.mark.parametrize("kind", ["sounds", "files"])
-def test_refused_files_are_learned_only_if_there_were_some(kind: str) -> None:
-    told = openai("audio or image input is not supported")
-    with_files = SentRequest(sent([]).body, [], frozenset(), frozenset(), frozenset((kind,)))
+@each_row(
+    ("told", "sent_kinds", "kind"),
+    [
+        ("audio or image input is not supported", ("sounds",), "sounds"),
+        ("image input is not supported", ("images",), "images"),
+        ("image input is not supported", ("images", "documents"), "images"),
+        ("unknown variant `file`, expected `image_url`", ("images", "documents"), "documents"),
+        # Ollama: https://github.com/Kilo-Org/kilocode/issues/11878
+        ("invalid message format", ("images", "documents"), "documents"),
+    ],
+)
+def test_refused_files_are_learned_only_if_there_were_some(
+    told: str, sent_kinds: tuple[str, ...], kind: str
+) -> None:
+    refused, body = openai(told), sent([]).body
+    with_files = SentRequest(body, [], frozenset(), frozenset(), frozenset(sent_kinds))
 
-    assert [(each.kind, each.what) for each in lessons_in(told, with_files)] == [("unread", kind)]
-    assert lessons_in(told, sent([])) == []
+    assert [(each.kind, each.what) for each in lessons_in(refused, with_files)] == [
+        ("unread", kind)
+    ]
+    assert lessons_in(refused, sent([])) == []

@@ -20,7 +20,12 @@ from urllib.parse import urlsplit
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message, SystemMessage
 from interlock.models.anthropic.messages_answer import MessagesAnswer
-from interlock.models.anthropic.messages_request import text_blocks, wire_messages
+from interlock.models.anthropic.messages_request import (
+    FILES,
+    LARGEST_IMAGE,
+    text_blocks,
+    wire_messages,
+)
 from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.providers import BY_NAME
@@ -73,6 +78,14 @@ class AnthropicModel:
         address = f"@{urls.display(self._base_url)}" if self._base_url else ""
         return f"{_PROVIDER}:{self._model}{address}"
 
+    @property
+    def _source(self) -> str:
+        """The model and the server, to which alone the data of an answer is sent back."""
+        row = BY_NAME[_PROVIDER]
+        own = row.address()  # the environment may replace Anthropic's URL
+        has_own = self._base_url is not None or own == row.url
+        return self.name if has_own else f"{self.name}@{urls.display(own)}"
+
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
@@ -112,7 +125,9 @@ class AnthropicModel:
                 "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages",
                 _NEEDED,
                 self._request,
-                lambda: MessagesAnswer(self.name),
+                lambda: MessagesAnswer(self.name, self._source),
+                FILES,
+                LARGEST_IMAGE,
             )
             self._requests = ModelRequests(api, self._limits, self._options, lambda: form)
         return self._requests
@@ -123,7 +138,7 @@ class AnthropicModel:
         request: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._max_tokens,
-            "messages": wire_messages(messages, signed=signed),
+            "messages": wire_messages(messages, provider=self._source if signed else ""),
             "stream": True,
         }
         system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]

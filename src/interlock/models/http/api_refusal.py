@@ -93,11 +93,14 @@ def error_in(event: Any) -> Any:
         return None
     if event.get("error"):
         return event
+    response = event.get("response")  # of a failed answer of the Responses API
+    if isinstance(response, dict) and response.get("error"):
+        return response
     choices = event.get("choices")
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and choice.get("error"):
             return choice
-    return event if event.get("type") == "error" else None
+    return event if "error" in (event.get("type"), event.get("object")) else None
 
 
 def status_in(error: Any) -> int:

@@ -201,12 +201,14 @@ class AnswerStream:
 
     Attributes:
         whole: The document, if the server did not stream its answer; else None.
+        marked: Whether the stream ended with `[DONE]`.
     """
 
     def __init__(
         self, endpoint: ModelEndpoint, target: HttpEndpoint, response: aiohttp.ClientResponse
     ) -> None:
         self.whole: Any = None
+        self.marked = False
         self._endpoint = endpoint
         self._target = target
         self._response = response
@@ -214,6 +216,7 @@ class AnswerStream:
         self._inflater = Inflater(response.headers.get("Content-Encoding", ""), None, endpoint.host)
         self._events: deque[ServerSentEvent] = deque()
         self._first: list[Any] = []
+        self._has_ended = False  # whether the end of the body has been read
 
     async def __aenter__(self) -> Self:
         return self
@@ -290,16 +293,18 @@ class AnswerStream:
         """Return the next decoded event; raise StopAsyncIteration at the end."""
         while True:
             while self._events:
-                data = self._events.popleft().data
+                data = self._events.popleft().data.strip()
                 if data == b"[DONE]":
+                    self.marked = True
                     await self._drain()
                     raise StopAsyncIteration
                 if data:
                     return self._decoded(data)
-            piece = await self._read()
-            if not piece:
+            if self._has_ended:
                 raise StopAsyncIteration
-            self._feed(piece)
+            piece = await self._read()
+            self._has_ended = not piece
+            self._feed(piece or b"\n\n")  # some servers omit the empty line after the last event
 
     def _feed(self, piece: bytes) -> None:
         try:
@@ -311,7 +316,12 @@ class AnswerStream:
         try:
             return _json(data)
         except ValueError as error:
-            raise self._endpoint.cut_off(f"it is not JSON: {error}") from None
+            lines = data.splitlines()
+            if len(lines) < 2:
+                raise self._endpoint.cut_off(f"it is not JSON: {error}") from None
+        # Some servers omit the empty line between events.
+        self._events.extendleft(ServerSentEvent("", each, "") for each in reversed(lines[1:]))
+        return self._decoded(lines[0])
 
     async def _read(self) -> bytes:
         """Return the next bytes, decompressed; b"" at the end."""
@@ -372,6 +382,8 @@ def _refusal(
 def _json(data: bytes) -> Any:
     """Decode JSON as leniently as Python does: with halves of characters, and with NaN.
 
+    A byte that is not UTF-8 becomes U+FFFD.
+
     Raises:
         ValueError: The data is not JSON.
     """
@@ -380,7 +392,11 @@ def _json(data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     try:
-        return json.loads(data)
+        text = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "replace")
+    try:
+        return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 

@@ -14,7 +14,7 @@ from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models import learned
 from interlock.models.learned import Lesson
 from interlock.models.model import ToolDefinition
-from interlock.models.vendors import without_files
+from interlock.models.vendors import kind_of, without_files
 
 OUTPUTS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _OWN = "interlock__"  # the beginning of the names of interlock's own tools
@@ -85,17 +85,17 @@ class ModelLimits:
 
     def read(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages with a line in place of each file that the model cannot read."""
-        has_no_files, has_no_sounds = (self.lesson("unread", of) for of in ("files", "sounds"))
-        if not (has_no_files or has_no_sounds):
-            return list(messages)
-        kinds = {
+        kinds = frozenset(
             file.media_type
             for message in messages
             if isinstance(message, UserMessage | ToolMessage)
             for file in message.attachments
-            if not has_no_files and not file.media_type.startswith("audio/")
-        }
-        return without_files(messages, frozenset(kinds))
+        )
+        return without_files(messages, self.readable(kinds)) if kinds else list(messages)
+
+    def readable(self, types: frozenset[str]) -> frozenset[str]:
+        """Return the media types among `types` that the model has not refused."""
+        return frozenset(each for each in types if not self.lesson("unread", kind_of(each)))
 
     # Tools
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from interlock.errors import ModelInterrupted
 from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models.http.api_refusal import ApiRefusal
 from interlock.models.http.model_api import AnswerStream, ModelApi
@@ -18,6 +19,7 @@ from interlock.models.http.model_limits import ModelLimits
 from interlock.models.http.refusal_lessons import SentRequest, lessons_in
 from interlock.models.learned import Lesson
 from interlock.models.model import ModelEvent, Notice, Reply, ToolDefinition
+from interlock.models.vendors import kind_of, unread_files
 
 MOST_REQUESTS = 12  # for one answer
 
@@ -29,7 +31,14 @@ class AnswerBuilder(Protocol):
 
     def add_whole(self, answer: Any) -> list[ModelEvent]: ...
 
-    def reply(self) -> Reply: ...
+    @property
+    def is_stated(self) -> bool:
+        """Whether the provider has stated why the answer ends."""
+        ...
+
+    def reply(self, *, marked: bool = False) -> Reply:
+        """Return the answer; `marked` states whether the stream ended with `[DONE]`."""
+        ...
 
 
 class RequestFormat(Struct, frozen=True):
@@ -41,12 +50,16 @@ class RequestFormat(Struct, frozen=True):
         build: Returns a request with messages and tools; the last argument states whether to send
             parts that the provider has signed.
         answer: Returns a new builder for an answer.
+        files: Media types of files that the API takes.
+        largest: The largest image in bytes that the API takes; 0 for any.
     """
 
     path: str
     needed: frozenset[str]
     build: Callable[[Sequence[Message], Sequence[ToolDefinition], bool], dict[str, Any]]
     answer: Callable[[], AnswerBuilder]
+    files: frozenset[str] = frozenset()
+    largest: int = 0
 
 
 class AcceptedRequest(Struct, frozen=True):
@@ -98,7 +111,10 @@ class ModelRequests:
                         yield piece
             except ValueError as error:  # an event that is not of this API
                 raise endpoint.cut_off(str(error)) from error
-        yield builder.reply()
+            except ModelInterrupted:
+                if not builder.is_stated:
+                    raise
+        yield builder.reply(marked=answer.marked)
 
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
@@ -139,8 +155,13 @@ class ModelRequests:
                 # The answer shows that one of the tools was the reason.
                 await self._limits.learn([Lesson("no_tools", reason=attempt.guess)])
                 offered = self._limits.offered(tools)
-            notices = [offered.notice, *attempt.notices] if tools else attempt.notices
-            return AcceptedRequest(answer, format.answer(), list(self._untold(notices)))
+            texts = [offered.notice, *attempt.notices] if tools else attempt.notices
+            notices = list(self._untold(texts))
+            if not attempt.has_lost_files:
+                taken = self._limits.readable(format.files)
+                name = self.api.endpoint.name
+                notices += unread_files(name, messages, taken, largest=format.largest)
+            return AcceptedRequest(answer, format.answer(), notices)
         if refusal is None:
             raise AssertionError("the loop ends early only after a refusal")
         raise self.api.endpoint.explain(refusal) from refusal
@@ -153,6 +174,7 @@ class ModelRequests:
             elif each.kind == "guess":
                 attempt.guess = each.reason
             else:
+                attempt.has_lost_files |= each.kind == "unread"
                 lasting.append(each)
                 attempt.notices.append(self._notice(each))
         if lasting:
@@ -200,6 +222,7 @@ class _Attempt:
 
     def __init__(self) -> None:
         self.is_signed = True
+        self.has_lost_files = False  # a notice states that the model cannot read them
         self.guess = ""  # why a tool was refused, if the refusal names none
         self.notices: list[str] = []
         self.last: tuple[str, dict[str, Any]] | None = None
@@ -209,4 +232,4 @@ def _kinds_of_files(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
         if isinstance(message, UserMessage | ToolMessage):
             for file in message.attachments:
-                yield "sounds" if file.media_type.startswith("audio/") else "files"
+                yield kind_of(file.media_type)

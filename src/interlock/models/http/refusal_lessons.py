@@ -64,11 +64,23 @@ _NOT_TAKEN = re.compile(
 )
 _INSTEAD = re.compile(r"\buse ['\"`]?(\w+)['\"`]? instead", re.IGNORECASE)
 _IN_TOOLS = ("cache_control", "strict")  # members that interlock adds inside of tools and messages
+# Members of answers that are sent back in messages, such as reasoning. Groq refuses them:
+# https://github.com/janhq/jan/issues/8136
+_IN_MESSAGES = (
+    *("reasoning_content", "reasoning_details", "thinking_blocks", "reasoning", "thinking"),
+)
 _FILES = re.compile(
     r"image|audio|multimodal|vision|mmproj|modalit|content (part|type)|expected a string|"
-    r"file_data|must be a string|unknown variant .?(image|file|input)",
+    r"file_data|must be a string|unknown variant .?(image|file|input)|\bpdf\b|document|"
+    # Ollama: https://github.com/Kilo-Org/kilocode/issues/11878
+    r"invalid message format|cannot unmarshal array",
     re.IGNORECASE,
 )
+_KINDS = {
+    "sounds": r"audio|sound",
+    "documents": r"pdf|document|\bfiles?\b",
+    "images": r"image|vision",
+}
 _SIGNED = re.compile(r"thinking|signature|encrypted|reasoning|\bitem\b|thought", re.IGNORECASE)
 _SCHEMA = re.compile(r"schema|grammar|\bparameters\b|\btools?\b|\bfunctions?\b", re.IGNORECASE)
 
@@ -81,7 +93,7 @@ class SentRequest(Struct, frozen=True):
         tools: The tools of the request, in its order.
         needed: Members that the API requires, so they are never left out.
         options: Members that the user has set.
-        files: Kinds of files in the messages: "sounds", "files".
+        files: Kinds of files in the messages: "sounds", "documents", "images".
         is_signed: Whether the messages have parts that the provider has signed.
     """
 
@@ -108,6 +120,7 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
         _too_many_tools,
         _tools_at_all,
         _members_in_tools,
+        _members_in_messages,
         _named_tools,
         _members,
         _unsigned,
@@ -189,6 +202,14 @@ def _members_in_tools(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     ][:1]
 
 
+def _members_in_messages(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
+    if not sent.is_signed or not _NOT_TAKEN.search(refusal.reason):
+        return []
+    written = {name for each in sent.body.get("messages", ()) for name in each}
+    found = [name for name in _IN_MESSAGES if name in written and _is_member(name, refusal.reason)]
+    return [_lesson("member", refusal, what=name) for name in found[:1]]
+
+
 def _named_tools(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     return [
         _lesson("tool", refusal, what=digest(tool), name=tool.name)
@@ -249,10 +270,12 @@ def _unsigned(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
 
 def _unread_files(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
-    if sent.files and _FILES.search(refusal.reason):
-        # Many models cannot process sounds, but can process images.
-        return [_lesson("unread", refusal, what="sounds" if "sounds" in sent.files else "files")]
-    return []
+    if not sent.files or not _FILES.search(refusal.reason):
+        return []
+    # More models can process images than documents and sounds.
+    kinds = [each for each in ("sounds", "documents", "images") if each in sent.files]
+    named = [each for each in kinds if re.search(_KINDS[each], refusal.reason, re.IGNORECASE)]
+    return [_lesson("unread", refusal, what=(named or kinds)[0])]
 
 
 def _unnamed_tool(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:

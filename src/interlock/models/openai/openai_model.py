@@ -15,11 +15,11 @@ from interlock.messages import Message
 from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
-from interlock.models.openai.chat_request import FILES, wire_messages, wire_tool
+from interlock.models.openai.chat_request import FILES, RETURNED, wire_messages, wire_tool
 from interlock.models.openai.responses_answer import ResponsesAnswer
 from interlock.models.openai.responses_request import response_request
 from interlock.models.providers import BY_NAME
-from interlock.models.vendors import without_files
+from interlock.models.vendors import DOCUMENTS, IMAGES, without_files
 from interlock.text import urls
 
 _CHAT_NEEDS = frozenset(("model", "messages", "tools"))
@@ -78,6 +78,13 @@ class OpenAIModel:
     def _at(self) -> str:
         return f"@{urls.display(self._base_url)}" if self._base_url else ""
 
+    @property
+    def _source(self) -> str:
+        """The model and the server, to which alone the data of an answer is sent back."""
+        own = self._provider.address()  # the environment may replace the provider's URL
+        has_own = self._base_url is not None or own == self._provider.url
+        return self.name if has_own else f"{self.name}@{urls.display(own)}"
+
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
@@ -118,23 +125,31 @@ class OpenAIModel:
 
     def _format(self) -> RequestFormat:
         if self._limits.lesson("responses"):
-            build, provider = self._response_request, f"responses:{self.name}"
+            build, provider = self._response_request, f"responses:{self._source}"
             return RequestFormat(
-                "/responses", _RESPONSES_NEED, build, lambda: ResponsesAnswer(self.name, provider)
+                "/responses",
+                _RESPONSES_NEED,
+                build,
+                lambda: ResponsesAnswer(self.name, provider),
+                IMAGES | DOCUMENTS,
             )
         needed = _CHAT_NEEDS | ({"reasoning_effort"} if self._limits.lesson("effort") else set())
-        answer = ChatAnswer
         return RequestFormat(
             "/chat/completions",
             needed,
             self._chat_request,
-            lambda: answer(self.name, f"{self._provider.name}{self._at}"),
+            lambda: ChatAnswer(self.name, self._source),
+            self._readable,
         )
+
+    @property
+    def _readable(self) -> frozenset[str]:
+        return frozenset() if self._provider.name == "deepseek" else FILES
 
     def _response_request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool
     ) -> dict[str, Any]:
-        provider = f"responses:{self.name}"
+        provider = f"responses:{self._source}"
         return response_request(
             self._model, messages, tools, self._options, provider=provider, signed=signed
         )
@@ -142,12 +157,13 @@ class OpenAIModel:
     def _chat_request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool
     ) -> dict[str, Any]:
-        # Without its own parts, a conversation is written as one of another provider.
-        provider = f"{self._provider.name}{self._at}" + ("" if signed else " (unsigned)")
-        readable = frozenset() if self._provider.name == "deepseek" else FILES
+        # Without its own parts, a conversation is written as one of another model.
+        provider = self._source if signed else f"{self._source} (unsigned)"
+        refused = frozenset(each for each in RETURNED if self._limits.refuses(each))
+        readable = without_files(messages, self._readable)
         request: dict[str, Any] = {
             "model": self._model,
-            "messages": wire_messages(without_files(messages, readable), provider=provider),
+            "messages": wire_messages(readable, provider=provider, refused=refused),
             "stream": True,
             "stream_options": {"include_usage": True},
         }

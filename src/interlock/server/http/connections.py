@@ -77,9 +77,8 @@ class BoundedConnection(asyncio.Protocol):
     is_in_fields = False  # whether the parser is reading headers, and not trailers
     expects_continue = False
     piece = 0  # the number of bytes that the last read returned
-    # Upper bound of the bytes that are not body: the head, or the bytes after the last part of the
-    # body, such as the framing of chunks and the trailers. It is not exact, as one read may return
-    # bytes of several requests.
+    # The bytes received since the request began, or since the last part of its body: the head, or
+    # the framing of chunks and the trailers. It counts whole reads, so it may be wrong by one read.
     overhead = 0
     answering: ServedExchange | None = None
     newest: ServedExchange | None = None  # the exchange whose body is being parsed
