@@ -55,6 +55,13 @@ ASK_TIMEOUT = 600.0  # seconds
 """Seconds that a user has to answer a question."""
 
 
+class OwnQuestion(bytes):
+    """The encoded params of a question that interlock asks itself, such as to log in.
+
+    A gateway adds the name of the server to the params of all other questions.
+    """
+
+
 class Question(Struct, frozen=True):
     """A question to the client, from `elicitation`, `sampling` or `roots_list`."""
 

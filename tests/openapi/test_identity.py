@@ -212,6 +212,10 @@ def test_short_values_are_not_masked() -> None:
         ('pass"word/1', '{"a":"pass\\"word/1"}'),
         ("base64+/key==", '{"a":"base64+\\/key=="}'),
         ("passwört-1", '{"a":"passw\\u00f6rt-1"}'),
+        ("base64+/key==", r'{"a":"\u0062ase64\u002B\/key\u003d="}'),
+        ("base64+/key==", r'{"a":"base64\\u002b\\\/key=="}'),
+        ("base64+/key==", '{"a":"base64%2b/key%3D%3d"}'),
+        ("back\\slash-🗼", r'{"a":"back\\slash-\ud83d\uddfc"}'),
     ],
 )
 def test_a_secret_is_masked_however_json_writes_it(secret: str, sent: str) -> None:

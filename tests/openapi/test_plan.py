@@ -241,3 +241,62 @@ def test_accept_header_is_chosen_from_the_values_that_the_parameter_lists(
     plans, _ = compile_tools(document.read(msgspec.json.encode(root)), read_tools({"one": "one"}))
 
     assert plans["one"].request({}).headers == [("Accept", sent)]
+
+
+OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
+TENANT = {"arguments": {"tenant": {"value": "mine"}}}
+ROOT_NAMES = ("tenant", "TENANT", "tenant[]", "tenant[0]", " tenant", "api_key", "api.key", "fixed")
+
+
+def described(path: str, method: str, operation: dict[str, object]) -> dict[str, object]:
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "components": {
+            "securitySchemes": {"K": {"type": "apiKey", "in": "query", "name": "api_key"}}
+        },
+        "paths": {path: {method: {"operationId": "do", "security": [{"K": []}], **operation}}},
+    }
+
+
+def filtered(style: dict[str, object]) -> Plan:
+    """Return the plan of a call with a free object, a constant, a fixed pair and a key."""
+    parameters = [
+        {"name": "tenant", "in": "query", "schema": {"type": "string"}},
+        {"name": "filter[own]", "in": "query", "schema": {"type": "string"}},
+        {"name": "filter", "in": "query", "schema": OBJECT, **style},
+    ]
+    content = described("/q?fixed=1", "get", {"parameters": parameters})
+    found = document.read(msgspec.json.encode(content))
+    plans, missing = compile_tools(
+        found, read_tools({"t": {"operation": "do", **TENANT}}), schemes=["K"]
+    )
+    assert missing == {}
+    return plans["t"]
+
+
+def test_keys_of_an_object_that_are_read_as_another_value_are_refused():
+    exploded = filtered({})
+    for key in ROOT_NAMES:
+        with pytest.raises(InvalidArguments, match="a key of filter is read as the value"):
+            exploded.request({"filter": {key: "other"}})
+    sent = exploded.request({"filter": {"tenants": "1", "filter": "2"}}).target
+    assert sent == "/q?tenant=mine&tenants=1&filter=2&fixed=1"
+
+    deep = filtered({"style": "deepObject", "explode": True})
+    with pytest.raises(InvalidArguments, match=r"is read as the value filter\[own\]"):
+        deep.request({"filter": {"own": "x"}})
+    assert "filter%5Btenant%5D=x" in deep.request({"filter": {"tenant": "x"}}).target
+
+
+@pytest.mark.parametrize("media", ["application/x-www-form-urlencoded", "multipart/form-data"])
+def test_keys_of_an_object_in_a_form_that_are_read_as_a_constant_are_refused(media: str):
+    schema = {"type": "object", "properties": {"tenant": {"type": "string"}, "filter": OBJECT}}
+    encoding = {"filter": {"style": "form", "explode": True}}
+    body = {"content": {media: {"schema": schema, "encoding": encoding}}}
+    content = described("/f", "post", {"requestBody": body})
+    found = plan({"operation": "do", **TENANT}, content)
+
+    with pytest.raises(InvalidArguments, match="a key of filter is read as the value tenant"):
+        found.request({"filter": {"tenant": "other"}})
+    assert b"mine" in (found.request({"filter": {"a": "b"}}).body or b"")

@@ -147,6 +147,15 @@ def test_path_value_that_names_another_operation_is_refused():
         target(USER, "id", "me")
 
 
+def test_path_that_names_another_operation_after_several_decodings_is_refused():
+    template = PathTemplate("/{owner}/{name}", ["/{owner}/{name}", "/{owner}/settings"])
+
+    for name in ("settings", "se%74tings", "se%2574tings", "%2573ettings"):
+        with pytest.raises(InvalidArguments, match="another operation"):
+            template.fill({"owner": "a", "name": name})
+    assert template.fill({"owner": "a", "name": "set%2574ing"}) == "/a/set%2574ing"
+
+
 def test_path_of_several_variables_is_refused_only_where_another_operation_matches():
     template = PathTemplate("/{owner}/{name}", ["/{owner}/{name}", "/{owner}/settings", "/x/{y}"])
 

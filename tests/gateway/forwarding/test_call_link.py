@@ -28,7 +28,7 @@ class Client:
 
 
 def link(client: Any, **options: Any) -> CallLink:
-    return CallLink(client, **options)
+    return CallLink(client, "crm", **options)
 
 
 async def test_log_messages_pass_at_the_level_of_the_client():

@@ -171,7 +171,7 @@ async def test_progress_logs_and_questions_of_a_call_reach_no_other_client(their
             await client.call_tool("s__work", progress=lambda _: None)
             await other.ping()
 
-    assert asked == ["canary", "canary"]
+    assert asked == ["s asks: canary", "s asks: canary"]
     assert heard == []
 
 

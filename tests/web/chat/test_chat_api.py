@@ -94,7 +94,9 @@ async def test_every_route_needs_both_halves_of_the_session(place: Path, half: s
                 route.method, path, headers=headers if route.method != "GET" else {}, content=b"{}"
             )
             assert answer.status_code == 401, (route.method, route.path)
-        upload = await served.client.post("/api/files?name=a", content=b"x")
+        upload = await served.client.post(
+            "/api/files?name=a", content=b"x", headers={"origin": "http://127.0.0.1"}
+        )
         assert upload.status_code == 401
 
 
@@ -243,7 +245,9 @@ async def test_file_in_a_message_is_split_off_again(place: Path):
 async def test_file_over_the_limit_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("interlock.web.chat.attachments.MAX_FILE", 10)
     async with pages(place) as served:
-        answer = await served.client.post("/api/files?name=a", content=b"x" * 11)
+        answer = await served.client.post(
+            "/api/files?name=a", content=b"x" * 11, headers={"origin": "http://127.0.0.1"}
+        )
         assert answer.status_code == 413
         async with ConversationStore.open(place) as store:
             count = await store._database.read(

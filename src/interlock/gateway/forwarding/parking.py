@@ -197,7 +197,7 @@ class _ParkedAtServer(ParkedCall):
 
     def __init__(self, parking: Parking, call: Call, context: Context) -> None:
         super().__init__(owner_of(context.principal), TTL)
-        self.link = CallLink(context, self._ask_client, self._end_if_abandoned)
+        self.link = CallLink(context, call.entry.server, self._ask_client, self._end_if_abandoned)
         self.slots = Slots()
         self.call = msgspec.structs.replace(
             call,

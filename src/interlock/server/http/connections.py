@@ -11,7 +11,6 @@ protocol class. uvicorn's own class for httptools is private and lacks these lim
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, deque
 from time import monotonic
 from typing import Any
@@ -34,7 +33,6 @@ _MALFORMED = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: 30\r\nconnection: close\r\n\r\nInvalid HTTP request received."
 )
-_log = logging.getLogger(__name__)
 
 
 class _Head(Struct, frozen=True):
@@ -310,7 +308,7 @@ class BoundedConnection(asyncio.Protocol):
         if self.is_refused:
             self._refuse_head()
             return
-        _log.warning("invalid HTTP request received")
+        self.dropped["HTTP 400"] += 1  # not logged: nobody has proved who they are
         self.transport.write(_MALFORMED)
         self.transport.close()
 
