@@ -19,8 +19,9 @@ from interlock.messages import (
 )
 from interlock.models import Model, Notice, Reply, ToolDefinition, learned
 from interlock.models.anthropic import AnthropicModel
+from interlock.models.learned import Lesson
 from interlock.models.openai import OpenAIModel
-from tests.models import wire_anthropic, wire_openai
+from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import WireServer
 
 ASK: list[Message] = [UserMessage("Hi")]
@@ -32,6 +33,13 @@ def tools(count: int) -> list[ToolDefinition]:
     return [ToolDefinition(f"srv__tool{n}", "It works.", schema) for n in range(count)]
 
 
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai": "/v1/chat/completions",
+    "responses": "/v1/responses",
+}
+
+
 class Refusing:
     """A provider that refuses each request for which `refuses` returns a reason."""
 
@@ -40,19 +48,25 @@ class Refusing:
         self.models: list[Model] = []
         self._kind = kind
         self.server = WireServer(
-            "/v1/messages" if kind == "anthropic" else "/v1/chat/completions",
+            PATHS[kind],
             lambda body: self.refuses(body),
         )
 
     def model(self, **options: Any) -> Model:
-        wire = wire_anthropic if self._kind == "anthropic" else wire_openai
-        self.server.script = [wire.says("Hello.")] * 30
+        said = {
+            "anthropic": wire_anthropic.says("Hello."),
+            "openai": wire_openai.says("Hello."),
+            "responses": wire_responses.answer(wire_responses.message("Hello.")),
+        }
+        self.server.script = [said[self._kind]] * 30
         root = self.server.root
         if self._kind == "anthropic":
             self.models.append(AnthropicModel("m", api_key="k", base_url=root, options=options))
         else:
             url = f"{root}/v1"
             self.models.append(OpenAIModel("m", api_key="k", base_url=url, options=options))
+        if self._kind == "responses":
+            learned.note(self.models[-1].name, Lesson("responses"))
         return self.models[-1]
 
     async def ask(
@@ -73,7 +87,7 @@ class Refusing:
         ]
 
 
-@pytest.fixture(params=["anthropic", "openai"])
+@pytest.fixture(params=PATHS)
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Refusing]:
     refusing = Refusing(request.param)
     await refusing.server.start()
@@ -179,7 +193,7 @@ async def test_refusal_that_names_no_tool_leaves_all_out_for_this_process(
 
     assert provider.sent == [["srv__tool0", "srv__tool1"], [], []]
     assert notice.endswith("it answers without them: failed to parse grammar")
-    assert learned.lessons(model.name) == []
+    assert "tool" not in str(learned.lessons(model.name))
 
 
 async def test_refusal_that_stays_without_tools_is_raised(provider: Refusing) -> None:
@@ -221,6 +235,7 @@ async def test_server_that_cannot_stream_is_asked_for_the_whole_answer(provider:
     model = provider.model()
     says = {"content": [{"type": "text", "text": "Hello."}]}
     says["choices"] = [{"message": {"content": "Hello."}}]
+    says["output"] = [wire_responses.message("Hello.")]
     provider.server.script = [wire_openai.failure(200, says)]
 
     assert await provider.ask(model, []) == []

@@ -30,7 +30,18 @@ _OUTPUT = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_TOOLS = re.compile(r"\b(tools?|functions?|function_?declarations?)\b", re.IGNORECASE)
-_ABOUT_MESSAGES = re.compile(r"\b(messages|input|contents)[\[.]|tool_call|tool_use|tool_result")
+_ABOUT_MESSAGES = re.compile(
+    r"\b(messages|input|contents)[\[.]|tool_call|tool_use|tool_result|"
+    r"function_?(?:call|response)\b|"
+    r"function (?:call (?:turn|part|is missing)|response)|\b(?:role|turns?)\b|tool messages?",
+    re.IGNORECASE,
+)
+# The model's own output was wrong, so no tool is to blame: Groq, vLLM and llama.cpp.
+_BAD_OUTPUT = re.compile(
+    r"failed_generation|failed to call a function|tool call validation|tool_use_failed|"
+    r"malformed function call|(?:failed to|could not|cannot) parse (?:the )?(?:tool|input|output)",
+    re.IGNORECASE,
+)
 _TOO_MANY = re.compile(
     r"too many|array too long|at most (?:\d+) (?:items|tools|functions|elements)|"
     r"(?:maximum|max)\b[^.;]{0,40}\b(?:tools|functions|length|items|declarations)|"
@@ -94,7 +105,9 @@ _KINDS = {
     "images": r"image|vision",
 }
 _SIGNED = re.compile(r"thinking|signature|encrypted|reasoning|\bitem\b|thought", re.IGNORECASE)
-_SCHEMA = re.compile(r"schema|grammar|\bparameters\b|\btools?\b|\bfunctions?\b", re.IGNORECASE)
+_SCHEMA = re.compile(
+    r"schema|grammar|jinja|template|\bparameters\b|\btools?\b|\bfunctions?\b", re.IGNORECASE
+)
 
 
 class SentRequest(Struct, frozen=True):
@@ -122,7 +135,7 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
     A lesson of the kind "unsigned" or "guess" is for this request only.
     """
-    if refusal.status not in _STATUSES:
+    if refusal.status not in _STATUSES or _BAD_OUTPUT.search(f"{refusal.code} {refusal.reason}"):
         return []
     for read in (
         _responses,

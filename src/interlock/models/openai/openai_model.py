@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message
 from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
+from interlock.models.http.model_endpoint import host_of
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
 from interlock.models.openai.chat_request import (
@@ -122,7 +123,7 @@ class OpenAIModel:
             if address == row.url and "max_tokens" in self._options:
                 # OpenAI's own models refuse the name that most servers expect.
                 self._options[row.output] = self._options.pop("max_tokens")
-            host = urlsplit(address).netloc.rpartition("@")[2]
+            host = host_of(address, self.name)
             variable = "" if self._api_key == "" else row.keys[0]
             endpoint = ModelEndpoint(self.name, self._model, host, key, variable)
             api = ModelApi(endpoint, address, row.key_headers(key))
