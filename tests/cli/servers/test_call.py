@@ -22,6 +22,16 @@ def test_call_prints_the_result(interlock, servers):
     assert interlock("call", "e:say", "text=hello world") == (0, "hello world\n", "")
 
 
+def test_control_characters_are_escaped_in_a_pipe_unless_raw_is_asked_for(interlock, servers):
+    servers()
+    text = "a\x1b[2J\u202eb\tc"
+
+    assert interlock("call", "e:say", f"text={text}").out == "a\\x1b[2J\\u202eb\tc\n"
+    assert interlock("call", "e:say", f"text={text}", "--raw").out == f"{text}\n"
+    assert "\x1b" not in interlock("call", "e:say", f"text={text}", "--json").out
+    assert interlock("tools", "e:say", "--raw").out == interlock("tools", "e:say").out
+
+
 def test_values_are_converted_to_the_types_of_the_schema(interlock, servers):
     servers()
     given = [

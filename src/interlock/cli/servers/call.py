@@ -14,7 +14,7 @@ from interlock.cli import completion, config_option
 from interlock.cli.call_lines import progress_text
 from interlock.cli.servers import inputs
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, warn, working
+from interlock.cli.terminal import emit, emit_foreign, emit_json, warn, working
 from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InvalidArguments, RequestTimeout
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print the request of an OpenAPI tool, credentials masked, instead of sending it.",
 )
+@config_option.raw_option
 @config_option.json_option
 def call(
     address: str,
@@ -49,6 +50,7 @@ def call(
     timeout: float | None,
     yes: bool,
     dry_run: bool,
+    raw: bool,
     as_json: bool,
 ) -> int:
     """Call a tool and print its result. Exits with 1 if the tool reports an error.
@@ -71,9 +73,8 @@ def call(
     key, found = config_option.find(loaded, server)
     if dry_run:
         return run(_preview(server, tool, found, texts, values, as_json))
-    return run(
-        _call(inputs.answered(loaded, [key]), key, address, texts, values, timeout, yes, as_json)
-    )
+    answered = inputs.answered(loaded, [key])
+    return run(_call(answered, key, address, texts, values, timeout, yes, raw, as_json))
 
 
 async def _call(
@@ -84,6 +85,7 @@ async def _call(
     values: dict[str, Any],
     timeout: float | None,
     yes: bool,
+    raw: bool,
     as_json: bool,
 ) -> int:
     from interlock.cli.servers.local_toolbox import CALLER, open_toolbox
@@ -107,7 +109,7 @@ async def _call(
     if as_json:
         emit_json(_fields(result))
     else:
-        emit(format_result(result))
+        emit_foreign(format_result(result), raw=raw)
     return int(result.is_error)
 
 
