@@ -950,6 +950,17 @@ async def test_invalid_data_in_the_stream_is_interrupted(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
+@each_row(
+    "url",
+    ["http://[::1/v1", "http:///v1", "http://h:99999/v1", "nonsense", "ftp://h/v1"],
+)
+async def test_invalid_address_is_an_error_that_shows_no_password(url: str) -> None:
+    for address in (url, url.replace("://", "://me:hunter2@")):
+        error = await fails(OpenAIModel("m", api_key=KEY, base_url=address))
+        assert isinstance(error, ModelUnavailable)
+        assert "hunter2" not in str(error)
+
+
 async def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from openai import _base_client
 

@@ -27,6 +27,7 @@ from interlock.models.anthropic.messages_request import (
     wire_messages,
 )
 from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
+from interlock.models.http.model_endpoint import host_of
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.providers import BY_NAME
 from interlock.models.vendors import object_schema
@@ -115,7 +116,7 @@ class AnthropicModel:
                     f"no key for {self.name}: set {row.keys[0]} in the environment"
                 )
             url = self._base_url or row.address()
-            host = urlsplit(url).netloc.rpartition("@")[2]
+            host = host_of(url, self.name)
             variable = row.keys[0] if key else row.keys[1]
             endpoint = ModelEndpoint(self.name, self._model, host, key or token, variable)
             sent = row.key_headers(key) if key else {"Authorization": f"Bearer {token}"}

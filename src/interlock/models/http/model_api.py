@@ -29,6 +29,7 @@ from interlock.errors import (
     InterlockError,
     ModelInterrupted,
     ModelUnavailable,
+    OutOfMemory,
     RedirectRefused,
     Unreachable,
 )
@@ -335,9 +336,12 @@ class AnswerStream:
         except InterlockError as error:
             raise self._endpoint.cut_off(str(error)) from None
         except FAILURES as error:
-            late = isinstance(error, TimeoutError)
-            why = f"no data for {SILENCE:g} s" if late else str(self._target.failure(error))
-            raise self._endpoint.cut_off(why.removeprefix(f"{self._target.shown}: ")) from None
+            why = "the server closed the connection early"
+            if isinstance(error, TimeoutError):
+                why = f"no data for {SILENCE:g} s"
+            elif isinstance(failure := self._target.failure(error), OutOfMemory):
+                why = str(failure)
+            raise self._endpoint.cut_off(why) from None
         return b""
 
     async def _drain(self) -> None:

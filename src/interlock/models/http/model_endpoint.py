@@ -55,6 +55,17 @@ def context_sizes(refusal: ApiRefusal) -> tuple[int, int] | None:
     return (0, 0) if refusal.code == "context_length_exceeded" else None
 
 
+def host_of(url: str, name: str) -> str:
+    """Return the host, and the port if there is one, of the URL of a model.
+
+    Raises:
+        ModelUnavailable: The URL is not valid; the text has the name of the model.
+    """
+    if problem := urls.problem(url):
+        raise ModelUnavailable(f"the address {urls.display(url)} of {name} {problem}")
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
 class ModelEndpoint(NamedTuple):
     """The names of a model and its host for errors, and the key that errors must not show."""
 
