@@ -72,7 +72,7 @@ class ModelLimits:
                 value = min(value, output.limit)
             if name == "stream" and name in members:
                 fitted[name] = False
-            elif name in members and members[name]:
+            elif members.get(name):
                 fitted[members[name]] = value
             elif name not in members and name not in self._refused:
                 fitted[name] = value
