@@ -256,7 +256,10 @@ async def test_model_without_tool_support_answers_without_tools_with_one_notice(
     server.script = [wire.error(400, "gemma does not support tools")]
     server.script += [wire.says("One."), wire.says("Two.")]
 
-    events = [event for _ in range(2) async for event in model.stream(ASK, [TIME])]
+    events = [event async for event in model.stream(ASK, [TIME])]
+    assert isinstance(reply := events[-1], Reply)
+    later = [*ASK, reply.message, UserMessage("And now?")]
+    events += [event async for event in model.stream(later, [TIME])]
 
     assert ["tools" in asked.body for asked in server.asked] == [True, False, False]
     refused = f"{model.name} cannot use tools; it answers without them"
