@@ -257,7 +257,8 @@ async def test_model_without_tool_support_answers_without_tools_with_one_notice(
     server.script += [wire.says("One."), wire.says("Two.")]
 
     events = [event async for event in model.stream(ASK, [TIME])]
-    assert isinstance(reply := events[-1], Reply)
+    reply = events[-1]
+    assert isinstance(reply, Reply)
     later = [*ASK, reply.message, UserMessage("And now?")]
     events += [event async for event in model.stream(later, [TIME])]
 
