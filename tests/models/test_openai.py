@@ -256,7 +256,11 @@ async def test_model_without_tool_support_answers_without_tools_with_one_notice(
     server.script = [wire.error(400, "gemma does not support tools")]
     server.script += [wire.says("One."), wire.says("Two.")]
 
-    events = [event for _ in range(2) async for event in model.stream(ASK, [TIME])]
+    events = [event async for event in model.stream(ASK, [TIME])]
+    reply = events[-1]
+    assert isinstance(reply, Reply)
+    later = [*ASK, reply.message, UserMessage("And now?")]
+    events += [event async for event in model.stream(later, [TIME])]
 
     assert ["tools" in asked.body for asked in server.asked] == [True, False, False]
     refused = f"{model.name} cannot use tools; it answers without them"
@@ -838,6 +842,11 @@ async def test_a_refused_key_is_never_shown(server: WireServer, model: OpenAIMod
             "maximum context length",
         ),
         (wire.error(400, "the request exceeds the available context size"), ContextTooLong, "size"),
+        (
+            wire.error(429, "Request too large for m: Limit 30000, Requested 47000"),
+            ContextTooLong,
+            "Requested 47000",
+        ),
         (wire.error(402, "Insufficient Balance"), ModelRefused, "Balance"),
         (wire.error(403, f"Not for {KEY}"), ModelRefused, "Not for [key]"),
         (page(404), ModelUnavailable, "address"),
@@ -853,6 +862,15 @@ async def test_a_refused_request_is_not_retried(
     assert isinstance(error, expected)
     assert words in str(error)
     assert len(server.asked) == 1
+
+
+async def test_address_without_its_path_is_suggested_with_it(server: WireServer) -> None:
+    model = OpenAIModel("m", api_key=KEY, base_url=server.root)
+
+    error = await fails(model)
+    await model.close()
+
+    assert f"did you mean {server.root}/v1?" in str(error)
 
 
 async def test_rate_limit_error_states_when_to_retry(

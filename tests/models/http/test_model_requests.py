@@ -25,6 +25,7 @@ from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import WireServer
 
 ASK: list[Message] = [UserMessage("Hi")]
+AGAIN = [*ASK, AssistantMessage("Hello."), UserMessage("And now?")]
 Refuses = Callable[[dict[str, Any]], str | None]
 
 
@@ -111,12 +112,13 @@ async def test_refused_tool_is_left_out_visibly_and_remembered(provider: Refusin
     model = provider.model()
 
     (notice,) = await provider.ask(model, tools(4))
-    assert await provider.ask(model, tools(4)) == []
+    assert await provider.ask(model, tools(4), AGAIN) == []
+    assert await provider.ask(model, tools(4)) == [notice]  # in another conversation
     learned._read.clear()  # what a new process has read
     later = provider.model()
     assert await provider.ask(later, tools(4)) == [notice]
 
-    assert [len(each) for each in provider.sent] == [4, 3, 2, 2, 2]
+    assert [len(each) for each in provider.sent] == [4, 3, 2, 2, 2, 2]
     assert "srv:tool1" in notice
     assert "chema" in notice  # the provider's own reason
     assert '"deny": ["tool1"]' in notice
@@ -146,7 +148,7 @@ async def test_first_tools_stay_if_a_provider_takes_fewer(provider: Refusing) ->
     model = provider.model()
 
     (notice,) = await provider.ask(model, [*tools(6), own])
-    assert await provider.ask(model, [*tools(6), own]) == []
+    assert await provider.ask(model, [*tools(6), own], AGAIN) == []
 
     assert provider.sent[1:] == [["srv__tool0", "srv__tool1", "interlock__read_result"]] * 2
     assert "at most 3 tools, so 4 tools (srv:tool2, srv:tool3" in notice
@@ -189,7 +191,7 @@ async def test_refusal_that_names_no_tool_leaves_all_out_for_this_process(
     model = provider.model()
 
     (notice,) = await provider.ask(model, tools(2))
-    assert await provider.ask(model, tools(2)) == []
+    assert await provider.ask(model, tools(2), AGAIN) == []
 
     assert provider.sent == [["srv__tool0", "srv__tool1"], [], []]
     assert notice.endswith("it answers without them: failed to parse grammar")

@@ -211,6 +211,7 @@ def test_refusal_that_names_nothing_to_leave_out_teaches_nothing(told: ApiRefusa
         ("The input token count (9,000) exceeds the maximum number allowed (4,096).", 400),
         ("Prompt contains 9000 tokens, too large for model with 4096 maximum context length", 400),
         ("Request too large for model `m`: Limit 4096, Requested 9000", 413),
+        ("Request too large for gpt-m on tokens per min (TPM): Limit 4096, Requested 9000.", 429),
         ("the request exceeds the available context size", 400),
     ],
 )

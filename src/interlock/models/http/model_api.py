@@ -188,7 +188,8 @@ class ModelApi:
         exact = response.headers.get("Retry-After-Ms", "")  # OpenAI's more exact pause
         pause = int(exact[:9]) / 1000 if exact.isascii() and exact.isdigit() else after
         is_retried = response.status in _RETRIED or response.status >= 500
-        if refusal.code == "insufficient_quota" or (after or 0) > LONGEST_PAUSE:
+        will_not_pass = refusal.code == "insufficient_quota" or refusal.is_too_large
+        if will_not_pass or (after or 0) > LONGEST_PAUSE:
             is_retried = False
         told = response.headers.get("X-Should-Retry", "")
         return _Failed(refusal, is_retried=is_retried and told != "false", pause=pause)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from interlock.errors import ModelInterrupted
-from interlock.messages import Message, ToolMessage, UserMessage
+from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.models.http.api_refusal import ApiRefusal
 from interlock.models.http.model_api import AnswerStream, ModelApi
 from interlock.models.http.model_limits import ModelLimits
@@ -156,7 +156,7 @@ class ModelRequests:
                 await self._limits.learn([Lesson("no_tools", reason=attempt.guess)])
                 offered = self._limits.offered(tools)
             texts = [offered.notice, *attempt.notices] if tools else attempt.notices
-            notices = list(self._untold(texts))
+            notices = list(self._untold(texts, messages))
             if not attempt.has_lost_files:
                 taken = self._limits.readable(format.files)
                 name = self.api.endpoint.name
@@ -209,10 +209,11 @@ class ModelRequests:
             plain != body,
         )
 
-    def _untold(self, notices: Sequence[str]) -> Iterator[Notice]:
-        """Yield the notices that the user has not seen."""
+    def _untold(self, notices: Sequence[str], messages: Sequence[Message]) -> Iterator[Notice]:
+        """Yield the notices that are new, or all if the conversation begins."""
+        is_first = not any(isinstance(each, AssistantMessage) for each in messages)
         for text in notices:
-            if text and text not in self._told:
+            if text and (is_first or text not in self._told):
                 self._told.add(text)
                 yield Notice(text)
 

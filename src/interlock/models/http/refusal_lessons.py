@@ -135,7 +135,8 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
     A lesson of the kind "unsigned" or "guess" is for this request only.
     """
-    if refusal.status not in _STATUSES or _BAD_OUTPUT.search(f"{refusal.code} {refusal.reason}"):
+    is_learned_from = refusal.status in _STATUSES or refusal.is_too_large
+    if not is_learned_from or _BAD_OUTPUT.search(f"{refusal.code} {refusal.reason}"):
         return []
     for read in (
         _responses,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message
@@ -125,7 +125,9 @@ class OpenAIModel:
                 self._options[row.output] = self._options.pop("max_tokens")
             host = host_of(address, self.name)
             variable = "" if self._api_key == "" else row.keys[0]
-            endpoint = ModelEndpoint(self.name, self._model, host, key, variable)
+            is_bare = self._base_url and not urlsplit(address).path.strip("/")
+            hint = f"did you mean {urls.display(address).rstrip('/')}/v1?" if is_bare else ""
+            endpoint = ModelEndpoint(self.name, self._model, host, key, variable, hint)
             api = ModelApi(endpoint, address, row.key_headers(key))
             self._requests = ModelRequests(api, self._limits, self._options, self._format)
         return self._requests
