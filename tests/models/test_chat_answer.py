@@ -57,6 +57,14 @@ YES = {"type": "text", "text": "Yes."}
             [delta(content="Yes."), {"choices": [{"delta": {}, "message": {"content": "Yes."}}]}],
             "",
         ),
+        (
+            "the answer so far in each chunk",
+            [
+                {"choices": [{"delta": {"content": piece}, "message": {"content": so_far}}]}
+                for piece, so_far in (("Y", "Y"), ("es.", "Yes."))
+            ],
+            "",
+        ),
         ("one choice", [{"choices": {"delta": {"content": "Yes."}}}], ""),
         ("a text instead of calls", [delta(content="Yes.", tool_calls="\ud83d")], ""),
         ("a text instead of data", [delta(content="Yes.", extra_content="x")], ""),

@@ -129,6 +129,7 @@ def test_google_gets_a_mark_for_calls_that_it_did_not_sign(provider: str, marked
     assert [each.get("extra_content") for each in sent] == [mark if marked else None, None]
 
 
+EMPTY, FAILED = "the tool ran without output", "Error: the tool failed without a message"
 IMAGE = Attachment("image/png", b"png")
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
 
@@ -137,9 +138,13 @@ IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,c
     ("name", "message", "sent"),
     [
         # https://github.com/earendil-works/pi/pull/3309
-        ("empty result", ToolMessage("a", ""), "(no output)"),
-        ("blank result", ToolMessage("a", " \n"), "(no output)"),
-        ("empty failure", ToolMessage("a", "", is_error=True), "Error: (no output)"),
+        ("empty result", ToolMessage("a", ""), "the tool ran without output"),
+        ("blank result", ToolMessage("a", " \n"), "the tool ran without output"),
+        (
+            "empty failure",
+            ToolMessage("a", "", is_error=True),
+            "Error: the tool failed without a message",
+        ),
         ("empty message", UserMessage(" "), "(empty message)"),
         ("image without text", UserMessage("", (IMAGE,)), [IMAGE_PART]),
         ("blank answer", AssistantMessage(" \n"), None),

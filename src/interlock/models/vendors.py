@@ -138,12 +138,11 @@ def file_note(file: Attachment) -> str:
     return f"[{file.media_type}{name}, {len(file.data):,} bytes: this model cannot read it]"
 
 
-NO_OUTPUT = "(no output)"
-
-
 def result_text(result: ToolMessage) -> str:
     """Return the text of a result; a line replaces an empty one, which some providers refuse."""
-    return result.content if result.content.strip() else NO_OUTPUT
+    if result.content.strip():
+        return result.content
+    return "the tool failed without a message" if result.is_error else "the tool ran without output"
 
 
 def stated_result(result: ToolMessage) -> str:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from interlock.errors import ContextTooLong, ModelRefused
-from interlock.messages import AssistantMessage, Attachment, Message, UserMessage
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from interlock.models import Model, Notice, Reply, ToolDefinition, learned
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.learned import Lesson
@@ -283,3 +291,59 @@ async def test_a_file_that_the_model_cannot_read_is_named_with_each_message(
 
     assert "cannot read images" in notices[0][0]
     assert notices[1] == [f"{model.name} cannot read cat.png; it gets the name but not the content"]
+
+
+RESULT: list[Message] = [
+    *ASK,
+    AssistantMessage("", (ToolCall("a", "srv__tool0"),)),
+    ToolMessage("a", "1"),
+    UserMessage("More"),
+    UserMessage("And more"),
+]
+
+
+def _lacks_reasoning(body: dict[str, Any]) -> str | None:
+    # https://github.com/continuedev/continue/issues/11711
+    lacking = any(
+        each["role"] == "assistant" and "reasoning_content" not in each for each in body["messages"]
+    )
+    why = "thinking is enabled but reasoning_content is missing in assistant tool call message"
+    return f"{why} at index 1" if lacking else None
+
+
+def _lacks_signature(body: dict[str, Any]) -> str | None:
+    # https://github.com/securo-finance/securo/issues/884
+    calls = [call for each in body["messages"] for call in each.get("tool_calls", ())]
+    signed = all("extra_content" in each for each in calls)
+    return None if signed else "Function call is missing a thought_signature in functionCall parts."
+
+
+def _lacks_answer(body: dict[str, Any]) -> str | None:
+    # https://github.com/aaif-goose/goose/issues/5998
+    roles = [each["role"] for each in body["messages"]]
+    wrong = ("tool", "user") in itertools.pairwise(roles)
+    return "Unexpected role 'user' after role 'tool'" if wrong else None
+
+
+def _lacks_turns(body: dict[str, Any]) -> str | None:
+    # https://github.com/ggml-org/llama.cpp/issues/19851
+    roles = [each["role"] for each in body["messages"]]
+    wrong = ("user", "user") in itertools.pairwise(roles)
+    return "Conversation roles must alternate user/assistant/user/assistant/..." if wrong else None
+
+
+@pytest.mark.parametrize("provider", ["openai"], indirect=True)
+@pytest.mark.parametrize(
+    "refuses", [_lacks_reasoning, _lacks_signature, _lacks_answer, _lacks_turns]
+)
+async def test_a_conversation_of_another_model_gets_what_a_server_needs(
+    provider: Refusing, refuses: Refuses
+) -> None:
+    provider.refuses = refuses
+    model = provider.model()
+
+    for _ in range(2):
+        assert await provider.ask(model, [], RESULT) == []
+
+    assert len(provider.server.asked) == 3  # one was refused
+    assert "And more" in str(provider.server.asked[-1].body["messages"][-1]["content"])

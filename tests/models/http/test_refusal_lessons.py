@@ -260,3 +260,13 @@ def test_refused_files_are_learned_only_if_there_were_some(
         ("unread", kind)
     ]
     assert lessons_in(refused, sent([])) == []
+
+
+def test_files_of_a_request_that_is_too_large_are_left_out() -> None:
+    files = SentRequest(sent([]).body, [], frozenset(), frozenset(), frozenset(("images",)))
+    too_large = openai("Request exceeds the maximum allowed number of bytes.", 413)
+    too_long = openai("Request too large for model `m`: Limit 4096, Requested 9000", 413)
+
+    assert [each.what for each in lessons_in(too_large, files)] == ["images"]
+    assert lessons_in(too_long, files) == []  # the conversation is too long, not its files
+    assert lessons_in(too_large, sent([])) == []

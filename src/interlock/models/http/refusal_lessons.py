@@ -77,6 +77,18 @@ _INSTEAD = re.compile(r"\buse ['\"`]?(\w+)['\"`]? instead", re.IGNORECASE)
 _IN_TOOLS = ("cache_control", "strict")  # members that interlock adds inside of tools and messages
 # Members of answers that are sent back in messages, such as reasoning. Groq refuses them:
 # https://github.com/janhq/jan/issues/8136
+# What a conversation lacks: see `openai.chat_request.NEEDS`.
+_NEEDS = {
+    # https://github.com/continuedev/continue/issues/11711,
+    "reasoning": r"reasoning_content\W.{0,60}(missing|required|must be passed)|"
+    r"(missing|requires?) .{0,30}reasoning_content",
+    # https://github.com/securo-finance/securo/issues/884
+    "signatures": r"missing an? .{0,3}thought_?signature",
+    # https://github.com/aaif-goose/goose/issues/5998
+    "answers": r"unexpected role .?user.? after role .?tool",
+    # https://github.com/ggml-org/llama.cpp/issues/19851
+    "turns": r"roles must alternate",
+}
 _IN_MESSAGES = (
     *("reasoning_content", "reasoning_details", "thinking_blocks", "reasoning", "thinking"),
 )
@@ -127,6 +139,7 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
         return []
     for read in (
         _responses,
+        _needs,
         _effort,
         _output_limit,
         _tools_too_long,
@@ -149,6 +162,16 @@ def _responses(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     if "messages" in sent.body and re.search(r"v1/responses|responses api", refusal.reason, re.I):
         return [_lesson("responses", refusal)]
     return []
+
+
+def _needs(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
+    if "messages" not in sent.body:
+        return []
+    return [
+        _lesson("need", refusal, what=what)
+        for what, pattern in _NEEDS.items()
+        if re.search(pattern, refusal.reason, re.IGNORECASE)
+    ][:1]
 
 
 def _effort(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
@@ -283,7 +306,8 @@ def _unsigned(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
 
 def _unread_files(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
-    if not sent.files or not _FILES.search(refusal.reason):
+    is_too_large = refusal.status == 413 and context_sizes(refusal) is None
+    if not sent.files or not (is_too_large or _FILES.search(refusal.reason)):
         return []
     # More models can process images than documents and sounds.
     kinds = [each for each in ("sounds", "documents", "images") if each in sent.files]

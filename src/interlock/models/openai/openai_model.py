@@ -16,7 +16,13 @@ from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelReq
 from interlock.models.http.model_endpoint import host_of
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
-from interlock.models.openai.chat_request import FILES, RETURNED, wire_messages, wire_tool
+from interlock.models.openai.chat_request import (
+    FILES,
+    NEEDS,
+    RETURNED,
+    wire_messages,
+    wire_tool,
+)
 from interlock.models.openai.responses_answer import ResponsesAnswer
 from interlock.models.openai.responses_request import response_request
 from interlock.models.providers import BY_NAME
@@ -161,10 +167,11 @@ class OpenAIModel:
         # Without its own parts, a conversation is written as one of another model.
         provider = self._source if signed else f"{self._source} (unsigned)"
         refused = frozenset(each for each in RETURNED if self._limits.refuses(each))
+        needs = frozenset(each for each in NEEDS if self._limits.lesson("need", each))
         readable = without_files(messages, self._readable)
         request: dict[str, Any] = {
             "model": self._model,
-            "messages": wire_messages(readable, provider=provider, refused=refused),
+            "messages": wire_messages(readable, provider=provider, refused=refused, learned=needs),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
