@@ -192,7 +192,6 @@ def test_other_lessons_are_found(told: ApiRefusal, kind: str) -> None:
         openai("Failed to call a function. See 'failed_generation'.", code="tool_use_failed"),
         openai("Tool call validation failed: parameters for tool srv__bad did not match schema"),
         openai("Ensure that function call turn comes immediately after a user turn"),
-        openai("Function call is missing a thought_signature in functionCall parts"),
         openai("Expected last role User or Tool for serving but got assistant"),
         openai("Your credit balance is too low"),
         refusal("", 400),

@@ -45,7 +45,10 @@ def context_sizes(refusal: ApiRefusal) -> tuple[int, int] | None:
 
     A number that the provider does not state is 0.
     """
-    if refusal.status not in (400, 413, 422):
+    # A request may be larger than the limit of a minute, which no later minute changes:
+    # https://github.com/continuedev/continue/issues/11717
+    is_large = refusal.status == 429 and "request too large" in refusal.reason.lower()
+    if refusal.status not in (400, 413, 422) and not is_large:
         return None
     for pattern in _TOO_LONG:
         if found := pattern.search(refusal.reason):
@@ -86,15 +89,15 @@ class ModelEndpoint(NamedTuple):
             return ModelRefused(f"{self.host} {self._key_problem(detail)}")
         if status == 404:
             return ModelUnavailable(f"{self.host} has no model {self.model!r} (404): {detail}")
+        text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
+        if sizes := context_sizes(refusal):
+            return ContextTooLong(text, *sizes)
         if status == 429 and refusal.code != "insufficient_quota":
             return self._overloaded("limits the rate of", refusal, detail)
         if status in (503, 529):
             return self._overloaded("is overloaded and cannot run", refusal, detail)
         if status == 408 or status >= 500:
             return ModelUnavailable(f"{self.host} failed to run {self.name} ({status}): {detail}")
-        text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
-        if sizes := context_sizes(refusal):
-            return ContextTooLong(text, *sizes)
         return ModelRefused(text)
 
     def _key_problem(self, detail: str) -> str:
