@@ -198,3 +198,20 @@ def _check_refusals(
 
 def _files(message: Message) -> tuple[Attachment, ...]:
     return message.attachments if isinstance(message, UserMessage | ToolMessage) else ()
+
+
+def test_page_of_models_states_what_was_tried_on_each_provider() -> None:
+    page = Path(__file__).parents[2] / "docs" / "use" / "models.md"
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in page.read_text().splitlines()
+    ]
+    stated = {row[0]: row[1:] for row in rows if len(row) == 8}
+    for fake in FAKES:
+        *files, reasoning, cached, most, model = stated[fake.name]
+        kinds = ("images", "documents", "sounds")
+        assert files == ["yes" if each in fake.takes else "no" for each in kinds], fake.name
+        assert reasoning.startswith("yes") == fake.reasons, fake.name
+        assert cached == ("yes" if fake.cached else "no"), fake.name
+        assert most == (str(fake.most_tools) if fake.most_tools else ""), fake.name
+        assert model == f"`{fake.model.partition(':')[2]}`"
