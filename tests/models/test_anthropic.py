@@ -25,8 +25,6 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models import (
-    ReasoningDelta,
-    Reply,
     TextDelta,
     ToolDefinition,
     Usage,
@@ -81,34 +79,6 @@ async def fails(model: AnthropicModel) -> ModelError:
 
 
 # Requests
-
-
-async def test_text_arrives_in_pieces_and_then_as_a_reply(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    server.script = [wire.says("It is ", "nöön", " ☀.")]
-
-    events = [event async for event in model.stream(ASK)]
-
-    assert events[:3] == [TextDelta("It is "), TextDelta("nöön"), TextDelta(" ☀.")]
-    assert events[3:] == [Reply(AssistantMessage("It is nöön ☀."), Usage(10, 20), "end")]
-
-
-async def test_a_request_without_tools_and_system_prompt_has_neither_field(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    server.script = [wire.says("Noon.")]
-
-    await complete(model, ASK)
-
-    body = server.asked[0].body
-    assert body.keys() == {"model", "max_tokens", "messages", "stream"}
-    assert wire.unmarked(body["messages"]) == [
-        {"role": "user", "content": [{"type": "text", "text": "What time is it?"}]}
-    ]
-    assert KEY in server.asked[0].headers.get("Authorization", "") + server.asked[0].headers.get(
-        "X-Api-Key", ""
-    )
 
 
 async def test_images_and_documents_are_sent_before_the_text(
@@ -173,22 +143,6 @@ async def test_tools_are_offered_with_their_schema_unchanged(
     ]
 
 
-async def test_a_call_is_assembled_from_fragments(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    call = wire.tool_use(1, "toolu_1", "time__now", "", '{"zo', 'ne": "Asia', '/Tokyo"}')
-    server.script = [
-        wire.events(wire.start(), *wire.text(0, "Let me see."), *call, *wire.stop("tool_use"))
-    ]
-
-    reply = await complete(model, ASK, [TIME])
-
-    assert reply.message == AssistantMessage(
-        "Let me see.", (ToolCall("toolu_1", "time__now", {"zone": "Asia/Tokyo"}),)
-    )
-    assert reply.stop_reason == "tool_calls"
-
-
 async def test_fragments_of_parallel_calls_can_be_mixed(
     server: WireServer, model: AnthropicModel
 ) -> None:
@@ -203,21 +157,6 @@ async def test_fragments_of_parallel_calls_can_be_mixed(
         ("toolu_a", {"zone": "A"}),
         ("toolu_b", {"zone": "B"}),
     ]
-
-
-@each_row(
-    ("written", "malformed"),
-    [("", None), ("{}", None), ('{"zone": ', '{"zone": '), ('["x"]', '["x"]'), ('"x"', '"x"')],
-)
-async def test_arguments_that_are_not_an_object_are_malformed(
-    server: WireServer, model: AnthropicModel, written: str, malformed: str | None
-) -> None:
-    call = wire.tool_use(0, "toolu_1", "time__now", written)
-    server.script = [wire.events(wire.start(), *call, *wire.stop("tool_use"))]
-
-    reply = await complete(model, ASK, [TIME])
-
-    assert reply.message.tool_calls == (ToolCall("toolu_1", "time__now", {}, malformed),)
 
 
 async def test_calls_with_the_same_id_get_unique_ids(
@@ -387,54 +326,6 @@ async def test_results_are_sent_as_blocks_of_one_user_message(
                 {"type": "text", "text": "Thanks. And?"},
             ],
         },
-    ]
-
-
-async def test_empty_messages_are_dropped_and_repeated_roles_merged(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    server.script = [wire.says("Yes.")]
-
-    await complete(
-        model, [UserMessage(" "), AssistantMessage(""), UserMessage("Hello?"), SystemMessage("")]
-    )
-
-    assert wire.unmarked(server.asked[0].body["messages"]) == [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "(empty message)"},
-                {"type": "text", "text": "Hello?"},
-            ],
-        }
-    ]
-
-
-async def test_thinking_is_shown_and_sent_back_unchanged(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    blocks = [
-        *wire.thinking(0, "c2lnbmVk", "The user ", "wants the time."),
-        *wire.block(1, {"type": "redacted_thinking", "data": "b3BhcXVl"}),
-        *wire.text(2, ""),
-        *wire.tool_use(3, "toolu_1", "time__now", '{"zone":', ' "A"}'),
-    ]
-    server.script = [
-        wire.events(wire.start(), *blocks, *wire.stop("tool_use")),
-        wire.says("Noon."),
-    ]
-
-    events = [event async for event in model.stream(ASK, [TIME])]
-    reply = events[-1]
-    assert isinstance(reply, Reply)
-    await complete(model, [*ASK, reply.message, ToolMessage("toolu_1", "12:00")], [TIME])
-
-    assert events[:2] == [ReasoningDelta("The user "), ReasoningDelta("wants the time.")]
-    assert reply.message.content == ""
-    assert server.asked[1].body["messages"][1]["content"] == [
-        {"type": "thinking", "thinking": "The user wants the time.", "signature": "c2lnbmVk"},
-        {"type": "redacted_thinking", "data": "b3BhcXVl"},
-        {"type": "tool_use", "id": "toolu_1", "name": "time__now", "input": {"zone": "A"}},
     ]
 
 
@@ -635,37 +526,6 @@ async def test_a_refused_request_is_not_retried(
     assert len(server.asked) == 1
 
 
-async def test_rate_limit_error_states_when_to_retry(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    limit = wire.error(429, "rate_limit_error", "too fast", retry_after="30", retry_after_ms="1")
-    server.script = [limit, limit, limit]
-
-    error = await fails(model)
-
-    assert isinstance(error, ModelOverloaded)
-    assert "try again in 30 s" in str(error)
-    assert len(server.asked) == 3
-
-
-async def test_overload_is_reported_after_the_retries(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    server.script = [wire.error(529, "overloaded_error", "Overloaded", retry_after_ms="1")] * 3
-
-    assert isinstance(await fails(model), ModelOverloaded)
-
-
-async def test_a_server_error_is_retried(server: WireServer, model: AnthropicModel) -> None:
-    server.script = [
-        wire.error(500, "api_error", "Oops", retry_after_ms="1"),
-        page(502),
-        wire.says("Noon."),
-    ]
-
-    assert (await complete(model, ASK)).message.content == "Noon."
-
-
 @each_row(
     "blocks",
     [
@@ -699,32 +559,6 @@ async def test_web_page_instead_of_a_stream_is_reported(
 
     assert isinstance(error, ModelUnavailable)
     assert "sent a web page" in str(error)
-
-
-@pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("cut", [True, False])
-async def test_a_stream_that_ends_early_is_interrupted(
-    server: WireServer, model: AnthropicModel, cut: bool
-) -> None:
-    server.script = [wire.events(wire.start(), *wire.text(0, "It is"), cut=cut)]
-    seen: list[object] = []
-
-    with pytest.raises(ModelInterrupted, match="cut off"):
-        seen.extend([event async for event in model.stream(ASK)])
-
-    assert len(server.asked) == 1
-
-
-async def test_an_error_in_the_stream_is_interrupted(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    broken = {"type": "error", "error": {"type": "api_error", "message": f"Oops {KEY}"}}
-    server.script = [wire.events(wire.start(), *wire.text(0, "It is"), broken)]
-
-    error = await fails(model)
-
-    assert isinstance(error, ModelInterrupted)
-    assert "Oops" in str(error)
 
 
 async def test_overload_in_the_stream_is_overloaded(
@@ -822,14 +656,3 @@ def test_the_name_of_a_model_omits_the_password_of_its_url() -> None:
     model = AnthropicModel("m", base_url=f"http://me:{KEY}@h/v1")
 
     assert model.name == "anthropic:m@http://h/v1"
-
-
-async def test_a_long_retry_after_raises_overloaded_without_waiting(
-    server: WireServer, model: AnthropicModel
-) -> None:
-    server.script = [wire.error(429, "rate_limit_error", "used up", retry_after="3600")]
-
-    error = await fails(model)
-
-    assert isinstance(error, ModelOverloaded)
-    assert "3600 s" in str(error)

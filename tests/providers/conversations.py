@@ -115,7 +115,7 @@ def chat(*pairs: tuple[str, str]) -> tuple[Message, ...]:
 
 def foreign(id: str, provider: str, **data: Any) -> tuple[Message, ...]:
     """Return a turn of another provider's model, with what that provider needs back."""
-    call = ToolCall(id, "srv__read", {"path": "a"})
+    call = ToolCall(id, "srv.read it", {"path": "a"})  # some servers accept such names
     kept = {"provider": provider, **data}
     return (
         UserMessage("Read a."),

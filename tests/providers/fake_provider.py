@@ -189,7 +189,8 @@ class ProviderServer:
         if isinstance(answer, Fails):
             events = events[: len(events) // 2]
         if isinstance(answer, Fails) and answer.how == "breaks":
-            error = self._fake.error(Refused("The server had an error.", status=500))
+            known = KEY if any(KEY in each for each in request.headers.values()) else ""
+            error = self._fake.error(Refused(f"The server had an error {known}.", status=500))
             error = error[0] if isinstance(error, list) else error
             events.append(b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n")
         body = b"".join(events)
