@@ -184,7 +184,7 @@ async def test_added_servers_and_tools_change_no_wire_name():
 
 
 async def test_every_broken_tool_is_listed_as_missing_even_if_another_tool_has_its_name():
-    broken = {"inputSchema": {"type": "object", "properties": {"a": {"type": 1}}}}
+    broken = {"inputSchema": {"type": "object", "properties": {"a": {"$ref": "x:y"}}}}
     one, two = upstream("get_x", "get_y"), upstream("get_x", "get_y")
     two.answers["tools/list"] = {"tools": [tool(name) | broken for name in ("get_x", "get_y")]}
     plain = policy(team=View(servers=("one", "two"), names="plain"))
