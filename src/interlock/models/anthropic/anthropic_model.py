@@ -18,6 +18,8 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
 from interlock.messages import (
     Message,
@@ -30,9 +32,9 @@ from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.vendors import (
     ModelEndpoint,
     event_fields,
-    object_schema,
     whole_answer,
 )
+from interlock.models.wire_tools import WireTools
 from interlock.text import urls
 
 if TYPE_CHECKING:
@@ -95,8 +97,9 @@ class AnthropicModel:
     ) -> AsyncGenerator[ModelEvent, None]:
         connection = await self._open()
         answer = MessagesAnswer(self.name)
+        wire = WireTools(tools)
         try:
-            async with await self._ask(connection, messages, tools) as events:
+            async with await self._ask(connection, wire.sent(messages), wire.definitions) as events:
                 answer.started = True
                 if await whole_answer(events.response, connection.endpoint) is not None:
                     raise ModelInterrupted(
@@ -107,7 +110,7 @@ class AnthropicModel:
                         yield piece
         except connection.failures as error:
             raise connection.endpoint.explain(error, started=answer.started) from error
-        yield answer.reply()
+        yield wire.received(answer.reply())
 
     async def prepare(self) -> None:
         """Import the vendor's package and create the client, so that the first request is fast.
@@ -214,7 +217,7 @@ class AnthropicModel:
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "input_schema": object_schema(tool.input_schema),
+                    "input_schema": msgspec.json.decode(tool.input_schema),
                 }
                 for tool in tools
             ]

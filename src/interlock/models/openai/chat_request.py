@@ -24,7 +24,6 @@ from interlock.models.vendors import (
     IMAGES,
     call_id,
     call_name,
-    object_schema,
 )
 
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
@@ -121,6 +120,6 @@ def wire_tool(tool: ToolDefinition) -> dict[str, Any]:
     function = {
         "name": tool.name,
         "description": description,
-        "parameters": object_schema(tool.input_schema),
+        "parameters": msgspec.json.decode(tool.input_schema),
     }
     return {"type": "function", "function": function}

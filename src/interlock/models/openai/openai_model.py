@@ -34,6 +34,7 @@ from interlock.models.vendors import (
     whole_answer,
     without_files,
 )
+from interlock.models.wire_tools import WireTools
 from interlock.text import urls
 
 if TYPE_CHECKING:
@@ -121,8 +122,9 @@ class OpenAIModel:
     ) -> AsyncGenerator[ModelEvent, None]:
         connection = await self._open()
         started = False
+        wire = WireTools(tools, self._model)
         try:
-            answer, opened = await self._ask(connection, messages, tools)
+            answer, opened = await self._ask(connection, wire.sent(messages), wire.definitions)
             async with opened as chunks:
                 started = True
                 if self._notice:
@@ -138,7 +140,7 @@ class OpenAIModel:
                             yield piece
         except connection.failures as error:
             raise connection.endpoint.explain(error, started=started) from error
-        yield answer.reply()
+        yield wire.received(answer.reply())
 
     async def prepare(self) -> None:
         """Import the vendor's package and create the client, so that the first request is fast.
