@@ -14,7 +14,7 @@ import msgspec
 from interlock.schema.plain import definition_of
 from interlock.types import JsonObject
 
-MAX_PARTS = 2_000  # subschemas; what exceeds them has no members
+MAX_PARTS = 1_000  # subschemas; what exceeds them has no members
 MAX_CACHED = 1_024  # schemas
 _KEPT = ("title", "description", "minimum", "maximum", "minItems", "maxItems")
 _KEPT_OF_TEXTS = ("minLength", "maxLength", "pattern")
