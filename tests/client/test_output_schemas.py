@@ -32,7 +32,7 @@ async def call_checked(schema: Json, result: Json) -> Any:
         return await client.call_tool("x")
 
 
-async def test_structured_content_that_fits_the_output_schema_is_returned():
+async def test_structured_content_that_matches_the_output_schema_is_returned():
     result = await call_checked(NUMBER, text("", structuredContent={"n": 1, "more": True}))
 
     assert result.structured == {"n": 1, "more": True}
@@ -46,7 +46,9 @@ async def test_structured_content_that_fits_the_output_schema_is_returned():
         (text("", structuredContent=None), "does not fit its outputSchema"),
     ],
 )
-async def test_structured_content_that_does_not_fit_is_a_protocol_error(result: Json, problem: str):
+async def test_structured_content_that_violates_the_output_schema_is_a_protocol_error(
+    result: Json, problem: str
+):
     with pytest.raises(RemoteProtocolError, match=problem):
         await call_checked(NUMBER, result)
 

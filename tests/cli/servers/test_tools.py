@@ -247,7 +247,7 @@ def test_describe_prints_what_references_and_alternatives_hide():
     ]
 
 
-def test_describe_of_a_tool_without_arguments_says_so():
+def test_describe_of_a_tool_without_arguments_prints_no_arguments():
     description = tools_module.describe(Tool("t", {"type": "object"}, "Does it."))
 
     assert description == "Does it.\n\nno arguments"

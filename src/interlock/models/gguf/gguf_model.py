@@ -27,7 +27,7 @@ from interlock.models.llama import LoadedModel, free_memory
 from interlock.models.model import ModelEvent, Reply, ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
 from interlock.models.openai.chat_request import wire_messages, wire_tool
-from interlock.models.vendors import without_files
+from interlock.models.vendors import unread_files, without_files
 from interlock.models.wire_tools import WireTools
 
 _CHATML = ("<|im_end|>", "<|im_start|>")
@@ -88,6 +88,8 @@ class GgufModel:
     ) -> AsyncGenerator[ModelEvent, None]:
         async with self._lock:
             engine = await self._loaded()
+            for unread in unread_files(self.name, messages):
+                yield unread
             wire = WireTools(tools)
             messages = self._markers.messages(without_files(wire.sent(messages)))
             tools = self._markers.tools(wire.definitions)

@@ -171,7 +171,10 @@ def decoded(text: str | bytes) -> Any:
     Raises:
         ValueError: The text is not a JSON object.
     """
-    found = msgspec.json.decode(text)
+    try:
+        found = msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
     return found
