@@ -8,6 +8,8 @@ from collections.abc import Sequence, Set
 from hashlib import blake2s
 from typing import Any
 
+import msgspec
+
 from interlock.messages import (
     AssistantMessage,
     Attachment,
@@ -24,7 +26,6 @@ from interlock.models.vendors import (
     IMAGES,
     call_id,
     call_name,
-    object_schema,
     stated_result,
 )
 from interlock.protocol.envelope import encode_lossy
@@ -240,6 +241,6 @@ def wire_tool(tool: ToolDefinition) -> dict[str, Any]:
     function = {
         "name": tool.name,
         "description": description,
-        "parameters": object_schema(tool.input_schema),
+        "parameters": msgspec.json.decode(tool.input_schema),
     }
     return {"type": "function", "function": function}
