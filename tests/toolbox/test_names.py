@@ -14,7 +14,7 @@ from tests.support.rows import each_row
 
 PARTS = st.text("ab_-9A", max_size=6) | st.text(max_size=80) | st.from_regex(r"\A[\w.-]{1,128}\Z")
 PAIRS = st.tuples(PARTS, PARTS)
-FOR_MODELS = re.compile(r"[A-Za-z0-9_-]{1,64}")
+FOR_MODELS = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 @given(PAIRS)

@@ -17,6 +17,7 @@ from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_foreign, emit_json, say, warn, working
 from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InterlockError, InvalidArguments, RequestTimeout
+from interlock.schema.annotations import Hints
 
 if TYPE_CHECKING:
     from interlock.config import Config, ServerConfig
@@ -210,6 +211,8 @@ def typed(texts: dict[str, str], schema: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidArguments: A value is not JSON, and the schema does not accept text.
     """
+    if "$ref" in schema or "allOf" in schema:
+        schema = schema | (Hints(schema).merged(schema) or {})
     properties = schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
     return {

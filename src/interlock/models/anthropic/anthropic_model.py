@@ -17,6 +17,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message, SystemMessage
 from interlock.models.anthropic.messages_answer import MessagesAnswer
@@ -30,7 +32,6 @@ from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelReq
 from interlock.models.http.model_endpoint import host_of
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.providers import BY_NAME
-from interlock.models.vendors import object_schema
 from interlock.text import urls
 
 _PROVIDER = "anthropic"
@@ -150,7 +151,7 @@ class AnthropicModel:
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "input_schema": object_schema(tool.input_schema),
+                    "input_schema": msgspec.json.decode(tool.input_schema),
                 }
                 for tool in tools
             ]

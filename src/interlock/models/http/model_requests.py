@@ -20,6 +20,7 @@ from interlock.models.http.refusal_lessons import SentRequest, lessons_in
 from interlock.models.learned import Lesson
 from interlock.models.model import ModelEvent, Notice, Reply, ToolDefinition
 from interlock.models.vendors import kind_of, unread_files
+from interlock.models.wire_tools import WireTools
 
 MOST_REQUESTS = 12  # for one answer
 
@@ -97,7 +98,8 @@ class ModelRequests:
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask the model; yield notices, the answer's pieces and the reply, as `Model.stream`."""
-        asked = await self.ask(messages, tools)
+        wire = WireTools(tools, self.api.endpoint.model)
+        asked = await self.ask(wire.sent(messages), wire.definitions)
         builder, endpoint = asked.builder, self.api.endpoint
         async with asked.answer as answer:
             for notice in asked.notices:
@@ -114,7 +116,7 @@ class ModelRequests:
             except ModelInterrupted:
                 if not builder.is_stated:
                     raise
-        yield builder.reply(marked=answer.marked)
+        yield wire.received(builder.reply(marked=answer.marked))
 
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]

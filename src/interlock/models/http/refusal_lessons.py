@@ -75,8 +75,6 @@ _NOT_TAKEN = re.compile(
 )
 _INSTEAD = re.compile(r"\buse ['\"`]?(\w+)['\"`]? instead", re.IGNORECASE)
 _IN_TOOLS = ("cache_control", "strict")  # members that interlock adds inside of tools and messages
-# Members of answers that are sent back in messages, such as reasoning. Groq refuses them:
-# https://github.com/janhq/jan/issues/8136
 # What a conversation lacks: see `openai.chat_request.NEEDS`.
 _NEEDS = {
     # https://github.com/continuedev/continue/issues/11711,
@@ -86,14 +84,18 @@ _NEEDS = {
     "signatures": r"missing an? .{0,3}thought_?signature",
     # https://github.com/aaif-goose/goose/issues/5998
     "answers": r"unexpected role .?user.? after role .?tool",
+    # https://github.com/jundot/omlx/pull/1997
+    "ids": r"call id was .{1,99} but must be a-z, A-Z, 0-9",
     # https://github.com/ggml-org/llama.cpp/issues/19851
     "turns": r"roles must alternate",
 }
+# Members of answers that are sent back in messages, such as reasoning. Groq refuses them:
+# https://github.com/janhq/jan/issues/8136
 _IN_MESSAGES = (
     *("reasoning_content", "reasoning_details", "thinking_blocks", "reasoning", "thinking"),
 )
 _FILES = re.compile(
-    r"image|audio|multimodal|vision|mmproj|modalit|content (part|type)|expected a string|"
+    r"image|audio|multimodal|vision|mmproj|modalit|(content|part) (part|type)|expected a string|"
     r"file_data|must be a string|unknown variant .?(image|file|input)|\bpdf\b|document|"
     # Ollama: https://github.com/Kilo-Org/kilocode/issues/11878
     r"invalid message format|cannot unmarshal array",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence, Set
+from hashlib import blake2s
 from typing import Any
+
+import msgspec
 
 from interlock.messages import (
     AssistantMessage,
@@ -23,7 +26,6 @@ from interlock.models.vendors import (
     IMAGES,
     call_id,
     call_name,
-    object_schema,
     stated_result,
 )
 from interlock.protocol.envelope import encode_lossy
@@ -43,6 +45,7 @@ FILES = IMAGES | DOCUMENTS | SOUNDS.keys()
 # Google's mark for calls that it did not sign, as those of other models:
 # https://ai.google.dev/gemini-api/docs/thought-signatures#faqs
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+_MISTRAL = "mistral|mixtral|magistral|ministral|devstral|codestral|pixtral"
 # What conversations need at some providers, and the models that are known to need it. Other models
 # are learned from their refusals. The rules hold behind other providers as well.
 NEEDS = {
@@ -51,9 +54,11 @@ NEEDS = {
     # a signature with each call of the model, also with those of other models
     "signatures": re.compile(r"^gemini:|googleapis\.com/"),
     # an answer of the model between a result and a message of the user
-    "answers": re.compile(r"mistral|mixtral|magistral|ministral|devstral|codestral|pixtral", re.I),
-    # no two messages of the user in a row
-    "turns": re.compile(r"^(?!)"),
+    "answers": re.compile(_MISTRAL, re.I),
+    # ids of calls that have 9 letters and digits
+    "ids": re.compile(_MISTRAL, re.I),
+    # no two messages of the user in a row, also not with calls and results between them
+    "turns": re.compile(rf"{_MISTRAL}|gemma", re.I),
 }
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
@@ -74,7 +79,10 @@ def wire_messages(
         learned: The `NEEDS` that the model has shown.
     """
     needs = learned | {each for each, known in NEEDS.items() if known.search(provider)}
-    wire: list[dict[str, Any]] = []
+    # One message, because some templates have no place for a second one:
+    # https://github.com/suitenumerique/conversations/issues/197
+    system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]
+    wire = [{"role": "system", "content": "\n\n".join(system)}] if system else []
     files: list[Attachment] = []  # the files of the results so far
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -86,9 +94,25 @@ def wire_messages(
             wire.append({name: each for name, each in written.items() if name not in refused})
     if files:
         wire.append(_files_of_results(files, provider))
-    if "answers" in needs:
+    if "ids" in needs:
+        _shorten_ids(wire)
+    if needs & {"answers", "turns"}:
         wire = _with_answers(wire)
     return _in_turns(wire) if "turns" in needs else wire
+
+
+def _shorten_ids(wire: Sequence[dict[str, Any]]) -> None:
+    for message in wire:
+        if message["role"] == "tool":
+            message["tool_call_id"] = _short_id(message["tool_call_id"])
+        for call in message.get("tool_calls", ()):
+            call["id"] = _short_id(call["id"])
+
+
+def _short_id(id: str) -> str:
+    if re.fullmatch("[a-zA-Z0-9]{9}", id):
+        return id
+    return blake2s(id.encode(), digest_size=5).hexdigest()[:9]
 
 
 def _with_answers(wire: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -130,7 +154,7 @@ def _files_of_results(files: Sequence[Attachment], provider: str) -> dict[str, A
 def _wire_message(message: Message, provider: str, needs: Set[str]) -> dict[str, Any] | None:
     text = message.content if message.content.strip() else ""
     if isinstance(message, SystemMessage):
-        return {"role": "system", "content": text} if text else None
+        return None
     if isinstance(message, AssistantMessage):
         return _wire_assistant(message, text, provider, needs)
     if isinstance(message, ToolMessage):
@@ -217,6 +241,6 @@ def wire_tool(tool: ToolDefinition) -> dict[str, Any]:
     function = {
         "name": tool.name,
         "description": description,
-        "parameters": object_schema(tool.input_schema),
+        "parameters": msgspec.json.decode(tool.input_schema),
     }
     return {"type": "function", "function": function}
