@@ -24,6 +24,7 @@ class OutputSchemas:
     def __init__(self) -> None:
         self.by_tool: dict[str, JsonObject] = {}
         self._validators: dict[str, schema.Validator | None] = {}
+        self._warned: set[str] = set()  # tools whose schema was logged as not usable
 
     def replace(self, tools: list[Tool]) -> None:
         self.by_tool = {
@@ -38,7 +39,7 @@ class OutputSchemas:
             RemoteProtocolError: The result does not match the schema.
         """
         if name not in self._validators:
-            self._validators[name] = _validator(name, self.by_tool[name])
+            self._validators[name] = self._validator(name, self.by_tool[name])
         validator = self._validators[name]
         if validator is None:
             return
@@ -52,10 +53,11 @@ class OutputSchemas:
                 f"the result of tool {name!r} does not fit its outputSchema: {'; '.join(errors)}"
             )
 
-
-def _validator(name: str, output_schema: JsonObject) -> schema.Validator | None:
-    try:
-        return schema.compile(encode(output_schema))
-    except SchemaError as error:
-        _log.warning("outputSchema of tool %r is not usable: %s", name, error)
-        return None
+    def _validator(self, name: str, output_schema: JsonObject) -> schema.Validator | None:
+        try:
+            return schema.compile(encode(output_schema))
+        except SchemaError as error:
+            if name not in self._warned:
+                _log.warning("outputSchema of tool %r is not usable: %s", name, error)
+            self._warned = {*self._warned, name} & {*self.by_tool}
+            return None

@@ -230,6 +230,7 @@ def caller_of(context: Context) -> Caller:
         context.address,
         context.revision,
         trace if isinstance(trace, str) else "",
+        context.caller_headers,
     )
 
 
