@@ -10,8 +10,9 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.calls.fitting import check_arguments
 from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig
-from interlock.errors import InterlockError, InvalidArguments, RemoteProtocolError
+from interlock.errors import InterlockError, RemoteProtocolError
 from interlock.protocol.envelope import encode
 from interlock.revisions import COMPLETION_CONTEXT, LEGACY, at_least
 from interlock.toolbox.client_factory import ClientFactory
@@ -78,6 +79,8 @@ class ServerCalls:
     def validate(self, call: Call) -> None:
         """Raise an error if a call's arguments do not match the tool's schema.
 
+        Arguments that match it after a conversion are converted; see `schema.conversion`.
+
         Raises:
             InvalidArguments: The arguments are not valid; the text names each invalid argument.
         """
@@ -87,9 +90,10 @@ class ServerCalls:
         validator = self._tools.validators.get(tool) or self._tools.validator(tool)
         if validator is None:
             return
-        errors = validator.errors(call.arguments, echo=self._echo)
-        if errors:
-            raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
+        if validator.errors(call.arguments, echo=self._echo):
+            api: Any = (self._clients.api or self._server) if self._has_files else None
+            kept = () if api is None else api.null_arguments(tool)
+            check_arguments(call, validator, kept, echo=self._echo)
 
     async def check_credentials(self, call: Call) -> None:
         """Raise an error if the caller lacks a user's credential that a call needs.
