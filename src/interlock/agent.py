@@ -84,6 +84,7 @@ MAX_CALLS = 64  # tool calls that run for one answer
 TOO_MANY_CALLS = (
     f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
 )
+NO_OUTPUT = "the tool ran without output"  # some providers refuse an empty message
 MAX_FILE = 5 * 1024 * 1024  # bytes; larger images and sounds in results are not sent to the model
 MAX_FILES = 8  # images and sounds of one result
 
@@ -551,9 +552,11 @@ def _result(call: ToolCall, task: asyncio.Task[_Outcome] | None) -> ToolMessage:
 def text_of(result: CallToolResult) -> str:
     """Return a tool's result as text for a model, with a note for each block that is not text."""
     parts = [describe(block) for block in result.content]
-    if not result.content and result.structured is not None:
-        parts = [encode(result.structured).decode()]
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    if not text.strip():
+        empty = "the tool failed without a message" if result.is_error else NO_OUTPUT
+        text = empty if result.structured is None else encode(result.structured).decode()
+    return f"{text}\nwarning: {result.warning}" if result.warning else text
 
 
 def files_of(result: CallToolResult) -> tuple[Attachment, ...]:

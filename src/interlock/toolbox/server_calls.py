@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.calls.endings import effect_of
 from interlock.calls.fitting import check_arguments
 from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig
 from interlock.errors import InterlockError, RemoteProtocolError
@@ -21,9 +22,10 @@ from interlock.toolbox.permitted import PermittedQuestions
 from interlock.toolbox.pool import ConnectionPool, PooledClient
 from interlock.toolbox.server_health import ServerHealth
 from interlock.toolbox.tool_list import ToolList
+from interlock.toolbox.unmet_schemas import with_warning
 from interlock.toolbox.user_access import UserAccess
 from interlock.transports import InProcessServer
-from interlock.types import ClientCapabilities, CompleteParams, JsonObject
+from interlock.types import WARNING_KEY, ClientCapabilities, CompleteParams, JsonObject
 
 DEFAULT_CONCURRENCY = 16  # concurrent calls to an in-process server
 _NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')
@@ -165,9 +167,14 @@ class ServerCalls:
                         call.back is None or (has_schema and client.has_output_schema(name))
                     )
                     is_final = is_checked and not call.returns_questions
-                    outcome = Outcome(raw, client.check_result(name, raw) if is_final else None)
+                    result = client.check_result(name, raw) if is_final else None
+                    outcome = Outcome(raw, result)
                     if is_checked and not is_final and not outcome.is_task:
-                        outcome = Outcome(raw, client.check_result(name, raw))
+                        result = client.check_result(name, raw)
+                        outcome = Outcome(raw, result)
+                    if result is not None and result.meta and WARNING_KEY in result.meta:
+                        self._tools.note_wrong_result(name, result.warning)
+                        outcome = with_warning(call, raw, result)
                 except InterlockError as error:
                     raise self._noted(pooled, error, call) from None
             finally:
@@ -184,7 +191,9 @@ class ServerCalls:
         self._failures.note(pooled, error)
         clean = self._failures.redacted(pooled, error)
         if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
-            self._tools.note_wrong_result(call.name, clean)
+            self._tools.note_wrong_result(call.name, str(clean))
+        if isinstance(call.entry, Entry) and call.messages and (effect := effect_of(error)):
+            clean.args = (f"{clean}; {effect}", *clean.args[1:])
         return clean
 
     async def _with_files(self, api: Any, call: Call) -> Call:

@@ -104,6 +104,8 @@ async def _call(
                 )
             except RequestTimeout as error:
                 raise RequestTimeout(f"{error}; --timeout SECONDS gives it more time") from None
+    if result.warning:
+        warn(result.warning)
     if as_json:
         emit_json(_fields(result))
     else:
