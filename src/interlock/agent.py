@@ -50,8 +50,10 @@ from interlock.models import (
     Usage,
 )
 from interlock.models.answer_size import AnswerSize, check_size
+from interlock.models.whole_deltas import WholeDeltas
 from interlock.protocol import Progress, ProgressHandler
 from interlock.protocol.envelope import encode
+from interlock.text.surrogates import has_halves, repair_value
 from interlock.toolbox import Tools
 from interlock.toolbox.resource_tool import LINK
 from interlock.types import (
@@ -462,15 +464,18 @@ async def request_answer(
         request = _contexts.request(model.name, messages)
         if request.left_out:
             yield Compacted(request.left_out)
-        size = AnswerSize(model.name)
+        size, whole = AnswerSize(model.name), WholeDeltas()
         try:
             async with aclosing(model.stream(request.messages, definitions)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
+                        for rest in whole.end():
+                            yield rest
                         yield _checked(event, model.name)
                         return
                     size.add(event.text)
-                    yield event
+                    if (delta := whole.add(event)) is not None:
+                        yield delta
         except ContextTooLong as error:
             if not _contexts.learn(model.name, request, error):
                 raise
@@ -479,10 +484,14 @@ async def request_answer(
 
 
 def _checked(reply: Reply, name: str) -> Reply:
-    check_size(reply.message, name)
-    if reply.usage == Usage():
-        return reply
-    return replace(reply, message=replace(reply.message, usage=reply.usage))
+    message = reply.message
+    check_size(message, name)
+    if has_halves(message):
+        calls = [replace(each, input=repair_value(each.input)) for each in message.tool_calls]
+        message = replace(message, content=repair_value(message.content), tool_calls=tuple(calls))
+    if reply.usage != Usage():
+        message = replace(message, usage=reply.usage)
+    return reply if message is reply.message else replace(reply, message=message)
 
 
 class _Seen(Struct, frozen=True):

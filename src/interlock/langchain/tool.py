@@ -29,6 +29,7 @@ from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, 
 from interlock.layers.kept_results import TOOL as READER
 from interlock.protocol import Progress, ProgressHandler
 from interlock.schema.annotations import Hints
+from interlock.text.surrogates import repair_value
 from interlock.toolbox import Toolbox, Tools
 from interlock.types import JsonObject
 
@@ -192,7 +193,7 @@ async def run(
             kind = type(arguments).__name__
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
         id = id or new_call_id()
-        call = Call(entry, dict(arguments), caller, progress=progress, id=id)
+        call = Call(entry, repair_value(dict(arguments)), caller, progress=progress, id=id)
         return finished((await handle(call)).result, images)
     except InterlockError as error:
         return failed(error)

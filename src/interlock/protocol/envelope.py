@@ -3,8 +3,9 @@
 Rules:
 
 1. `params` and `result` stay encoded, until the handler that knows their type decodes them.
-2. Messages that are not strict JSON-RPC are refused: invalid UTF-8, NaN, a byte order mark, lone
-   surrogates, "Params" for "params", a repeated key of the message, a fractional id.
+2. Messages that are not strict JSON-RPC are refused: invalid UTF-8, NaN, a byte order mark,
+   "Params" for "params", a repeated key of the message, a fractional id. Halves of characters are
+   joined, or become U+FFFD, except in an id.
 3. A message has at most 64 levels, at most 1,048,576 values (more if messages over 16 MiB are
    allowed), and at most 20 digits in each integer. The cost of these checks is linear in the
    message's size, whatever its contents.
@@ -25,6 +26,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from interlock.errors import LocalProtocolError, ParseError
 from interlock.revisions import INVALID_REQUEST
 from interlock.text.quoting import clip, place, replace_surrogates
+from interlock.text.surrogates import repair_json
 from interlock.types import RequestId
 
 MAX_DEPTH = 64
@@ -96,7 +98,10 @@ def decode(frame: bytes) -> Envelope:
     # This is one long function because it runs for every message, and calls would cost more than
     # the checks themselves.
     if not frame.isascii():
-        _check_utf8(frame)
+        try:
+            _check_utf8(frame)
+        except ParseError as error:
+            return _decode_repaired(frame, error)
     # The quick check also counts brackets and commas inside strings. So a frame that passes it is
     # within the bounds, and a frame that fails it needs the exact check.
     if len(frame) > _LARGE:
@@ -111,7 +116,7 @@ def decode(frame: bytes) -> Envelope:
     except msgspec.ValidationError as error:
         raise ParseError(f"not a JSON-RPC message: {error}", INVALID_REQUEST) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ParseError(f"message is not JSON: {error}") from None
+        return _decode_repaired(frame, ParseError(f"message is not JSON: {error}"))
     if envelope.jsonrpc != "2.0":
         raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
     # `size` becomes the length of the frame without blanks and further members. A frame of exactly
@@ -133,6 +138,17 @@ def decode(frame: bytes) -> Envelope:
     return envelope
 
 
+def _decode_repaired(frame: bytes, error: ParseError) -> Envelope:
+    """Decode a message with halves of characters; raise `error` if it has none."""
+    repaired = repair_json(frame)
+    if repaired == frame:
+        raise error from None
+    envelope = decode(repaired)
+    if isinstance(envelope.id, str) and "\ufffd" in envelope.id:
+        raise error from None
+    return envelope
+
+
 def notification_method(frame: bytes) -> str:
     """Return the method of a frame that we encoded, if it is a notification; else ""."""
     return "" if frame[:1] == b"[" else _decode_method(frame).method
@@ -147,7 +163,7 @@ def split_batch(frame: bytes) -> list[bytes]:
     if len(frame) > _LARGE and not _is_within_bounds(frame):
         _check_closely(frame)
     try:
-        raws = _decode_batch(frame)
+        raws = _decode_batch(repair_json(frame))
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError(f"message is not JSON: {error}") from None
     if not 1 <= len(raws) <= MAX_BATCH:

@@ -48,7 +48,7 @@ def hook_input(event: str, tool: str, **members: Any) -> bytes:
 
 @pytest.mark.parametrize("tool", ["mcp__time__now", "mcp__gateway__time__now", "Read"])
 def test_allowed_call_leaves_the_decision_to_claude_code(tool: str, interlock, policy: Path):
-    ran = interlock("hook", "--config", policy, stdin=asked(tool))
+    ran = interlock("hook", "--config", policy, stdin=asked(tool, text="half \ud83d"))
 
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 

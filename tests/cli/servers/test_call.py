@@ -60,9 +60,9 @@ def test_a_value_with_equals_signs_and_newlines_is_sent_unchanged(interlock, ser
 
 def test_json_arguments_and_key_value_arguments_are_merged(interlock, servers):
     servers()
-    ran = interlock("call", "e:echo", "count=1", "--arguments", '{"text": "x"}')
+    ran = interlock("call", "e:echo", "count=1", "--arguments", r'{"text": "half \ud83d"}')
 
-    assert ran.json == {"count": 1, "text": "x"}
+    assert ran.json == {"count": 1, "text": "half \ufffd"}
 
 
 @pytest.mark.parametrize(

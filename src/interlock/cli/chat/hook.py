@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from interlock.cli import config_option
 from interlock.cli.terminal import safe_line, say
 from interlock.errors import InterlockError
+from interlock.text.surrogates import repair_json
 
 if TYPE_CHECKING:
     from interlock.calls import Call
@@ -77,7 +78,7 @@ def hook(config: Path | None) -> int:
 
 
 def _read() -> HookInput:
-    return msgspec.json.decode(sys.stdin.buffer.read(), type=HookInput)
+    return msgspec.json.decode(repair_json(sys.stdin.buffer.read()), type=HookInput)
 
 
 def _decide(asked: HookInput, config: Config) -> int:

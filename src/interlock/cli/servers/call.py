@@ -17,6 +17,7 @@ from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, warn, working
 from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InvalidArguments, RequestTimeout
+from interlock.text.surrogates import repair_json
 
 if TYPE_CHECKING:
     from interlock.config import Config, ServerConfig
@@ -173,7 +174,7 @@ def _object(arguments: str | None) -> dict[str, Any]:
     if arguments is None:
         return {}
     try:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
+        return msgspec.json.decode(repair_json(arguments.encode()), type=dict[str, Any])
     except msgspec.ValidationError:
         raise click.UsageError("--arguments is not a JSON object") from None
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -231,7 +232,7 @@ def _value(key: str, text: str, types: set[str]) -> Any:
     if "string" in types:
         return text
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(repair_json(text.encode()))
     except (msgspec.DecodeError, UnicodeError):
         if not types:
             return text

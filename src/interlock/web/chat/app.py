@@ -16,6 +16,7 @@ from interlock.errors import AuthError
 from interlock.server.http.guard import Guard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, disconnected
+from interlock.text.surrogates import repair_json
 from interlock.web.chat import aisdk
 from interlock.web.chat.agui import AguiEncoder, AguiInput
 from interlock.web.chat.aisdk import AiSdkEncoder, AiSdkInput
@@ -130,7 +131,7 @@ class ChatApp:
             raise _Refused(415, "bad_message", "the content type must be application/json")
         caller = await self._caller(scope)
         try:
-            given = msgspec.json.decode(await _body(receive), type=kind)
+            given = msgspec.json.decode(repair_json(await _body(receive)), type=kind)
         except ValueError as error:  # names the place of the problem, but no value
             raise _Refused(400, "bad_message", str(error)[:200]) from None
         if path.endswith("/stop"):
