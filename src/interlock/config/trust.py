@@ -15,6 +15,7 @@ from interlock import config
 from interlock.config import shared_file
 from interlock.config.servers import Config
 from interlock.errors import ConfigError
+from interlock.text.surrogates import path_text
 
 PROJECT_FILE = ".mcp.json"
 
@@ -61,7 +62,7 @@ def grant(path: Path, seen: str) -> None:
     config.loads(content, path)
 
     def with_grant() -> bytes:
-        grants = _grants() | {str(path.resolve()): seen}
+        grants = _grants() | {path_text(path.resolve()): seen}
         return msgspec.json.format(msgspec.json.encode(grants), indent=2)
 
     shared_file.edit(_store(), with_grant)
@@ -100,7 +101,7 @@ def _hash(content: bytes) -> str:
 
 
 def _granted(path: Path) -> str | None:
-    return _grants().get(str(path.resolve()))
+    return _grants().get(path_text(path.resolve()))
 
 
 def _grants() -> dict[str, str]:

@@ -38,6 +38,14 @@ def repair_json(data: bytes) -> bytes:
     return _BYTES.sub(_joined, data) if b"\xed" in data else data
 
 
+def path_text(path: object) -> str:
+    """Return a path as text for JSON and records; it has an escape for each byte that is not UTF-8.
+
+    Unlike U+FFFD, the escapes keep different paths different.
+    """
+    return str(path).encode(errors="backslashreplace").decode()
+
+
 def has_halves(value: Any) -> bool:
     """Return whether a text inside of a value has half of a character; False if it is not JSON."""
     try:
