@@ -14,7 +14,7 @@ from time import perf_counter
 from benchmarks import harness
 
 GROUPS = (
-    "stdio", "http", "memory", "sizes", "lists", "starting", "toolbox", "agent", "path",
+    "stdio", "http", "memory", "sizes", "lists", "starting", "toolbox", "agent", "path", "models",
     "audit", "policy", "langchain", "sockets", "layers", "openapi", "gateway", "budgets", "claude",
     "web",
 )  # fmt: skip

@@ -41,6 +41,8 @@ NAMES = {
     "fastmcp": "FastMCP",
     "langchain": "LangChain",
     "sdk": "claude-agent-sdk",
+    "openai": "openai",
+    "anthropic": "anthropic",
     "kept": "adapters, session kept",
     "default": "adapters, new process",
     "hand_written": "hand-written graph",

@@ -113,7 +113,7 @@ async def complete(*replies: Scripted, **options: Any) -> tuple[list[Message], S
 # Answers and tool calls
 
 
-async def test_complete_adds_the_answer_to_the_conversation():
+async def test_complete_appends_the_answer_to_the_messages():
     model, messages = ScriptedModel(["Good day."]), conversation()
 
     answer = await Agent(model).complete(messages)
@@ -341,7 +341,7 @@ async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
     assert "calling s__echo failed" in caplog.text
 
 
-async def test_images_and_sounds_of_a_result_go_to_the_model_but_for_those_too_large(
+async def test_images_and_sounds_of_a_result_go_to_the_model_unless_they_are_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(agent_module, "MAX_FILE", 5)
@@ -368,7 +368,7 @@ async def test_images_and_sounds_of_a_result_go_to_the_model_but_for_those_too_l
     assert result.content.splitlines()[:2] == ["[image/PNG, 3 bytes]", "[audio/wav, 3 bytes]"]
 
 
-async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
+async def test_calls_beyond_the_limit_do_not_run_and_get_an_error_for_the_model():
     calls = tool_calls(*((str(n), "s__echo", {"text": "a"}) for n in range(MAX_CALLS + 3)))
     messages, model = await complete(calls, "I see.")
 

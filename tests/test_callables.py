@@ -132,7 +132,7 @@ def test_required_arguments_come_first_and_optional_ones_default_to_none() -> No
     assert signature(schema) == "(b: int, a: str | None = None, c: int = 3)"
 
 
-async def test_a_default_is_left_to_the_server() -> None:
+async def test_argument_with_a_default_is_not_filled_in() -> None:
     schema = object_of(n={"type": "integer", "default": 3})
     async with box(kb([described("count", schema)])) as toolbox:
         assert await callables(toolbox)["kb:count"]() == "{}"
@@ -147,7 +147,7 @@ async def test_none_is_sent_only_where_the_schema_accepts_null() -> None:
 NASTY = ["x-y", "class", "1st", "", "__x", "self", "ﬁ", "x_y", "x y", "config", "naïve", "ª", "a"]
 
 
-async def test_names_that_are_not_identifiers_are_replaced_and_sent_as_they_were() -> None:
+async def test_parameter_names_that_are_no_identifiers_are_replaced_in_python_only() -> None:
     schema = object_of(**{name: {"type": "integer"} for name in NASTY})
     async with box(kb([described("save", schema)])) as toolbox:
         function = callables(toolbox)["kb:save"]
@@ -182,7 +182,7 @@ def test_arguments_of_alternatives_are_parameters() -> None:
     assert signature(schema | {"properties": {}}) == "(a: str | None = None, b: Any = None)"
 
 
-async def test_too_many_arguments_become_keywords_and_the_docstring_says_why() -> None:
+async def test_too_many_parameters_become_keyword_arguments_explained_in_the_docstring() -> None:
     schema = object_of(**{f"a{number}": {} for number in range(MAX_PARAMETERS + 1)})
     async with box(kb([described("save", schema)])) as toolbox:
         function = callables(toolbox)["kb:save"]
@@ -263,7 +263,7 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
 
 @pytest.mark.slow("tries many examples")
 @given(st.dictionaries(NAMES, schemas(), max_size=4), st.booleans(), st.data())
-def test_a_signature_binds_what_the_schema_accepts(
+def test_signature_binds_exactly_the_arguments_that_the_schema_accepts(
     members: Json, is_required: bool, data: st.DataObject
 ) -> None:
     schema = _object(members, is_required) | {"$defs": {"node": NODE}}

@@ -1,9 +1,11 @@
 """A chat and its stored conversation, also when the database fails."""
 
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
+from interlock import chat as chat_module
 from interlock import config
 from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.chat import ConversationLog, open_chat
@@ -65,6 +67,30 @@ async def test_a_conversation_that_could_not_be_created_is_created_later():
 
     assert stored.title == "first"
     assert messages == [UserMessage("a"), UserMessage("b")]
+
+
+async def test_store_of_a_new_conversation_opens_only_when_the_answer_has_begun(
+    script, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[str] = []
+    open_store = chat_module._open_store
+    monkeypatch.setattr(
+        chat_module, "_open_store", lambda stack: opened.append("store") or open_store(stack)
+    )
+
+    async with open_chat(None, model=script("Yes.", "No."), warn=opened.append) as chat:
+        async with aclosing(chat.ask("x")) as events:
+            await anext(events)
+            assert opened == []
+        first = chat.log.conversation
+        assert first is not None
+        assert [event async for event in chat.ask("y")]
+        assert opened == ["store"]
+        assert chat.log.conversation is first
+
+    async with ConversationStore.open() as stored:
+        kept = [each.content for each in await stored.messages(first.id)]
+    assert kept == ["x", "y", "No."]  # the first answer was stopped
 
 
 async def test_changing_to_an_unknown_model_keeps_the_old_one(script):

@@ -72,7 +72,7 @@ def test_a_scenario_whose_client_failed_fails(tmp_path: Path):
 @pytest.mark.parametrize(
     ("wanted", "total"), [([], 0), (["skipped"], 0), (["a", "b"], 2)], ids=["0", "skipped", "2"]
 )
-def test_an_unexpected_number_of_scenarios_is_a_problem(
+def test_check_fails_if_the_suite_runs_an_unexpected_number_of_scenarios(
     tmp_path: Path, wanted: list[str], total: int
 ):
     leave(tmp_path, "skipped", "SKIPPED")
@@ -84,7 +84,7 @@ def test_an_unexpected_number_of_scenarios_is_a_problem(
     ]
 
 
-def test_a_scenario_that_the_suite_counts_as_failed_fails(tmp_path: Path):
+def test_check_fails_if_the_suite_reports_a_failed_scenario(tmp_path: Path):
     leave(tmp_path, "basic", "SUCCESS")
     said = "Checks: ...\nTest Results:\nPassed: 1/1\n\nCLIENT EXITED WITH ERROR (code 1)\n"
 

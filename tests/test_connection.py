@@ -242,7 +242,7 @@ async def call(client: Side, **options: Any) -> Raw:
     return await client.connection.request("tools/call", b'{"a":1}', RequestOptions(**options))
 
 
-async def test_a_call_is_handed_over_with_its_meta_and_every_other_request_is_a_frame():
+async def test_in_process_call_is_passed_with_its_meta_and_other_requests_are_frames():
     async with handing_over() as (server, client, sent):
         server.answer = server.echo
 
@@ -278,7 +278,7 @@ async def test_a_call_whose_frames_are_traced_is_a_frame():
     assert [b'"tools/call"' in each for each in watcher.frames] == [True]
 
 
-async def test_a_call_that_was_handed_over_starts_in_the_next_turn_of_the_loop():
+async def test_in_process_call_starts_in_the_next_turn_of_the_event_loop():
     async with handing_over() as (server, client, _):
         client.connection.start("tools/call", b"{}")
         assert server.requests.empty()
@@ -287,7 +287,7 @@ async def test_a_call_that_was_handed_over_starts_in_the_next_turn_of_the_loop()
 
 
 @pytest.mark.parametrize("why", ["forgotten", "timeout"])
-async def test_the_handler_of_a_call_that_was_handed_over_is_stopped_with_the_reason(why: str):
+async def test_cancelled_in_process_call_stops_its_handler_with_the_reason(why: str):
     async with handing_over() as (server, client, _):
         options = RequestOptions(timeout=0.01 if why == "timeout" else None)
         id, future = client.connection.start("tools/call", b"{}", options)
@@ -303,7 +303,7 @@ async def test_the_handler_of_a_call_that_was_handed_over_is_stopped_with_the_re
         assert server.connection.protocol.running == client.connection.protocol.pending == 0
 
 
-async def test_progress_of_a_call_that_was_handed_over_arrives_before_its_answer():
+async def test_progress_of_an_in_process_call_arrives_before_its_answer():
     async with handing_over() as (server, client, _):
 
         async def answer(request: Request) -> bytes:
@@ -320,7 +320,7 @@ async def test_progress_of_a_call_that_was_handed_over_arrives_before_its_answer
 
 
 @pytest.mark.parametrize("who", ["client", "server"])
-async def test_a_call_that_was_handed_over_ends_with_the_connection(who: str):
+async def test_in_process_call_ends_with_the_connection(who: str):
     async with handing_over() as (server, client, _):
         calling = asyncio.create_task(call(client))
         await server.requests.get()
@@ -383,13 +383,13 @@ async def test_one_timer_serves_all_requests_and_is_cancelled(monkeypatch: pytes
         assert [each.cancelled() for each in armed] == [True, True]
 
 
-async def test_a_hard_limit_holds_without_another_one():
+async def test_hard_timeout_applies_without_another_timeout():
     async with two() as (one, _):
         with pytest.raises(RequestTimeout, match="hard limit"):
             await one.ask(hard_timeout=0.01)
 
 
-async def test_transport_is_told_to_forget_ended_requests(
+async def test_transport_forgets_ended_requests(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with two() as (one, other):

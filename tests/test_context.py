@@ -138,7 +138,7 @@ async def test_notifications_after_the_answer_are_not_sent(make):
     assert link.told == []
 
 
-async def test_close_stream_reaches_the_back_channel(make):
+async def test_close_stream_is_passed_to_the_back_channel(make):
     link = Recorder()
     make(link=link).close_stream(250)
     await asyncio.sleep(0)
@@ -498,7 +498,7 @@ async def test_a_round_ends_with_questions_and_the_next_begins_with_the_answers(
     assert last["structuredContent"] == ["x", "x", "x"]
 
 
-async def test_a_question_without_answer_is_asked_again(caller):
+async def test_unanswered_question_is_asked_again(caller):
     first = await caller("tools/call", CALL)
     params = {**CALL, "inputResponses": {"other": ANSWER}, "requestState": first["requestState"]}
 
@@ -517,7 +517,7 @@ async def test_a_malformed_answer_of_a_modern_client_is_refused(caller, answer):
 
 
 @each_row("responses", [None, [], "x", {"question-1": None}, {"question-1": "x"}])
-async def test_input_responses_must_be_objects_by_key(caller, responses):
+async def test_input_responses_must_be_an_object_of_objects(caller, responses):
     params = {**CALL, "inputResponses": responses}
 
     assert "inputResponses" in await caller.refused("tools/call", params)

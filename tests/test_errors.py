@@ -72,7 +72,7 @@ def make(kind: type[InterlockError]) -> InterlockError:
 
 
 @each_row("kind", ALL)
-def test_the_tree_in_the_docstring_is_the_tree(kind: type[InterlockError]):
+def test_tree_in_the_docstring_equals_the_class_tree(kind: type[InterlockError]):
     tree = errors.__doc__ or ""
     line = next(line for line in tree.splitlines() if re.search(rf"\b{kind.__name__}\b", line))
     indent = len(re.match(r"[ │├└─]*", line)[0])
@@ -102,7 +102,7 @@ def test_the_tree_in_the_docstring_is_the_tree(kind: type[InterlockError]):
         (MissingExtra, ImportError),
     ],
 )
-def test_errors_are_the_builtins_that_people_already_catch(
+def test_errors_are_subclasses_of_the_matching_builtin_exceptions(
     kind: type[InterlockError], builtin: type[Exception]
 ):
     assert issubclass(kind, builtin)

@@ -92,7 +92,7 @@ def test_a_repository_is_named_with_its_revision(installed):
     ids=["unknown", "wheel", "deleted checkout"],
 )
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_without_a_source_the_packages_of_the_extra_are_named(installed, origin, extra: str):
+def test_hint_without_a_source_names_the_packages_of_the_extra(installed, origin, extra: str):
     installed(origin)
     program, verb, *packages = shlex.split(install_command(extra))
 
@@ -146,6 +146,6 @@ def test_no_text_asks_a_package_index_for_interlock():
         "needs interlock[local]",
     ],
 )
-def test_the_search_finds_each_form_that_asks_an_index(text: str):
+def test_source_search_finds_each_form_that_suggests_a_package_index(text: str):
     assert FROM_AN_INDEX.search(text)
     assert not FROM_AN_INDEX.search("pip install 'interlock[web] @ git+https://example.com/i'")

@@ -232,7 +232,7 @@ def test_installing_interlock_alone_brings_at_most_20_distributions():
     assert len(pins(ROOT / "requirements/base.txt")) + 1 <= 20
 
 
-def test_base_requirements_are_those_of_the_package_alone():
+def test_base_requirements_contain_only_the_dependencies_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     counted = pins(ROOT / "requirements/base.txt")
     needed: set[str] = set()
@@ -276,7 +276,7 @@ FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
 
 
 @pytest.mark.parametrize("file", [each for each in FORMS if each.stem != "config"], ids=str)
-def test_issue_form_has_what_the_platform_requires(file: Path):
+def test_issue_form_has_every_member_that_the_platform_requires(file: Path):
     form = yaml.safe_load(file.read_text())
     questions = [each for each in form["body"] if each["type"] != "markdown"]
 
@@ -307,7 +307,7 @@ def test_changelog_is_one_page_with_one_line_for_each_change():
 
 
 @pytest.mark.parametrize("name", ["SECURITY.md", "CODE_OF_CONDUCT.md"])
-def test_page_for_reports_names_no_invented_address(name: str):
+def test_repository_pages_name_no_invented_address(name: str):
     assert not re.search(r"\S@\S|mailto:|https?:", (ROOT / name).read_text())
 
 

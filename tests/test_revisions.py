@@ -43,7 +43,7 @@ def test_modern_revisions_have_discovery_and_no_handshake(revision: str):
     assert revisions.is_modern(revision)
 
 
-def test_elicitation_came_later_than_roots_and_sampling():
+def test_elicitation_is_a_server_method_from_2025_06_18_on():
     old = {"ping", "roots/list", "sampling/createMessage"}
 
     assert known(SERVER_METHODS, "2024-11-05") == known(SERVER_METHODS, "2025-03-26") == old
@@ -75,7 +75,7 @@ def test_an_unknown_revision_is_older_than_all_and_has_nothing(unknown: str):
     assert known(CLIENT_METHODS, unknown) == set()
 
 
-def test_methods_of_extensions_are_in_no_table():
+def test_extension_methods_are_in_no_revision_table():
     assert not has_method(CLIENT_METHODS, "tasks/get", ALL[-1])
     assert not has_method(CLIENT_METHODS, "toString", ALL[-1])
 

@@ -93,7 +93,7 @@ def test_a_tool_needs_name_and_schema(fields: object):
         read(Tool, fields)
 
 
-def test_missing_tool_annotations_mean_the_worst_case():
+def test_missing_tool_annotations_default_to_destructive():
     hints = read(ToolAnnotations, {})
 
     assert (hints.read_only_hint, hints.destructive_hint) == (False, True)
@@ -152,7 +152,7 @@ def test_null_structured_content_differs_from_none():
 
 
 @each_row("structure", [{"a": 1}, [1], "x", 0, False])
-def test_a_structure_is_any_json(structure: object):
+def test_structured_content_may_be_any_json_value(structure: object):
     assert read(CallToolResult, {"structuredContent": structure}).structured == structure
 
 
@@ -176,7 +176,7 @@ def test_sampling_text_joins_one_block_or_all():
     assert several.text == "a\nb"
 
 
-def test_the_text_of_a_result_is_that_of_its_text_blocks():
+def test_text_of_a_result_is_the_text_of_its_text_blocks():
     content = [
         TextContent(text="one"),
         ImageContent(data="", mime_type="image/png"),
@@ -209,7 +209,7 @@ BLOCKS = [
 
 
 @each_row("block", BLOCKS)
-def test_content_is_written_as_it_was_read(block: dict[str, Any]):
+def test_content_blocks_are_encoded_as_they_were_decoded(block: dict[str, Any]):
     decoded = decode_content(Raw(json.dumps(block).encode()))
 
     assert not isinstance(decoded, UnknownContent)

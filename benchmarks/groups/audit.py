@@ -13,9 +13,12 @@ from time import perf_counter, process_time
 import msgspec
 
 from benchmarks.harness import US, Effort, Row, contest
+from interlock.auth.gateway_key import GatewayKey
 from interlock.calls.call import new_call_id
 from interlock.store import AuditRecord, AuditWriter
 from tests.servers.postgres import Postgres
+
+KEY = GatewayKey(bytes(range(32)))
 
 TITLE = "Audit records"
 SINGLE = "single"  # one transaction a record, over the same connection
@@ -72,7 +75,7 @@ def of_database(name: str, location: str, effort: Effort) -> Iterator[Row]:
 
 def rate(location: str, callers: int, seconds: float, *, single: bool) -> float:
     async def run() -> float:
-        async with AuditWriter.open(location) as writer:
+        async with AuditWriter.open(location, key=KEY) as writer:
             if single:
                 writer.group = OneByOne(writer._commit)
             return await appended(writer, callers, seconds)
@@ -99,7 +102,7 @@ def processor(location: str, seconds: float) -> float:
     """Return the processor time of this process for a record, with 32 callers."""
 
     async def run() -> float:
-        async with AuditWriter.open(location) as writer:
+        async with AuditWriter.open(location, key=KEY) as writer:
             began, wall = process_time(), perf_counter()
             records = await appended(writer, 32, seconds)
             return (process_time() - began) / (records * (perf_counter() - wall))
@@ -111,7 +114,7 @@ def bytes_a_call(location: str, calls: int = 5_000) -> float:
     """Return by how much the file grows for the intent and the outcome of a call."""
 
     async def run() -> None:
-        async with AuditWriter.open(location) as writer:
+        async with AuditWriter.open(location, key=KEY) as writer:
 
             async def call() -> None:
                 for _ in range(calls // 50):
@@ -122,7 +125,7 @@ def bytes_a_call(location: str, calls: int = 5_000) -> float:
             await asyncio.gather(*(call() for _ in range(50)))
 
     async def open_and_close() -> None:
-        async with AuditWriter.open(location):
+        async with AuditWriter.open(location, key=KEY):
             pass
 
     asyncio.run(open_and_close())

@@ -26,18 +26,19 @@ BLOCK = re.compile(
     r"\n*<file id=(f_[\w-]{16}) type=(\S+) bytes=(\d+) name=([^\n]*)>\n.*?\n</file \1>",
     re.DOTALL,
 )
-_MEDIA = (
+_STARTS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
     (b"%PDF-", "application/pdf"),
 )
+MEDIA = frozenset((*(type for _, type in _STARTS), "image/webp"))  # types of attachments
 
 
 def sniff(content: bytes) -> str:
     """Return a file's media type, detected from its content."""
-    for start, type in _MEDIA:
+    for start, type in _STARTS:
         if content.startswith(start):
             return type
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. Servers, model and database are opened concurrently.
+1. Servers, model and database are opened concurrently. The database of a new conversation is opened
+   when the first answer begins: it takes as long to import as everything before the request.
 2. A database error is reported once and does not stop an answer. Messages that could not be
    stored are stored with the next ones. A conversation that is continued by its id is the
    exception: it must exist and accept the first new message.
@@ -15,7 +16,15 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -67,6 +76,7 @@ CHAT = Caller(surface="chat")
 LONGEST_TITLE = 80  # characters
 
 _Opened: TypeAlias = "tuple[ConversationLog, list[Message]]"
+_OpenStore: TypeAlias = "Callable[[], Awaitable[ConversationStore | None]]"
 
 
 class ConversationLog:
@@ -82,14 +92,50 @@ class ConversationLog:
         conversation: Conversation | None = None,
         *,
         warn: Callable[[str], None],
+        opens: _OpenStore | None = None,
     ) -> None:
+        """Take the store, or a function that opens it.
+
+        Args:
+            store: The store; None stores nothing.
+            conversation: A stored conversation that is continued.
+            warn: Called with a line for the user when messages cannot be stored.
+            opens: Opens the store when it is first needed.
+        """
+        self._opens = opens
+        self._opening = asyncio.Lock()
         self.conversation = conversation
         self._warn = warn
         self._store = store
         self._unsaved: list[Message] = []
         self._title = ""
+        self._model = ""
         self._last_warning = ""
         self._must_succeed = conversation is not None
+
+    async def begin(self, title: str, model: str, messages: Sequence[Message]) -> None:
+        """Store the first messages, or keep them for `open` if the store is not yet open.
+
+        Raises:
+            StoreError: A continued conversation does not accept its first new message.
+        """
+        if self._opens is not None:
+            self._title, self._model = self._title or title, model
+            self._unsaved += messages
+            return
+        await self.create(title, model)
+        await self.record(messages)
+
+    async def open(self) -> None:
+        """Open the store if that is still to be done, and store the messages so far."""
+        async with self._opening:
+            if self._opens is None:
+                return
+            self._store = await self._opens()
+            self._opens = None
+            if self._unsaved:
+                await self.create(self._title, self._model)
+                await self._append(())
 
     async def create(self, title: str, model: str) -> None:
         """Create the conversation in the store, unless it exists."""
@@ -103,6 +149,7 @@ class ConversationLog:
 
     async def keep_file(self, file: Attachment) -> str:
         """Store a file for the chat page to show; return its id."""
+        await self.open()
         if self._store is not None:
             try:
                 kept = await self._store.files.add(file.name, file.media_type, file.data)
@@ -118,6 +165,10 @@ class ConversationLog:
         Raises:
             StoreError: A continued conversation does not accept its first new message.
         """
+        await self.open()
+        await self._append(messages)
+
+    async def _append(self, messages: Sequence[Message]) -> None:
         if self._store is None:
             return
         unsaved = [*self._unsaved, *messages]
@@ -136,6 +187,7 @@ class ConversationLog:
             self._must_succeed = False
 
     async def note_setting(self, name: str, value: JsonObject) -> None:
+        await self.open()
         if self._store is None or self.conversation is None:
             return
         settings = {**self.conversation.settings, name: value}
@@ -175,7 +227,7 @@ class ConversationLog:
 
     def successor(self) -> ConversationLog:
         """Return a log for a new conversation in the same store."""
-        return ConversationLog(self._store, warn=self._warn)
+        return ConversationLog(self._store, warn=self._warn, opens=self._opens)
 
     def _warn_once(self, error: StoreError) -> None:
         if str(error) != self._last_warning:
@@ -244,15 +296,19 @@ class Chat:
             ModelError: The model failed.
             StepLimit: The model was still calling tools after the last round.
         """
-        await self.log.create(_title(text), self.model.name)
         new: list[Message] = [await self._message(text, files)]
         if self._system and not self.messages:
             new.insert(0, SystemMessage(self._system))
-        await self.log.record(new)
+        await self.log.begin(_title(text), self.model.name, new)
         self.messages += new
-        async with aclosing(self._answer()) as events:
-            async for event in events:
-                yield event
+        opening = None
+        try:
+            async with aclosing(self._answer()) as events:
+                async for event in events:
+                    opening = opening or asyncio.create_task(self.log.open())
+                    yield event
+        finally:
+            await self.log.open()
 
     def _answer(self) -> AsyncGenerator[AgentEvent, None]:
         if self._agent is not None:
@@ -341,14 +397,20 @@ class ModelWishes(Struct, frozen=True):
 
     async def open(self, name: str | None, *, remembered: bool = False) -> Model:
         """Return a model with its options. The arguments are the same as for `choose`."""
-        model = await choosing.choose(name, remembered=remembered, options=self.options)
+        trusted = self.settings.models_named
+        model = await choosing.choose(
+            name, remembered=remembered, trusted=trusted, options=self.options
+        )
         options = {**self.settings.options_of(model.name), **self.options}
         if options == self.options:
             return model
         await model.close()  # only its name was needed, to find its options
         by_chance = name is None
         return await choosing.choose(
-            name or model.name, remembered=remembered or by_chance, options=options
+            name or model.name,
+            remembered=remembered or by_chance,
+            trusted=trusted,
+            options=options,
         )
 
     async def preferred(self) -> Model:
@@ -446,24 +508,29 @@ async def _open_agent(
 async def _open_log(
     stack: AsyncExitStack, id: str | None, latest: bool, warn: Callable[[str], None]
 ) -> _Opened:
-    try:
-        # The import takes half a second, during which the servers can start.
-        kind = await asyncio.to_thread(lambda: store.ConversationStore)
-        opened = await stack.enter_async_context(kind.open())
-    except (MissingExtra, StoreError) as error:
-        if id is not None or latest:
-            raise
-        warn(f"conversation not stored: {error}")
-        return ConversationLog(None, warn=warn), []
+    async def opens() -> ConversationStore | None:
+        try:
+            return await _open_store(stack)
+        except (MissingExtra, StoreError) as error:
+            warn(f"conversation not stored: {error}")
+            return None
+
+    if id is None and not latest:
+        return ConversationLog(None, warn=warn, opens=opens), []
+    opened = await _open_store(stack)
     if latest:
         found = await opened.list(1)
         if not found:
             raise UnknownConversation("no conversation found to continue")
         id = found[0].id
-    if id is None:
-        return ConversationLog(opened, warn=warn), []
-    conversation = await opened.resolve(id)
+    conversation = await opened.resolve(id or "")
     return ConversationLog(opened, conversation, warn=warn), await opened.resume(conversation.id)
+
+
+async def _open_store(stack: AsyncExitStack) -> ConversationStore:
+    # The import takes half a second, during which the servers can start.
+    kind = await asyncio.to_thread(lambda: store.ConversationStore)
+    return await stack.enter_async_context(kind.open())
 
 
 async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: ModelWishes) -> Model:
@@ -477,7 +544,7 @@ async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: Mode
     else:
         model = await wishes.preferred()
     if isinstance(model, OpenAIModel | AnthropicModel):
-        # Importing takes about a second, so do it before the first answer needs it.
+        # Importing the HTTP client takes time, so do it before the first answer needs it.
         with suppress(InterlockError):  # the first answer states what is missing
             await model.prepare()
     return model

@@ -55,6 +55,13 @@ ASK_TIMEOUT = 600.0  # seconds
 """Seconds that a user has to answer a question."""
 
 
+class OwnQuestion(bytes):
+    """The encoded params of a question that interlock asks itself, such as to log in.
+
+    A gateway adds the name of the server to the params of all other questions.
+    """
+
+
 class Question(Struct, frozen=True):
     """A question to the client, from `elicitation`, `sampling` or `roots_list`."""
 
@@ -307,11 +314,11 @@ class Context(Struct, eq=False, kw_only=True):
         return dict(zip(questions, answers, strict=True))
 
     async def begin_task(self) -> None:
-        """Turn the call of a tool with `task="later"` into a task: the client gets a handle now.
+        """Turn the call of a tool with `task="later"` into a task; the client gets its handle now.
 
-        A question before this ends the call, and the function runs again. A question after it waits
-        for its answer in place. Nothing happens if the client does not support tasks; the
-        function should do its work in any case.
+        If the function asks a question before `begin_task`, it is run again with the answer; after
+        `begin_task` it waits for the answer. If the client does not support tasks, `begin_task` has
+        no effect, so the function should do its work in any case.
         """
 
     async def _ask_one(self, question: Question, key: str | None) -> Any:

@@ -617,7 +617,7 @@ class ConversationBusy(InterlockError):
 
 
 class ModelError(InterlockError):
-    """A model cannot answer. `__cause__` is the vendor package's own error, if any."""
+    """A model cannot answer. `__cause__` is the provider's refusal, if it sent one."""
 
 
 class ModelUnavailable(ModelError):
@@ -643,7 +643,7 @@ class ContextTooLong(ModelRefused):
 
 
 class ModelOverloaded(ModelError):
-    """The provider is overloaded or limits the rate, even after the vendor package's retries."""
+    """The provider is overloaded or limits the rate, even after two retries."""
 
 
 class ModelInterrupted(ModelError):

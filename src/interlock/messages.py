@@ -85,8 +85,8 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", o
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    # Data to send back to the same provider unchanged, such as signed thinking:
-    # {"provider": "anthropic", ...}. It is not sent to other providers.
+    # Data to send back to the same model unchanged, such as signed thinking:
+    # {"provider": "anthropic:claude-…", ...}. It is not sent to other models.
     provider_data: dict[str, Any] | None = None
     usage: Usage | None = None  # of request and answer; None if it is not reported
 

@@ -53,7 +53,7 @@ async def test_a_failing_verifier_refuses_the_request_and_its_text_is_not_passed
     assert KEY not in f"{refused.value} {refused.value.__context__} {caplog.text}"
 
 
-def test_keys_have_a_challenge_and_publish_nothing():
+def test_api_key_auth_has_a_challenge_and_publishes_no_metadata():
     assert auth.challenge == 'ApiKey header="X-API-Key"'
     assert auth.published("/.well-known/oauth-protected-resource") is None
 

@@ -106,7 +106,7 @@ async def test_a_malformed_header_is_a_bad_request(values):
     assert 'error="invalid_request"' in error.challenge
 
 
-async def test_another_scheme_is_asked_for_a_bearer_token():
+async def test_another_scheme_gets_a_challenge_for_a_bearer_token():
     error = await refusal(guard(), [b"Basic eDp5"])
 
     assert error.status == 401

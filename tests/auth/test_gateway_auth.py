@@ -55,7 +55,7 @@ async def test_key_or_token_is_accepted_in_either_header(send):
 
 
 @each_row("send", [bearer, header])
-async def test_all_refused_credentials_look_alike_and_differ_in_the_record(send):
+async def test_refused_credentials_get_equal_answers_and_different_audit_reasons(send):
     expired, old = made(expires=NOW)
     revoked, void = made(revoked=NOW - 1, user="berta")
     _, unknown = made()
@@ -120,7 +120,7 @@ async def test_principal_is_one_object_for_each_credential_and_view():
     assert first.view == "support"
 
 
-async def test_key_of_a_view_finds_no_other_view():
+async def test_key_bound_to_a_view_gets_404_at_other_views():
     stored, key = made(view="support")
 
     assert (await Gate(stored).authenticate(header(key))).view == "support"

@@ -19,7 +19,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-def test_first_use_creates_a_file_for_its_owner_that_later_uses_read(tmp_path: Path):
+def test_key_file_is_created_on_first_use_and_read_later(tmp_path: Path):
     folder = tmp_path / "new"
     first = GatewayKey.load(folder)
 
@@ -61,7 +61,7 @@ def test_file_that_others_can_read_is_refused(tmp_path: Path):
         GatewayKey.load(tmp_path)
 
 
-def test_keys_of_two_purposes_differ():
+def test_derived_keys_differ_by_purpose():
     key = GatewayKey(SECRET)
 
     assert len({key.derive("seal"), key.derive("arguments"), SECRET}) == 3

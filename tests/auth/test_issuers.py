@@ -7,9 +7,13 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from interlock.auth import Principal
-from interlock.auth.issuers import Issuers, TrustedIssuer
+from interlock.auth.issuers import Issuers, TrustedIssuer, with_groups
+from interlock.auth.jwt import _scopes
+from interlock.auth.scopes import covers
 from interlock.errors import AuthUnavailable
 from tests.support.rows import each_row
 
@@ -122,6 +126,40 @@ async def test_groups_of_a_claim_grant_the_scopes_of_the_file(groups: object):
     assert known is not None
     assert known.principal.groups == {"dev", "support"}
     assert known.principal.scopes == {"mcp:*"}
+
+
+_SCOPES = ("mcp:*", "mcp:read", "mcp:crm:*", "mcp:crm:find", "admin:write", "openid")
+_STATED = st.lists(st.sampled_from(_SCOPES)).flatmap(
+    lambda scopes: st.sampled_from((scopes, " ".join(scopes)))
+)
+_CLAIMS = st.dictionaries(
+    st.sampled_from(("scope", "scp", "roles", "permissions", "group", "scopes")),
+    _STATED | st.none() | st.integers(),
+)
+
+
+@given(_CLAIMS, _CLAIMS, st.lists(st.sampled_from(("dev", "support", "hr"))))
+def test_no_claim_but_that_of_the_groups_widens_the_rights_of_a_token(
+    claims: dict[str, Any], more: dict[str, Any], groups: list[str]
+):
+    granted = {"dev": ("mcp:crm:*", "mcp:read"), "support": ("mcp:crm:find",)}
+
+    def rights(told: dict[str, Any]) -> frozenset[str]:
+        principal = Principal("i#u", _scopes(told), {"teams": groups, **told})
+        return with_groups(principal, "teams", granted).scopes
+
+    narrow, wide = rights({**more, **claims}), rights(claims)
+    assert all(any(covers(each, scope) for each in wide) for scope in narrow)
+    assert all(any(covers(each, scope) for each in rights({})) for scope in wide)
+
+
+@each_row(("is_only", "groups"), [(True, {"dev", "corp/dev"}), (False, {"corp/dev"})])
+async def test_groups_have_the_name_of_their_issuer(is_only: bool, groups: set[str]):
+    fields = {"groups": "teams", "name": "corp", "is_only": is_only}
+    known = await Clocks().issuers(Verifier(teams=["dev"]), **fields).find(token_of("1").encode())
+
+    assert known is not None
+    assert known.principal.groups == groups
 
 
 @each_row("claims", [{"scope": "mcp:read"}, {"scope": ""}, {"scp": []}])

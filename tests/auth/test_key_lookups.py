@@ -50,7 +50,7 @@ async def test_new_key_that_has_ended_is_refused_with_its_reason(fields, reason)
     assert [(each.reason, each.key) for each in gate.refused] == [(reason, stored)]
 
 
-async def test_made_up_keys_are_looked_up_at_a_bounded_rate_and_each_only_once():
+async def test_unknown_keys_are_looked_up_once_each_at_a_bounded_rate():
     known, _ = made()
     gate = Gate(known)
     await gate.ring.refresh()

@@ -113,7 +113,7 @@ async def test_key_is_found_by_its_whole_text_only():
     assert ring.find(stored.hash) is None
 
 
-async def test_owner_is_one_object_until_its_rights_change():
+async def test_owner_is_the_same_object_until_its_rights_change():
     stored, key = made()
     source = Source(stored)
     ring, _ = ring_of(source, Clocks())
@@ -139,7 +139,7 @@ async def test_owner_is_one_object_until_its_rights_change():
         ({"expires": NOW, "replaced_by": "b"}, False),
     ],
 )
-async def test_ended_key_is_found_but_not_active(fields: dict[str, int], active: bool):
+async def test_expired_or_revoked_key_is_found_but_inactive(fields: dict[str, int], active: bool):
     stored, key = made(**fields)
     ring, _ = ring_of(Source(stored), Clocks())
     await ring.refresh()

@@ -99,7 +99,7 @@ def halves(opened: OpenedSession) -> tuple[tuple[bytes, bytes], tuple[bytes, byt
     )
 
 
-async def test_session_needs_both_of_its_halves():
+async def test_session_needs_the_cookie_and_the_page_key():
     site = Site()
     opened, other = await site.sessions.open(ANNA), await site.sessions.open(ANNA)
     cookie, page_key = halves(opened)
@@ -129,7 +129,7 @@ async def test_key_in_a_header_is_accepted_beside_a_cookie():
     assert await site.status(cookie, (b"x-api-key", b"x")) == 401
 
 
-async def test_stored_session_holds_neither_half():
+async def test_stored_session_contains_neither_the_cookie_nor_the_page_key():
     site = Site()
     opened = await site.sessions.open(ANNA)
 
@@ -181,7 +181,7 @@ async def test_session_has_the_current_rights_of_its_key_and_ends_with_the_key()
     assert await site.find(opened) is None
 
 
-async def test_session_of_a_token_keeps_what_rules_ask_about():
+async def test_session_opened_with_a_token_keeps_its_groups_and_claims():
     site = Site()
     owner = Principal(
         "https://id#4711", frozenset({"mcp:read"}), {"dept": "x"}, groups=frozenset({"leads"})

@@ -123,7 +123,7 @@ async def test_client_that_registers_and_logs_in_is_accepted(hand: Hand) -> None
     assert "/interaction/" in "".join(hand.server.browser.visited)  # there were pages to fill
 
 
-async def test_a_person_can_refuse(hand: Hand) -> None:
+async def test_user_who_denies_the_authorization_gets_access_denied(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     hand.server.browser.refuses = True
     query, _ = await hand.authorize(client)

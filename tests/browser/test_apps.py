@@ -83,7 +83,7 @@ REFUSED = """(async () => {
 })();"""
 
 
-async def test_app_calls_only_what_its_user_and_its_server_let_it_call(
+async def test_app_can_call_only_tools_that_its_user_and_its_server_allow(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
     watch.expected.append("404")
@@ -259,7 +259,7 @@ PACKAGES = ROOT / "build/interop/node_modules/@modelcontextprotocol"
 CLOCK = PACKAGES / "server-basic-vanillajs/dist/index.js"
 
 
-async def test_published_app_shows_its_result_and_uses_what_the_page_offers(
+async def test_published_app_shows_its_result_and_uses_the_features_of_the_page(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
     assert CLOCK.exists(), f"{CLOCK} is missing: run `make build/interop/.stamp`"

@@ -103,9 +103,7 @@ async def test_revoked_key_is_shown_as_revoked_and_stops_working(
         assert found is None or not gateway.assembly.services.keys.is_active(found)
 
 
-async def test_auditor_sees_the_board_without_buttons_that_change_something(
-    open_page: OpenPage, tmp_path: Path
-):
+async def test_board_shows_auditors_no_buttons_for_changes(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, crm=offering("get")) as gateway:
         page = await gateway.open("/gateway/keys", "admin:read")
         await heading(page, "Keys")
@@ -118,7 +116,7 @@ async def test_auditor_sees_the_board_without_buttons_that_change_something(
         await expect(page.get_by_role("button", name="Restart")).to_have_count(0)
 
 
-async def test_user_without_admin_scope_sees_the_page_of_what_does_not_exist(
+async def test_user_without_admin_scope_sees_the_not_found_page(
     open_page: OpenPage, tmp_path: Path
 ):
     async with board(tmp_path, open_page, crm=offering("get")) as gateway:
@@ -148,9 +146,7 @@ WINDOW = """async ([base, rows]) => {
 }"""
 
 
-async def test_table_of_100_000_rows_draws_only_the_visible_ones(
-    open_page: OpenPage, tmp_path: Path
-):
+async def test_table_of_100_000_rows_renders_only_visible_rows(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, crm=offering("get")) as gateway:
         page = await gateway.open("/gateway/audit")
         await heading(page, "Audit")
@@ -199,7 +195,7 @@ OUTCOMES = {
 }
 
 
-async def test_eight_outcomes_have_one_word_each_in_the_trail_and_at_their_addresses(
+async def test_each_of_eight_outcomes_has_the_same_word_in_the_trail_and_on_the_call_page(
     open_page: OpenPage, tmp_path: Path
 ):
     go_on = asyncio.Event()
@@ -266,9 +262,7 @@ async def test_eight_outcomes_have_one_word_each_in_the_trail_and_at_their_addre
 # Tools and explain
 
 
-async def test_explain_for_a_key_names_the_first_check_that_refuses(
-    open_page: OpenPage, tmp_path: Path
-):
+async def test_explain_for_a_key_shows_the_first_failed_check(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, crm=offering("refund")) as gateway:
         await gateway.key("ci", "mcp:read", name="ci-bot")
         page = await gateway.open("/gateway/tools/crm%3Arefund")
@@ -388,7 +382,7 @@ async def test_live_tail_shows_each_call_once(open_page: OpenPage, tmp_path: Pat
         assert len(set(ids)) == 6
 
 
-async def test_verification_of_the_trail_says_that_it_is_whole(open_page: OpenPage, tmp_path: Path):
+async def test_verification_of_an_unchanged_trail_shows_whole(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, crm=offering("get")) as gateway:
         await gateway.call(await gateway.key("ci", "mcp:*"), "crm__get")
         page = await gateway.open("/gateway/audit")
@@ -434,7 +428,7 @@ async def test_approved_call_runs_once_when_it_is_repeated(open_page: OpenPage, 
         assert len(calls_of(crm)) == 1
 
 
-async def test_key_decides_only_with_the_focus_on_the_card_and_not_at_once(
+async def test_approval_key_works_only_with_focus_on_the_card_and_after_a_pause(
     open_page: OpenPage, tmp_path: Path
 ):
     async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
@@ -565,7 +559,7 @@ async def test_overview_is_accessible_with_the_colours_of_the_system(
         assert await violations(page) == []
 
 
-async def test_text_of_twice_the_size_fits_the_page(open_page: OpenPage, tmp_path: Path):
+async def test_page_has_no_overflow_at_twice_the_text_size(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, crm=offering("get"), fetch=DOWN) as gateway:
         page = await gateway.open("/gateway", width=640, height=400)  # 1280 pixels at 200 %
         await expect(page.get_by_role("region", name="Needs you")).to_contain_text("fetch")

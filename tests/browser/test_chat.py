@@ -129,7 +129,9 @@ async def test_exactly_the_call_that_was_shown_is_approved(open_page: OpenPage, 
         await expect(page.get_by_text("Approved by local")).to_be_visible()
 
 
-async def test_denied_call_does_not_run_and_says_who_denied_it(open_page: OpenPage, tmp_path: Path):
+async def test_denied_call_does_not_run_and_shows_who_denied_it(
+    open_page: OpenPage, tmp_path: Path
+):
     async with chat(tmp_path, open_page, calls(call("delete", name="x")), "Fine.") as served:
         page = await served.ask()
         await page.get_by_role("button", name="Deny").click()
@@ -160,7 +162,7 @@ async def test_keys_decide_only_with_the_focus_and_after_a_pause(
         assert served.desk.deleted == ["x"]
 
 
-async def test_folded_argument_is_opened_before_it_can_be_approved(
+async def test_collapsed_argument_must_be_opened_before_approval(
     open_page: OpenPage, tmp_path: Path
 ):
     name = "word " * 200 + "end of it"
@@ -333,7 +335,7 @@ async def test_message_sent_before_the_first_one_has_arrived_is_of_the_same_conv
         assert asked[-3:] == ["first", "One.", "second"]
 
 
-async def test_edited_message_is_asked_in_a_copy_of_the_conversation(
+async def test_edited_message_is_sent_in_a_copy_of_the_conversation(
     open_page: OpenPage, tmp_path: Path
 ):
     async with chat(tmp_path, open_page, "One.", "Two.") as served:
@@ -384,7 +386,9 @@ async def test_conversation_is_searched_renamed_exported_and_deleted(
         assert await served.store.list() == []
 
 
-async def test_file_is_attached_as_text_or_only_by_its_name(open_page: OpenPage, tmp_path: Path):
+async def test_uploaded_file_goes_to_the_model_as_text_or_by_name_only(
+    open_page: OpenPage, tmp_path: Path
+):
     async with chat(tmp_path, open_page, "Read.") as served:
         page = await served.open()
         await page.locator('input[type="file"]').set_input_files(
@@ -408,7 +412,7 @@ async def test_file_is_attached_as_text_or_only_by_its_name(open_page: OpenPage,
         await expect(said).not_to_contain_text("milk")
 
 
-async def test_tool_that_is_off_is_not_offered_and_one_on_ask_is_asked_about(
+async def test_disabled_tool_is_not_offered_and_tool_set_to_ask_needs_approval(
     open_page: OpenPage, tmp_path: Path
 ):
     async with chat(tmp_path, open_page, calls(call("find", text="x")), "Done.") as served:
@@ -428,7 +432,7 @@ async def test_tool_that_is_off_is_not_offered_and_one_on_ask_is_asked_about(
         assert "desk__find" in offered
 
 
-async def test_hostile_texts_run_nothing_reach_nobody_and_become_no_elements(
+async def test_hostile_texts_run_no_script_send_no_request_and_create_no_elements(
     open_page: OpenPage, tmp_path: Path
 ):
     markup, text = "\n\n".join(MARKUP), "\n\n".join([*MARKDOWN, *MARKUP])
@@ -463,7 +467,7 @@ async def test_hostile_texts_run_nothing_reach_nobody_and_become_no_elements(
             await page.goto(address)
 
 
-async def test_hidden_characters_of_an_approval_are_marks_and_are_approved_as_they_are(
+async def test_hidden_characters_in_an_approval_are_visible_marks_and_stay_in_the_call(
     open_page: OpenPage, tmp_path: Path
 ):
     name = "".join(f"{each}x" for each in HIDDEN)
@@ -477,7 +481,7 @@ async def test_hidden_characters_of_an_approval_are_marks_and_are_approved_as_th
     assert served.desk.deleted == [name]
 
 
-async def test_chat_has_no_barrier_that_axe_finds(open_page: OpenPage, tmp_path: Path):
+async def test_chat_page_passes_the_axe_accessibility_check(open_page: OpenPage, tmp_path: Path):
     script = (calls(call("people", "c1"), call("broken", "c2"), text=LONG), LONG,
               calls(call("delete", name="x")))  # fmt: skip
     async with chat(tmp_path, open_page, *script) as served:

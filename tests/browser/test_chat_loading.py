@@ -127,7 +127,7 @@ async def test_long_conversation_is_drawn_in_parts_up_to_its_first_message(
         assert await scrolled.count() <= 300
 
 
-async def test_earlier_messages_leave_in_place_what_the_reader_sees(
+async def test_loading_earlier_messages_keeps_the_scroll_position(
     open_page: OpenPage, tmp_path: Path
 ):
     place = """(box) => {

@@ -24,7 +24,7 @@ OVERFLOWS = """() => [...document.querySelectorAll("body *")].filter((each) =>
   && !each.closest(".scroll-x, pre, .hidden")).map((each) => each.outerHTML.slice(0, 90))"""
 
 
-async def test_approval_that_expires_says_so_and_does_not_run(
+async def test_expired_approval_is_marked_and_its_call_does_not_run(
     open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(turn_toolbox, "APPROVAL_SECONDS", 1)
@@ -38,7 +38,7 @@ async def test_approval_that_expires_says_so_and_does_not_run(
         assert served.desk.deleted == []
 
 
-async def test_model_that_is_switched_answers_from_a_marked_line_on(
+async def test_switched_model_answers_after_a_line_that_names_it(
     open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     other = ScriptedModel(["From the other one."], name="other")
@@ -97,7 +97,9 @@ async def test_panel_shows_the_tokens_and_the_price_of_an_answer_and_of_the_conv
         await expect(whole).to_be_visible()
 
 
-async def test_result_of_fifteen_megabytes_is_cut_and_says_so(open_page: OpenPage, tmp_path: Path):
+async def test_result_of_fifteen_megabytes_is_cut_with_a_notice(
+    open_page: OpenPage, tmp_path: Path
+):
     made = [call("rows", "c1", count=90), call("rows", "c2", count=65_000)]
     async with chat(tmp_path, open_page, calls(*made), "See above.") as served:
         page = await served.ask()
@@ -151,7 +153,7 @@ async def test_failed_call_is_run_again_and_shows_the_log_of_its_server(
         assert "Run desk:broken again" in served.model.requests[2].messages[-1].content
 
 
-async def test_call_that_writes_offers_no_repetition(open_page: OpenPage, tmp_path: Path):
+async def test_writing_call_has_no_run_again_button(open_page: OpenPage, tmp_path: Path):
     script = (calls(call("delete", name=5)), "It failed.")
     async with chat(tmp_path, open_page, *script) as served:
         page = await served.ask()
@@ -209,7 +211,7 @@ async def test_page_that_lost_its_connection_while_it_loaded_is_completed_later(
         await expect(page.get_by_text("Here I am.")).to_be_visible()
 
 
-async def test_actions_that_need_a_lost_server_say_so_and_lose_nothing(
+async def test_actions_without_a_connection_show_an_error_and_keep_the_input(
     open_page: OpenPage, watch: Watch, tmp_path: Path
 ):
     watch.expected += ["ERR_INTERNET_DISCONNECTED", "Failed to load"]
@@ -262,7 +264,9 @@ ANNOUNCED = """() => {
 }"""
 
 
-async def test_each_event_is_announced_once_and_no_token_is(open_page: OpenPage, tmp_path: Path):
+async def test_screen_reader_announces_each_event_once_and_no_tokens(
+    open_page: OpenPage, tmp_path: Path
+):
     script = calls(call("find", text="x")), "An answer of many words that arrive one by one."
     async with chat(tmp_path, open_page, *script) as served:
         page = await served.open()
@@ -317,7 +321,7 @@ async def test_whole_chat_works_by_keyboard(open_page: OpenPage, tmp_path: Path)
         pytest.param(1440, 900, {"forced_colors": "active"}, id="forced-colours"),
     ],
 )
-async def test_other_screens_show_all_controls_and_decide(
+async def test_chat_can_be_used_on_small_touch_and_high_contrast_screens(
     open_page: OpenPage, tmp_path: Path, width: int, height: int, options: dict[str, object]
 ):
     text = "# A heading\n\n```py\n" + "x = 1  # " + "long " * 60 + "\n```\n\n|a|b|\n|-|-|\n|1|2|"
@@ -346,7 +350,7 @@ async def test_other_screens_show_all_controls_and_decide(
         await expect(page.get_by_text("Ok.", exact=True)).to_be_visible()
 
 
-async def test_branch_is_exported_as_the_command_prints_it(open_page: OpenPage, tmp_path: Path):
+async def test_branch_export_equals_the_export_of_the_command(open_page: OpenPage, tmp_path: Path):
     async with chat(tmp_path, open_page, "One.", "Two.") as served:
         page = await served.ask("first")
         await expect(page.get_by_text("One.", exact=True)).to_be_visible()

@@ -85,7 +85,7 @@ async def run(page: Any, question: str) -> None:
 
 
 @pytest.mark.slow
-async def test_turn_cut_at_each_event_is_shown_as_it_is_stored_and_runs_once(
+async def test_turn_interrupted_at_any_event_is_shown_as_stored_and_runs_once(
     open_page: OpenPage, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     turn = [
@@ -121,7 +121,7 @@ async def test_turn_cut_at_each_event_is_shown_as_it_is_stored_and_runs_once(
 
 
 @pytest.mark.parametrize("has_arrived", [True, False])
-async def test_decision_that_a_cut_may_have_swallowed_is_made_once(
+async def test_decision_sent_before_a_lost_connection_is_made_only_once(
     open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_arrived: bool
 ):
     decide, is_cut = Socket._approve, False

@@ -259,7 +259,9 @@ async def test_call_of_a_program_is_approved_on_its_page_by_its_user(
         await expect(page.locator('[data-state="ran"]')).to_be_visible()
 
 
-async def test_board_beside_the_chat_links_to_it(open_page: OpenPage, tmp_path: Path, watch: Watch):
+async def test_board_links_to_the_chat_if_the_chat_is_served(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
     watch.expected.append("401")
     async with gateway_with_chat(tmp_path, open_page) as gateway:
         page = await open_page(f"{gateway.url}/gateway")

@@ -173,7 +173,9 @@ async def test_inspector_has_no_accessibility_violations_in_any_theme_and_width(
     assert found == []
 
 
-async def test_server_that_does_not_start_says_why(open_page: OpenPage, tmp_path: Path):
+async def test_server_that_does_not_start_is_shown_with_the_reason(
+    open_page: OpenPage, tmp_path: Path
+):
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit('no database')")
     async with inspecting(tmp_path, open_page, broken=program(script)) as served:
@@ -265,7 +267,7 @@ async def test_changed_program_is_started_again_and_the_form_stays(
         await expect(page.get_by_label("a", exact=True)).to_have_value("41")
 
 
-async def test_command_is_typed_into_the_page_and_no_link_starts_one(
+async def test_stdio_command_must_be_typed_and_no_link_starts_a_program(
     open_page: OpenPage, tmp_path: Path
 ):
     script = tmp_path / "noisy.py"

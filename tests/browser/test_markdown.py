@@ -64,9 +64,7 @@ COMPARE = """async ([module, blocks, texts, seed]) => {
 }"""
 
 
-async def test_texts_cut_anywhere_become_the_nodes_of_the_whole_texts(
-    open_page: OpenPage, tmp_path: Path
-):
+async def test_split_texts_give_the_same_nodes_as_whole_texts(open_page: OpenPage, tmp_path: Path):
     async with chat(tmp_path, open_page) as served:
         page = await served.open()
         module = f"{served.url}/static/{files_of_package().version}/shared/markdown.js"

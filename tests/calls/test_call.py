@@ -38,7 +38,7 @@ def test_ids_of_calls_sort_by_the_time_at_which_they_were_made(monkeypatch):
     assert all(re.fullmatch("c_[0-9a-z]{18}", each) for each in ids)
 
 
-def test_the_last_year_of_the_clock_has_ids_too(monkeypatch):
+def test_ids_can_be_made_until_the_last_year_of_the_clock(monkeypatch):
     monkeypatch.setattr(call, "time_ns", lambda: 2**63 - 1)
 
     assert new_call_id().startswith("c_zzzzzzzz")

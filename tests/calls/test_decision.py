@@ -64,7 +64,7 @@ def test_no_value_appears_in_a_decision():
         assert "canary" not in repr(decision) + str(decision) + repr(decision.steps(arguments))
 
 
-def test_number_of_rules_shown_that_do_not_hold_is_limited():
+def test_number_of_failed_rules_in_an_explanation_is_limited():
     many = compiled(*(rule(f"r{i}", "allow", "user:b", "*:*") for i in range(50)))
     (*_, step) = many.decide(user("user:a"), entry("crm:a"), {}).steps({})
 

@@ -9,7 +9,7 @@ from interlock.errors import CallRefused
 from interlock.store.database.claims import Claim
 
 
-def test_a_claim_that_failed_loses_the_grant():
+def test_failed_claim_does_not_use_the_approval():
     with pytest.raises(GrantLost):
         Grant("a1", Claim("", (), has_failed=True), lambda: True).check()
 

@@ -60,7 +60,7 @@ def calls_of(*around: Callable[[CallHandler], CallHandler]) -> BuiltInCalls:
 
 
 @pytest.mark.parametrize(("is_error", "status"), [(False, "ok"), (True, "failed")])
-async def test_call_stays_in_the_layers_until_its_result(is_error: bool, status: str):
+async def test_layers_surround_a_call_until_its_result(is_error: bool, status: str):
     layer = Layer()
     calls = calls_of(layer)
     assert await calls.enter(BASH) == Allow({"command": "ls"})
@@ -77,7 +77,7 @@ async def test_refusal_of_a_layer_denies_the_call():
     assert await calls_of(refuse).enter(BASH) == Deny("claude-built-in:Bash is over its limit")
 
 
-async def test_end_of_a_turn_cancels_calls_but_those_of_subagents():
+async def test_end_of_a_turn_cancels_its_calls_except_calls_of_subagents():
     layer = Layer()
     calls = calls_of(layer)
     await calls.enter(BASH)
@@ -90,7 +90,7 @@ async def test_end_of_a_turn_cancels_calls_but_those_of_subagents():
     assert layer.ended[1:] == [("claude-built-in:Write", "cancelled")]
 
 
-async def test_withdrawn_question_leaves_the_layers():
+async def test_withdrawn_question_ends_its_call_in_the_layers():
     layer = Layer()
 
     def waiting(handle: CallHandler) -> CallHandler:
@@ -139,7 +139,7 @@ async def told(database: Path) -> list[JsonObject]:
 # With the real program
 
 
-async def test_tools_of_the_program_and_its_subagents_pass_the_layers(
+async def test_tools_of_claude_code_and_its_subagents_pass_the_layers(
     claude: Callable[..., ClaudeCode], api: MessagesApi, claude_program: str
 ):
     layer = Layer()

@@ -28,7 +28,7 @@ PNG = b64decode(  # one red pixel
 )
 
 
-async def test_chat_runs_our_tools_and_stores_what_any_model_can_continue(
+async def test_chat_runs_toolbox_tools_and_stores_a_conversation_for_any_model(
     interlock: Run, api: MessagesApi, tmp_path: Path
 ):
     (tmp_path / "cat.png").write_bytes(PNG)
@@ -136,7 +136,7 @@ async def test_stopped_answer_leaves_a_result_for_each_call():
     assert made == [None]
 
 
-async def test_model_of_another_provider_cannot_take_over():
+async def test_model_of_another_provider_cannot_continue_the_conversation():
     agent = ChatAgent(
         lambda _: cast("ClaudeCode", Program()), ConversationLog(None, warn=print), print
     )

@@ -10,7 +10,7 @@ from tests.claude.conftest import Run
 from tests.claude.messages_api import MessagesApi, call, say, script
 
 
-async def test_prompt_prints_the_answer_and_refuses_calls_that_nobody_can_approve(
+async def test_prompt_prints_the_answer_and_denies_calls_that_need_approval(
     interlock: Run, api: MessagesApi
 ):
     calls = call(

@@ -182,7 +182,7 @@ def test_interrupted_turn_is_not_an_error_whatever_the_program_reports():
     assert (turn.answer.stop_reason, turn.answer.is_error) == ("interrupted", False)
 
 
-def test_cost_and_denials_are_those_of_the_turn():
+def test_cost_and_denials_are_reported_for_each_turn():
     talk = conversation()
     talk.begin("u")
     feed(talk, type="result", subtype="success", total_cost_usd=0.5)

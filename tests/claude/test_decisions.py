@@ -32,7 +32,7 @@ class Decider:
         return self._verdict
 
 
-async def test_three_places_get_one_decision():
+async def test_three_waiting_callers_get_the_same_decision():
     decide = Decider(Allow({"a": 2}))
     decisions = Decisions(decide, 5.0)
     hook, question = await asyncio.gather(decisions.of(CALL), decisions.of(CALL))
@@ -91,7 +91,7 @@ async def test_call_that_differs_from_the_allowed_one_is_denied_and_uses_it_up(
         ({"a": [{"b": 1e3}]}, {"a": [{"b": 1000}]}),
     ],
 )
-async def test_call_changed_only_by_javascript_is_the_allowed_one(
+async def test_call_that_only_javascript_has_reformatted_stays_allowed(
     allowed: dict[str, Any], called: dict[str, Any]
 ):
     decisions = Decisions(Decider(), 5.0)
@@ -116,7 +116,7 @@ async def test_question_without_id_finds_the_decision_by_tool_and_arguments():
     assert decide.count == 1
 
 
-async def test_call_without_earlier_question_is_decided_when_it_runs():
+async def test_call_without_a_permission_question_is_decided_when_it_runs():
     decide = Decider(Deny("no"))
 
     assert await Decisions(decide, 5.0).use(CALL) == Deny("no")
@@ -153,7 +153,7 @@ async def test_withdrawn_question_cancels_the_function_and_denies_the_call():
 @pytest.mark.parametrize(
     "verdict", ["yes", True, Allow({"a": object()}), Allow([1]), Allow({"a": "\ud800"})]
 )
-async def test_wrong_verdict_is_a_denial(verdict: Any):
+async def test_invalid_result_of_the_permission_function_denies_the_call(verdict: Any):
     assert isinstance(await Decisions(Decider(verdict), 5.0).of(CALL), Deny)
 
 
@@ -201,7 +201,7 @@ async def test_number_of_remembered_decisions_is_bounded_and_the_newest_stay():
         (None, Allow(), Allow({"a": 1}), 1),
     ],
 )
-async def test_policy_comes_before_the_function(
+async def test_policy_is_checked_before_the_permission_function(
     checked: Any, decided: Any, expected: Any, asked: int
 ):
     decide = None if decided is None else Decider(decided)
@@ -223,7 +223,7 @@ async def test_changed_arguments_are_checked_by_the_policy_as_well():
 @pytest.mark.parametrize(
     ("arguments", "kind"), [(None, Allow), ({"a": 1}, Allow), ({"a": 9}, Deny)]
 )
-async def test_change_that_the_program_would_ignore_is_a_denial(
+async def test_argument_change_that_claude_code_would_ignore_denies_the_call(
     arguments: dict[str, Any] | None, kind: type
 ):
     decisions = Decisions(Decider(Allow(arguments)), 5.0, can_change=lambda _: False)
@@ -234,5 +234,7 @@ async def test_change_that_the_program_would_ignore_is_a_denial(
 @pytest.mark.parametrize(
     ("address", "kind"), [("s:add", Allow), ("claude-built-in:Bash", Deny), (ASK_USER, Deny)]
 )
-async def test_without_a_function_only_our_tools_are_allowed(address: str, kind: type):
+async def test_only_toolbox_tools_are_allowed_if_no_permission_function_is_given(
+    address: str, kind: type
+):
     assert isinstance(await Decisions(None, 5.0).of(PermissionRequest(address, {}, "t")), kind)

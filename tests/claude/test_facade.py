@@ -110,7 +110,7 @@ async def test_few_tools_are_in_the_prompt_and_many_are_searched(
     ("wanted", "agreed"),
     [("2025-06-18", "2025-06-18"), ("2026-07-28", "2025-11-25"), ("1999", "2025-11-25")],
 )
-async def test_handshake_agrees_on_a_revision_with_a_handshake(wanted: str, agreed: str):
+async def test_handshake_never_negotiates_a_modern_revision(wanted: str, agreed: str):
     params: dict[str, Any] = {"protocolVersion": wanted}
     async with facade_of() as facade:
         said = msgspec.json.decode(
@@ -160,7 +160,7 @@ async def test_tool_that_hangs_is_an_error_after_the_timeout():
     assert "0.02" in result["content"][0]["text"]
 
 
-async def test_call_returns_the_result_and_every_failure_is_one_too():
+async def test_tool_failure_is_an_error_result_and_malformed_params_are_refused():
     async with facade_of() as facade:
         for params, is_error, expected in (
             (b'{"name":"look","arguments":{"x":1}}', False, '{"x":1}'),

@@ -54,7 +54,7 @@ async def test_silent_program_is_ended_at_the_start_timeout(claude: Make):
         await claude("sleep 60", start_timeout=0.3).open()
 
 
-async def test_old_program_is_named_with_both_versions(claude: Make):
+async def test_too_old_program_is_an_error_with_both_versions(claude: Make):
     with pytest.raises(ClaudeTooOld, match=r"1\.0\.128 is too old \(at least 2\.0\.0\)"):
         await claude("exit 1", "1.0.128 (Claude Code)").open()
 
@@ -111,7 +111,7 @@ async def test_program_that_ends_in_a_turn_fails_it_and_the_next_one(claude: Mak
                 await opened.ask("hello")
 
 
-async def test_close_in_a_turn_fails_it(claude: Make):
+async def test_close_during_a_turn_fails_the_turn(claude: Make):
     opened = claude(f"read line; echo '{INITIALIZED}'; cat >/dev/null")
     await opened.open()
     events = opened.stream("hello")

@@ -98,7 +98,7 @@ async def deciding(file: Path, decision: str) -> AsyncIterator[asyncio.Task[str]
 
 
 @pytest.mark.parametrize("decision", ["approve", "deny"])
-async def test_person_at_the_gateway_decides_about_a_tool_of_the_program(
+async def test_approval_at_the_gateway_decides_whether_claude_code_uses_its_own_tool(
     claude_program: str,
     api: MessagesApi,
     tmp_path: Path,

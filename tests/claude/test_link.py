@@ -240,7 +240,7 @@ async def test_control_request_without_answer_times_out(opened):
     await link.close()
 
 
-async def test_end_of_the_program_fails_requests_and_cancels_handlers(opened):
+async def test_exit_of_claude_code_fails_requests_and_cancels_handlers(opened):
     link, pipe, host = opened
     host.mcp = "hang"
     pipe.receiver.frames_received([TOOLS_CALL])

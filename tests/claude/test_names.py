@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.claude.names import server_name, split, tool_name, whole_name
+from interlock.claude.names import PREFIX, server_name, split, tool_name
 
 NAMES = st.text(min_size=1, max_size=200)
 ODD = st.lists(NAMES | st.from_regex(r"[a-b_.\- ]{1,6}", fullmatch=True), min_size=2, unique=True)
@@ -19,7 +19,7 @@ def test_different_names_stay_different_clean_and_short(given: list[str]):
     tools = [tool_name(servers[0], each) for each in given]
 
     assert len(set(servers)) == len(set(tools)) == len(given)
-    for name in (*(whole_name(servers[0], each) for each in tools), *servers):
+    for name in (*(f"{PREFIX}{servers[0]}__{each}" for each in tools), *servers):
         assert len(name) <= 64
         assert name.isascii()
         assert all(char.isalnum() or char in "_-" for char in name)
@@ -30,7 +30,7 @@ def test_whole_name_can_be_split_again(server: str, tool: str):
     clean = server_name(server)
     name = tool_name(clean, tool)
 
-    assert split(whole_name(clean, name)) == (clean, name)
+    assert split(f"{PREFIX}{clean}__{name}") == (clean, name)
 
 
 def test_usual_names_are_kept_and_built_in_tools_are_not_split():
@@ -40,7 +40,7 @@ def test_usual_names_are_kept_and_built_in_tools_are_not_split():
 
 
 @given(NAMES)
-def test_name_of_a_hash_is_hashed_itself(name: str):
+def test_name_that_looks_hashed_is_hashed_again(name: str):
     hashed = server_name(name + "!")
 
     assert server_name(hashed) != hashed

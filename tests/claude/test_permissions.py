@@ -82,7 +82,7 @@ async def test_denied_calls_do_not_run_in_any_mode(
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-async def test_changed_arguments_are_those_that_run(
+async def test_call_runs_with_the_arguments_that_the_user_changed(
     claude: Make, claude_program: str, api: MessagesApi, server: Server, tmp_path: Path, mode: str
 ):
     async def decide(request: PermissionRequest) -> Allow:
@@ -100,7 +100,7 @@ async def test_changed_arguments_are_those_that_run(
 
 
 @pytest.mark.parametrize("wrong", ["raises", "returns nothing", "is late"])
-async def test_decision_that_fails_is_a_denial(
+async def test_exception_in_the_permission_function_denies_the_call(
     claude: Make, api: MessagesApi, server: Server, tmp_path: Path, wrong: str
 ):
     async def decide(request: PermissionRequest) -> Any:
@@ -139,7 +139,7 @@ async def test_interrupting_denial_ends_the_turn(claude: Make, server: Server):
     assert after.text == "Next."
 
 
-async def test_policy_denies_finally_and_leaves_questions_to_permissions(
+async def test_policy_denial_is_final_and_ask_rules_go_to_the_permission_function(
     claude: Make, api: MessagesApi, server: Server
 ):
     rules = (
@@ -212,7 +212,7 @@ async def test_subagent_in_the_background_keeps_its_tools_and_shifts_no_answer(
 
 
 @pytest.mark.parametrize("settings", [(), ("project",)])
-async def test_folder_is_trusted_only_if_settings_say_so(
+async def test_folder_is_trusted_only_if_the_settings_state_it(
     claude: Make, api: MessagesApi, server: Server, tmp_path: Path, settings: tuple[str, ...]
 ):
     folder = tmp_path / "work"

@@ -64,14 +64,14 @@ def test_file_that_is_not_claude_code_is_named(home: Path, text: str):
         program.version(found)
 
 
-def test_version_and_its_support(home: Path):
+def test_version_is_classified_by_its_support(home: Path):
     assert program.version(program.find(script(home / "claude"))) == "2.1.330"
     assert program.support("2.1.59") == "supported"
     assert program.support("2.0.0").startswith("calls, cancellation and permissions only")
     assert program.support("1.0.128").startswith("too old")
 
 
-def test_environment_has_what_the_program_needs_and_no_other_variable(home: Path, monkeypatch):
+def test_environment_contains_only_the_variables_that_the_program_needs(home: Path, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.setenv("CLAUDECODE", "1")
     monkeypatch.setenv("GITHUB_TOKEN", "s3cr3t")

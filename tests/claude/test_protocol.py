@@ -60,7 +60,7 @@ def test_every_line_of_a_trace_survives_a_split_at_every_byte(trace: Path):
 
 
 @per_version
-def test_repeated_lines_of_a_trace_ask_nothing_twice(trace: Path):
+def test_repeated_lines_of_a_trace_repeat_no_question(trace: Path):
     protocol = ControlProtocol()
     asked = []
     for line in lines(trace):
@@ -118,7 +118,7 @@ def test_mcp_request_keeps_the_id_0_and_its_params_encoded():
         (r"\\ud83d \"\ud83d", '\\ud83d "\ufffd'),
     ],
 )
-def test_half_characters_are_replaced_before_anything_is_decoded(sent: str, read: str):
+def test_lone_surrogates_are_replaced_before_decoding(sent: str, read: str):
     request = b'{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"%b"}}'
     line = b'{"type":"control_request","request_id":"q1","request":%b}' % request % sent.encode()
     event = ControlProtocol().receive(line)

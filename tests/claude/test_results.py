@@ -20,7 +20,7 @@ def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
 
-def test_plain_result_is_passed_on_as_it_is_but_in_one_line():
+def test_plain_result_is_passed_on_unchanged_but_on_one_line():
     raw = b'{\n  "content": [{"type":"text",\r\n"text":"a\\nb"}],\n "x-more": 1 }'
     sent = shape(Outcome(Raw(raw)))
 
@@ -28,7 +28,7 @@ def test_plain_result_is_passed_on_as_it_is_but_in_one_line():
     assert json.loads(sent) == json.loads(raw)
 
 
-def test_structured_content_becomes_text_only_where_there_is_none():
+def test_structured_content_becomes_text_only_if_the_result_has_no_text():
     assert shaped({"content": [text("t")], "structuredContent": {"a": 1}})["content"] == [text("t")]
     only = shaped({"content": [], "structuredContent": {"a": 1}, "isError": True})
     assert only == {"content": [text('{"a":1}')], "isError": True}

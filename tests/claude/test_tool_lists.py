@@ -78,7 +78,7 @@ async def test_server_can_be_added_and_removed_between_turns(
     assert [*status] == ["two"]
 
 
-async def test_mute_server_delays_no_turn_and_its_reason_is_in_the_status(
+async def test_silent_server_does_not_delay_turns_and_its_status_has_the_reason(
     claude: Make, api: MessagesApi
 ):
     async with claude({"mute": MUTE, "echo": ECHO}) as opened:

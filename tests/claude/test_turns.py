@@ -118,7 +118,7 @@ async def test_error_of_the_api_is_an_answer_with_the_reason(
         assert any(isinstance(event, Retrying) for event in events)
 
 
-async def test_turn_limit_is_the_stop_reason(claude: Make):
+async def test_turn_limit_is_reported_as_the_stop_reason(claude: Make):
     server = Server("s")
 
     @server.tool
@@ -221,7 +221,7 @@ async def test_eight_calls_run_at_once_beside_one_of_an_external_server(
     assert "s3cr3t" not in str(api.requests)
 
 
-async def test_model_mode_and_context_of_a_running_program(
+async def test_model_and_mode_can_be_changed_while_claude_code_runs(
     claude: Make, claude_program: str, api: MessagesApi, tmp_path: Path
 ):
     file = tmp_path / "work" / "made"

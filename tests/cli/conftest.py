@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pytest
 
 from interlock import cli
-from interlock.models.choosing import PROVIDERS
+from interlock.models.providers import PROVIDERS
 from tests.cli.book_server import BOOK_SERVER
 from tests.models import wire_anthropic, wire_responses
 from tests.models.wire_http import WireServer
@@ -53,8 +53,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CONFIG", "DATA", "CACHE", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
     monkeypatch.setenv("HOME", str(folder))
+    settings = {name for each in PROVIDERS for name in (*each.keys, each.url_variable)}
     for name in list(os.environ):
-        if name.startswith("INTERLOCK_") or name in {each.key for each in PROVIDERS}:
+        if name.startswith("INTERLOCK_") or name in settings:
             monkeypatch.delenv(name)
     monkeypatch.chdir(folder)
     return folder

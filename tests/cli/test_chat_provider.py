@@ -47,7 +47,9 @@ def test_image_in_a_result_of_a_tool_reaches_the_model(ask, servers, served: Wir
 
 
 @pytest.mark.slow("starts a program")
-def test_model_without_tools_answers_without_them_and_says_so(ask, servers, served: WireServer):
+def test_model_without_tool_support_answers_without_tools_with_a_notice(
+    ask, servers, served: WireServer
+):
     servers()
     served.script = [wire.error(400, "m does not support tools"), wire.says("Hello.")]
     ran = ask("Hi")
@@ -57,7 +59,7 @@ def test_model_without_tools_answers_without_them_and_says_so(ask, servers, serv
     assert ["tools" in asked.body for asked in served.asked] == [True, False]
 
 
-def test_model_that_chat_completions_refuse_is_asked_by_the_other_api_from_then_on(
+def test_model_refused_by_chat_completions_is_used_through_the_responses_api(
     ask, served: WireServer
 ):
     answer = wire_responses.answer(wire_responses.message("Noon."))

@@ -41,7 +41,7 @@ def test_servers_conversations_and_models_are_completed(interlock, servers, scri
     assert completed("chat", "--model", "lo") == ["local"]
 
 
-def test_servers_of_the_environment_are_completed_while_they_are_in_force(servers, monkeypatch):
+def test_servers_from_variables_are_offered_by_completion_if_enabled(servers, monkeypatch):
     servers()
     monkeypatch.setenv("MCP_ENABLED", "1")
     monkeypatch.setenv("MCP_SERVERS", '[{"name": "kb", "url": "https://kb.example/mcp"}]')

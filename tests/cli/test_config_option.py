@@ -70,7 +70,7 @@ def test_user_s_file_is_used_while_the_environment_names_no_enabled_servers(
     assert list(config_option.load(None).servers) == ["e"]
 
 
-def test_limits_of_the_environment_hold_for_each_server(monkeypatch: pytest.MonkeyPatch):
+def test_limits_from_the_environment_apply_to_each_server(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MCP_ENABLED", "1")
     monkeypatch.setenv("MCP_SERVERS", '[{"name": "kb", "url": "https://kb.example/mcp"}]')
     monkeypatch.setenv("MCP_TOOL_EXECUTION_TIMEOUT", "7")

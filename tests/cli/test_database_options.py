@@ -20,12 +20,12 @@ def test_a_time_has_a_unit(text: str, seconds: float):
 
 
 @pytest.mark.parametrize("text", ["soon", "10", "-1s", "never"])
-def test_another_word_is_a_usage_error(text: str):
+def test_text_that_is_not_a_duration_is_a_usage_error(text: str):
     with pytest.raises(click.BadParameter, match="is not a time such as 30s"):
         Duration().convert(text, None, None)
 
 
-def test_never_is_allowed_where_something_may_have_no_end():
+def test_duration_option_accepts_never_if_no_expiry_is_allowed():
     assert Duration(or_never=True).convert("never", None, None) == 0
     with pytest.raises(click.BadParameter, match="or never"):
         Duration(or_never=True).convert("soon", None, None)

@@ -81,7 +81,7 @@ def test_help_version_and_completion_import_no_command(words: str):
         assert ran.stdout.split() == ["plain,servers", "plain,settings", "plain,serve"]
 
 
-def test_help_describes_each_command_as_the_command_does():
+def test_command_list_in_help_repeats_the_summary_of_each_command():
     context = click.Context(group)
     shown = group.get_help(click.Context(group, terminal_width=200, max_content_width=200))
     for name in group.list_commands(context):

@@ -17,7 +17,7 @@ BAD = ServerStatus("bad", "failed", "cannot start")
 LOSSY = ServerStatus("lossy", "ok", missing=("tool 'x': denied\x1b",), dropped={"garbage": 2})
 
 
-def test_a_failed_server_is_broken_and_a_starting_one_is_not():
+def test_failed_server_counts_as_broken_and_a_starting_server_does_not():
     assert [is_broken(each) for each in (GOOD, SLOW, BAD)] == [False, False, True]
     assert problem_of(BAD) == "server 'bad' failed: cannot start"
 

@@ -35,7 +35,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize(("attack", "shown"), ATTACKS.values(), ids=ATTACKS)
-def test_safe_escapes_what_a_terminal_would_act_on(attack: str, shown: str | None):
+def test_safe_escapes_control_characters_of_a_terminal(attack: str, shown: str | None):
     assert shown is None or safe(attack) == shown
     assert not set(safe(attack)) & set(map(chr, [*range(32), *range(127, 160)]))
 
@@ -120,7 +120,7 @@ def test_emit_table_cuts_lines_at_the_edge_of_the_terminal(
     assert capsys.readouterr().out == "a  " + "x" * 76 + "…\n"
 
 
-def test_columns_break_between_words_at_the_edge(monkeypatch: pytest.MonkeyPatch):
+def test_table_columns_wrap_between_words(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(terminal, "_width", lambda _stream=None: 40)
     text = "one two three four five six seven eight"
 

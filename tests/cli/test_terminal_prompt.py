@@ -144,7 +144,7 @@ def test_person_sees_all_arguments_and_decides_about_each_call(terminal, servers
 
 
 @pytest.mark.slow("starts the program on a terminal")
-def test_always_holds_for_the_tool_until_the_next_conversation(terminal, servers, script):
+def test_always_allows_the_tool_until_the_next_conversation(terminal, servers, script):
     servers(e=ASKS)
     two = {"say": {"text": "x"}}
     chat = terminal("chat", "--model", script(two, two, "One.", two, "Two.", two, "Three."))

@@ -84,7 +84,7 @@ async def test_question_of_a_legacy_server_reaches_the_caller():
     assert anna.asked == ["elicitation/create"]
 
 
-async def test_question_during_one_of_two_calls_on_a_shared_connection_reaches_nobody():
+async def test_question_on_a_connection_shared_by_two_calls_reaches_no_client():
     server = asking_legacy()
     anna, berta = Caller("anna"), Caller("berta")
     held = asyncio.Event()

@@ -289,7 +289,7 @@ async def test_legacy_server_gets_capabilities_in_initialize_only():
 
 
 @both_eras
-async def test_meta_of_a_call_is_merged_with_that_of_the_connection(revision: str):
+async def test_meta_of_a_call_is_merged_with_the_meta_of_the_connection(revision: str):
     server = ScriptedServer(revision, {"tools/call": text(""), "x/y": {}})
     async with client_of(server) as client:
         await client.call_tool("x", meta={"traceparent": "00-1"}, progress=lambda _: None)
@@ -464,7 +464,7 @@ async def test_longer_timeout_of_a_call_raises_the_hard_timeout(
         call.cancel()
 
 
-async def test_call_may_take_two_minutes_without_progress_unless_told_otherwise():
+async def test_call_without_progress_times_out_after_two_minutes_by_default():
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     before = monotonic()
     async with client_of(server) as client:

@@ -97,7 +97,7 @@ def opened(revision: str) -> World:
 
 
 @each_variant(("action", "fault", "revision", "kind"), ACTIONS, [LEGACY, MODERN], KINDS)
-def test_a_fault_while_a_method_waits_ends_it_once_and_leaves_nothing(
+def test_fault_during_a_waiting_method_ends_the_method_once_without_leaks(
     action: str, fault: str, revision: str, kind: type[Interrupted]
 ):
     world = opened(revision)
@@ -142,7 +142,7 @@ OPENINGS: dict[str, tuple[str, Action]] = {
 
 
 @each_variant(("opening", "fault", "kind"), OPENINGS, KINDS)
-def test_a_fault_while_a_client_opens_or_closes_leaves_nothing(
+def test_fault_while_a_client_opens_or_closes_leaks_nothing(
     opening: str, fault: str, kind: type[Interrupted]
 ):
     revision, action = OPENINGS[opening]

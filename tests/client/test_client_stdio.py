@@ -213,7 +213,7 @@ async def test_repeated_cursor_ends_the_list(evil: Evil):
         assert listed.truncated == "tools/list: the server returned cursor '1' twice"
 
 
-async def test_list_is_limited_in_items(evil: Evil, monkeypatch: pytest.MonkeyPatch):
+async def test_list_is_truncated_at_the_item_limit(evil: Evil, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listing, "MAX_ITEMS", 3)
     async with evil("pages=endless") as client:
         listed = await client.list_tools()
@@ -267,7 +267,7 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 TURN = {"role": "user", "content": {"type": "text", "text": "2+2"}}
 
 
-async def test_legacy_server_may_ask_what_was_declared(evil: Evil, tmp_path: Path):
+async def test_legacy_server_may_ask_questions_of_declared_kinds(evil: Evil, tmp_path: Path):
     options = {"roots": [str(tmp_path)], "sampling": sample, "elicitation": elicit}
     async with evil(OLD, **options) as client:
         ping = await heard(client, request("ping"))

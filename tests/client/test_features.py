@@ -197,8 +197,8 @@ def test_form_that_is_not_accepted_has_no_content(action: str):
 
 
 @each_row("content", [None, {}, {"name": ""}, {"name": 1}, {"name": "x", "age": "y"}])
-def test_answer_that_does_not_fit_the_form_is_not_sent(content: Json | None):
-    with pytest.raises(LocalProtocolError, match=r"does not fit the form: (name|age|missing)"):
+def test_answer_that_violates_the_form_is_not_sent(content: Json | None):
+    with pytest.raises(LocalProtocolError, match=r"is not valid for the form: (name|age|missing)"):
         answer(ClientFeatures(None, None, person("accept", content)), ELICIT, form())
 
 
@@ -300,7 +300,7 @@ async def test_too_many_questions_at_once_are_refused_before_any_is_asked():
         return ElicitResult(action="decline")
 
     result = Result(input_requests={str(n): question(str(n)) for n in range(MAX_ASKS + 1)})
-    with pytest.raises(RemoteProtocolError, match="too much at once"):
+    with pytest.raises(RemoteProtocolError, match="too many questions at once"):
         await answer_all(ClientFeatures(None, None, elicit), result, NEWEST)
 
     assert shown == []
@@ -310,7 +310,7 @@ async def test_too_many_questions_at_once_are_refused_before_any_is_asked():
 
 
 @each_row("revision", LEGACY)
-async def test_legacy_server_asks_by_requests(revision: str):
+async def test_legacy_server_sends_questions_as_requests(revision: str):
     server = ScriptedServer(revision)
     client = Client(
         server.connect,

@@ -82,7 +82,7 @@ async def test_program_that_exits_on_discover_is_started_again(evil: Evil):
     assert losses == []  # that one was never there for the user
 
 
-def test_silence_means_legacy_after_half_the_timeout():
+def test_server_without_an_answer_is_tried_as_legacy_after_half_the_timeout():
     async def use() -> None:
         server = ScriptedServer(answers={"server/discover": lambda _: None})
         began = asyncio.get_running_loop().time()
@@ -93,7 +93,7 @@ def test_silence_means_legacy_after_half_the_timeout():
     run_stepped(use())
 
 
-async def test_silence_means_legacy_after_the_discover_timeout(
+async def test_server_without_an_answer_is_tried_as_legacy_after_the_discover_timeout(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)

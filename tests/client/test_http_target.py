@@ -219,7 +219,7 @@ async def test_unresolved_401_is_raised_after_the_legacy_attempt():
         assert (auth.asked, server.times("initialize")) == (2, 1)
 
 
-async def test_time_in_the_keyring_does_not_count_as_server_time():
+async def test_time_for_reading_the_keyring_does_not_count_towards_the_timeout():
     loop = asyncio.get_running_loop()
 
     class Slow(Helpful):

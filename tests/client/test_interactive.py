@@ -110,8 +110,8 @@ async def test_unanswerable_question_is_raised_and_the_request_not_repeated():
 @each_row(
     ("result", "problem"),
     [
-        ({}, "input_required without inputRequests and requestState"),
-        ({"inputRequests": {}}, "input_required without"),
+        ({}, "input_required has neither inputRequests nor requestState"),
+        ({"inputRequests": {}}, "input_required has neither"),
         ({"inputRequests": {"k": {}}}, "malformed tools/call result"),
         ({"inputRequests": []}, "malformed tools/call result"),
         ({"inputRequests": {"k": {"method": "elicitation/create"}}}, "malformed elicitation"),

@@ -32,7 +32,7 @@ async def call_checked(schema: Json, result: Json, **options: Any) -> Any:
         return await client.call_tool("x")
 
 
-async def test_structured_content_that_fits_the_output_schema_is_returned():
+async def test_structured_content_that_matches_the_output_schema_is_returned():
     result = await call_checked(NUMBER, text("", structuredContent={"n": 1, "more": True}))
 
     assert result.structured == {"n": 1, "more": True}

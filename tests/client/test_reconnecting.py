@@ -404,7 +404,7 @@ async def test_response_on_the_stream_of_another_call_is_dropped(
         assert dropped["response to another request"] == 1
 
 
-async def test_ended_calls_leave_nothing_behind(modern: EvilHttp):
+async def test_ended_calls_leave_no_state_in_memory(modern: EvilHttp):
     async with Client.http(modern.url) as client:
         for text in ("a", "b"):
             await client.call_tool("echo", {"text": text})

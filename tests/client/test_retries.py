@@ -123,7 +123,7 @@ async def test_unauthorized_request_gets_a_new_token_three_times(world: World, e
     assert world.done == [error] * MAX_AUTHORIZATIONS
 
 
-async def test_rejected_new_tokens_are_named_in_the_error(world: World):
+async def test_error_states_that_new_tokens_were_rejected(world: World):
     error = AuthRequired("h requires authentication (401): bad audience", 401, "")
     attempt = world.attempt()
     while not await is_raised(attempt, error):
@@ -259,7 +259,7 @@ async def test_request_that_may_have_run_is_retried_only_if_idempotent(
         *(kind("") for kind in (RequestTimeout, RemoteProtocolError, ConnectionClosed)),
     ],
 )
-async def test_other_errors_are_raised_at_once(world: World, error: InterlockError):
+async def test_errors_without_a_retry_rule_are_raised_at_once(world: World, error: InterlockError):
     assert await is_raised(world.attempt("tools/list", idempotent=True), error)
     assert world.done == []
 

@@ -186,7 +186,7 @@ async def ended(action: Action, world: World) -> Any:
         return error
 
 
-def test_trouble_without_a_fault_is_recovered_or_raised():
+def test_simulated_network_trouble_is_recovered_or_raised():
     for revision in (LEGACY, MODERN):
         for trouble in TROUBLES:
             world = in_trouble(revision, trouble)

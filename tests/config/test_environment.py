@@ -52,7 +52,7 @@ def test_servers_are_not_used_unless_they_are_enabled(word: str) -> None:
     assert read({}) == EnvironmentSettings()
 
 
-def test_another_word_for_enabled_is_refused() -> None:
+def test_invalid_value_of_mcp_enabled_is_refused() -> None:
     assert "MCP_ENABLED must be one of" in refused(MCP_ENABLED="perhaps")
 
 
@@ -69,7 +69,7 @@ def test_an_entry_with_a_url_gets_its_defaults_and_the_token_as_a_header() -> No
     assert CANARY not in repr(server)
 
 
-def test_an_entry_with_a_command_is_a_program() -> None:
+def test_entry_with_a_command_is_a_stdio_server() -> None:
     entry = {"name": "git", "command": "uvx", "args": ["x"], "env": {"A": "b"}, "enabled": False}
     server = settings([entry]).servers["git"]
 
@@ -105,7 +105,9 @@ def test_an_object_of_servers_is_accepted(wrapped: bool) -> None:
         ("kb", "MCP_SERVERS must be a list of servers, not"),
     ],
 )
-def test_a_wrong_entry_refuses_all_and_names_its_place(servers: Any, message: str) -> None:
+def test_invalid_entry_refuses_the_whole_document_with_its_place(
+    servers: Any, message: str
+) -> None:
     assert message in refused(servers)
 
 
@@ -127,7 +129,7 @@ def test_a_token_over_plain_http_is_warned_about(url: str, warnings: int) -> Non
     assert len(settings([KB | {"url": url}]).warnings) == warnings
 
 
-def test_a_file_holds_the_servers(tmp_path: Path) -> None:
+def test_file_is_read_into_its_servers(tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     file.write_text(json.dumps([KB]))
 

@@ -68,6 +68,30 @@ def test_unknown_group_causes_no_warning_if_an_issuer_has_a_groups_claim():
     assert loaded.warnings == ()
 
 
+def issuer_at(host: str, **members: str) -> dict[str, str]:
+    url = f"https://{host}.example"
+    return {"issuer": url, "audience": "a", "jwksUrl": f"{url}/keys", "groups": "roles", **members}
+
+
+def test_a_group_that_two_issuers_can_give_needs_the_name_of_one():
+    corp, lab = issuer_at("corp", name="corp"), issuer_at("lab", name="lab")
+
+    def load(*issuers: object, who: str = "group:corp/lead") -> object:
+        rule = {"id": "a", "effect": "deny", "who": [who], "tools": ["*:*"]}
+        section = {"auth": {"issuers": issuers}, "groups": {"own": ["user:anna"]}}
+        return gateway({**section, "policy": {"rules": [rule]}})
+
+    load(corp, lab)
+    load(corp, lab, who="group:own")
+    load(issuer_at("corp"), who="group:lead")
+    with pytest.raises(ConfigError, match='can give; write "group:corp/lead" or "group:lab/lead"'):
+        load(corp, lab, who="group:lead")
+    with pytest.raises(ConfigError, match='give each a "name"'):
+        load(corp, issuer_at("lab"))
+    with pytest.raises(ConfigError, match="is the name of another issuer"):
+        load(corp, issuer_at("lab", name="corp"))
+
+
 # Wrong files
 
 

@@ -149,7 +149,7 @@ def test_file_without_gateway_member_has_no_gateway():
     ("tool", "risk"),
     [("get_a", "read"), ("get_x", "write"), ("delete", None), ("Get_a", None)],
 )
-def test_tool_risk_is_what_the_operator_states(tool: str, risk: str | None):
+def test_tool_risk_is_read_from_the_configuration(tool: str, risk: str | None):
     assert ToolRisk(read=("get_*",), write=("get_x",)).of(tool) == risk
 
 
@@ -172,8 +172,8 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"listen": "::1:8080"}, "listen", 'must be "HOST:PORT"'),
     ({"publicUrl": "tools.example"}, "publicUrl", "must be a URL with a valid host, such as"),
     ({"publicUrl": "ftp://a.example"}, "publicUrl", "must start with https:// or http://"),
-    ({"publicUrl": "https://a.example/?q=1"}, "publicUrl", "must not have a user, a query"),
-    ({"publicUrl": "https://u:p@a.example"}, "publicUrl", "must not have a user, a query"),
+    ({"publicUrl": "https://a.example/?q=1"}, "publicUrl", "must not contain a user name, a query"),
+    ({"publicUrl": "https://u:p@a.example"}, "publicUrl", "must not contain a user name, a query"),
     ({"hosts": "tools.example"}, "hosts", "must be a list of strings, not a string"),
     ({"hosts": ["https://tools.example"]}, "hosts[0]", "must be a host name"),
     ({"sse": "yes"}, "sse", "must be true or false, not a string"),

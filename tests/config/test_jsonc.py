@@ -25,7 +25,7 @@ def test_comments_and_trailing_commas_are_accepted() -> None:
     }
 
 
-def test_line_returns_the_line_of_a_member_or_of_what_contains_it() -> None:
+def test_line_returns_the_line_of_a_member_or_of_its_nearest_parent() -> None:
     document = JsoncDocument(COMMENTED)
 
     assert [document.line(p) for p in ((), ("a",), ("a", "b", 1), ("c",), ("d", 1))] == [

@@ -36,7 +36,7 @@ def one_server(**entry: Any) -> bytes:
 # Finding
 
 
-def test_without_a_file_there_are_no_servers_and_no_warnings() -> None:
+def test_missing_configuration_has_no_servers_and_no_warnings() -> None:
     assert config.find() is None
     assert config.load(None) == Config(None, {}, ())
 
@@ -270,7 +270,7 @@ def test_an_entry_that_cannot_be_used_costs_only_itself(
     assert warning.startswith(f"f.json, line 1: mcpServers.a is ignored: {problem}")
 
 
-def test_unknown_members_cause_warnings_unless_they_are_of_another_program() -> None:
+def test_unknown_members_cause_warnings_unless_another_program_defines_them() -> None:
     text = b"""{
   "globalShortcut": "", "mcpServer": {}, "policy": {},
   "mcpServers": {

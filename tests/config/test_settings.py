@@ -59,7 +59,7 @@ def test_an_unknown_setting_is_a_warning_with_the_nearest_name():
     assert "modle is unknown and ignored (did you mean 'model'?)" in warning
 
 
-def test_a_change_leaves_the_rest_of_the_file_as_it_is(tmp_path: Path):
+def test_edit_leaves_the_rest_of_the_file_unchanged(tmp_path: Path):
     path = tmp_path / "folder" / "settings.json"
     change("model", "local", path)
     path.write_text('{\n  // the usual one\n  "model": "local",\n  "options": {"top_p": 0.5}\n}\n')
@@ -76,7 +76,7 @@ def test_a_change_leaves_the_rest_of_the_file_as_it_is(tmp_path: Path):
 
 
 @each_row("name", ["colour", "model.x", "options", "models.x"])
-def test_a_setting_that_does_not_exist_cannot_be_changed(name: str, tmp_path: Path):
+def test_change_of_an_unknown_setting_is_refused(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="no setting"):
         change(name, "x", tmp_path / "settings.json")
 

@@ -106,7 +106,9 @@ def test_grant_refuses_a_file_with_an_error(project: Path) -> None:
 
 
 @each_row("damage", [b"", b"[]", b"\xff", b'{"x": 1}'])
-def test_a_damaged_file_of_grants_means_no_trust(home: Path, project: Path, damage: bytes) -> None:
+def test_damaged_file_of_trusted_files_trusts_nothing(
+    home: Path, project: Path, damage: bytes
+) -> None:
     trust.grant(project, trust.fingerprint(project))
     (store,) = (home / "data").rglob("trusted.json")
     assert stat.S_IMODE(store.stat().st_mode) == 0o600

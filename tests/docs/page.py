@@ -6,6 +6,7 @@
 | `python` | runs in the page's namespace, in which `await` may stand anywhere |
 | `json title="mcp.json"` | a file, which its own reader accepts |
 | `console` | lines that begin with `$ ` run; the others are their output |
+| `http` | a request to the running gateway, an empty line, the status and an answer like that |
 | `text` | nothing to run: a drawing, a message, a format |
 
 `{.norun reason="..."}` after the language keeps a block of Python from running. Comments directly
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
     r"^((?:<!--(?:(?!-->).)*-->\n)*)( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL
 )
+_SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
 _FROM_EXAMPLE = re.compile(r"examples/\w+\.py")
 
@@ -37,6 +39,7 @@ class Block(NamedTuple):
     norun: str  # the reason why it does not run; "" if it does
     comments: tuple[str, ...]
     text: str
+    section: str = ""  # the heading of level 2 above it; "" at the beginning of a page
 
     @property
     def is_converted(self) -> bool:
@@ -45,7 +48,9 @@ class Block(NamedTuple):
             return not any(map(_FROM_EXAMPLE.fullmatch, self.comments))
         if self.language == "text":
             return not re.search(r"^\$ ", self.text, re.MULTILINE)
-        return self.language == "console" or (self.language == "json" and self.title != "")
+        if self.language == "json":
+            return self.title != ""
+        return self.language in {"console", "http"}
 
 
 def pages() -> list[Path]:
@@ -67,4 +72,5 @@ def blocks(page: str) -> Iterator[Block]:
             norun=norun[1] if norun else "",
             comments=tuple(_COMMENT.findall(above)),
             text=textwrap.dedent(text),
+            section=(_SECTION.findall(page, 0, found.start()) or [""])[-1],
         )

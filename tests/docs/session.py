@@ -10,8 +10,9 @@ import shlex
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from socket import SO_REUSEADDR, SOL_SOCKET, socket
 from typing import Any
@@ -25,21 +26,27 @@ from tests.servers.ports import reserved
 
 # What differs from run to run: what the page has, and what a command may print in its place.
 _REST = r"[^\n]*"
-_TIMES = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?"
+_TIMES = r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?)?"
 VARIABLE = {
     "…": _REST,
     r"\b\d+\.\d+ s\b": r"\d+\.\d+ s",
+    r"\b\d+\.\d+ ms\b": r"\d+\.\d+ ms",
     _TIMES: _TIMES,
     r"\bilk_[0-9a-z]{12}_\w+": r"ilk_[0-9a-z]{12}_\w+",
+    r"\b[0-9a-z]{12}\b(?= of user:)": r"[0-9a-z]{12}",
     r"\b[ca]_[0-9a-z]{16,18}\b": r"[ca]_[0-9a-z]{16,18}",
     r"\b[0-9a-f]{64}\b": r"[0-9a-f]{64}",
+    r"\b[0-9a-f]{12}\b": r"[0-9a-f]{12}",
 }
 _VARIABLES = re.compile("|".join(f"({each})" for each in VARIABLE))
+_HASH = re.compile(r"\b[0-9a-f]{64}\b")
+_ASSIGNMENT = re.compile(r"([A-Z]+)=\$\((.*)\)")  # of what a command prints
 _ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
 # What asks questions, opens a browser or uses colours; and what keeps it from that.
 _ON_TERMINAL = {"chat", "web", "claude", "login"}
 _NOT_ON_TERMINAL = {"|", "<", ">", "--json", "--link", "--help"}
 WEB_PORT = 8420  # of `interlock web`, unless another program of the machine has it
+SERVE_ADDRESS = "127.0.0.1:8080"  # of `interlock serve`
 QUESTIONS = (QUESTION.strip(), "Do you agree?")
 
 
@@ -50,7 +57,10 @@ class Shell:
         interlock: The fixture that runs a command in this process.
         terminal: The fixture that runs one in a terminal.
         folder: Where the commands run.
-        environment: Of the test.
+        environment: The variables of the test.
+
+    Attributes:
+        names: Ids and folders on the page, with those of this run.
     """
 
     def __init__(
@@ -65,6 +75,7 @@ class Shell:
         self._folder = folder
         self._environment = environment
         self._ports: dict[str, socket] = {}  # by the port on the page: the one that is used
+        self.names: dict[str, str] = {}
         self._running: list[subprocess.Popen[str]] = []
         self._scripts: list[str] = []
         self._opened = folder / ".opened"
@@ -84,7 +95,28 @@ class Shell:
         ]
         self._environment.delenv("INTERLOCK_MODEL", raising=False)
         for command, shown in commands(block.text):
-            self._run(self.with_ports(command).replace("$PWD", str(self._folder)), shown)
+            self._run(self.of_run(command).replace("$PWD", str(self._folder)), shown)
+
+    def exchange(self, block: Block) -> None:
+        """Send a request to the gateway that runs; compare its answer with the one on the page.
+
+        Raises:
+            AssertionError: The status, or the names or types of members, differ.
+        """
+        request, _, answer = block.text.partition("\n\n")
+        line, _, body = self.of_run(request).partition("\n")
+        status, _, shown = answer.partition("\n")
+        method, path = line.split()
+        headers = {"Authorization": f"Bearer {os.environ['KEY']}"}
+        connection = HTTPConnection(self.with_ports(SERVE_ADDRESS))
+        try:
+            connection.request(method, path, body, headers | {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            text = reply.read()
+        finally:
+            connection.close()
+        assert reply.status == int(status), text
+        assert has_shape_of(json.loads(text), json.loads(shown)), text
 
     def close(self) -> None:
         """End the commands that run in the background, and free their ports."""
@@ -99,6 +131,10 @@ class Shell:
             self._start(words[:-1], shown)
         elif words == ["kill", "%1"]:
             self._end(self._running.pop())
+        elif words == ["interlock", "serve"]:
+            self.start_gateway(shown)
+        elif found := _ASSIGNMENT.fullmatch(command):
+            self._environment.setenv(found[1], self._printed(found[2])[0].strip())
         elif words[0] == "export":
             self._environment.setenv(*words[1].split("=", 1))
         elif words[0] in STUBS:
@@ -107,12 +143,25 @@ class Shell:
         elif words[0] == "interlock" and _needs_terminal(words[1:]):
             self._talk(words[1:], shown)
         else:
-            compare(self._output(command, shown).splitlines(), shown, command)
+            out, errors = map(str.splitlines, self._printed(command, shown))
+            hashes = zip(*(_HASH.findall("\n".join(each)) for each in (shown, out)), strict=False)
+            self.names |= dict(hashes)
+            # A terminal shows both streams; which comes first differs from command to command.
+            compare(out + errors if _matches(out + errors, shown) else errors + out, shown, command)
+
+    def create_key(self, user: str, scopes: Iterable[str]) -> str:
+        options = [word for scope in scopes for word in ("--scope", scope)]
+        return self._interlock("keys", "create", user, *options).out.strip()
+
+    def start_gateway(self, shown: Sequence[str] = ("serving at …",)) -> None:
+        """Start `interlock serve`, at a free port instead of its usual one."""
+        address = self.with_ports(SERVE_ADDRESS)
+        self._start(["interlock", "serve", "--http", address], shown)
 
     # Without a terminal
 
-    def _output(self, command: str, shown: list[str]) -> str:
-        """Run a pipeline; return what it prints, stderr first."""
+    def _printed(self, command: str, shown: Sequence[str] = ()) -> tuple[str, str]:
+        """Run a pipeline; return what it prints on stdout and on stderr."""
         data, errors = b"", ""
         for stage in re.split(r" \| ", command):
             words = shlex.split(stage, comments=True)
@@ -131,9 +180,9 @@ class Shell:
             if target:
                 Path(self._folder, target).write_bytes(data)
                 data = b""
-        return self._with_page_ports(errors + data.decode())
+        return self._of_page(data.decode()), self._of_page(errors)
 
-    def _start(self, words: list[str], shown: list[str]) -> None:
+    def _start(self, words: list[str], shown: Sequence[str]) -> None:
         """Start a command in the background; wait until it has printed what is shown."""
         process = subprocess.Popen(
             words,
@@ -146,7 +195,7 @@ class Shell:
         self._running.append(process)
         assert process.stdout
         printed = [process.stdout.readline() for _ in shown]
-        lines = [self._with_page_ports(each).rstrip("\n") for each in printed]
+        lines = [self._of_page(each).rstrip("\n") for each in printed]
         compare(lines, shown, shlex.join(words))
 
     def _end(self, process: subprocess.Popen[str]) -> None:
@@ -190,7 +239,13 @@ class Shell:
         file.write_text(json.dumps([_reply(each) for each in json.loads(script)]))
         self._environment.setenv("INTERLOCK_MODEL", f"scripted:{file}")
 
-    # Ports
+    # Names and ports
+
+    def of_run(self, text: str) -> str:
+        """Replace the names and ports of the page by those of this run."""
+        for shown, real in self.names.items():
+            text = text.replace(shown, real)
+        return self.with_ports(text)
 
     def with_ports(self, text: str) -> str:
         """Replace the ports of the page by free ones."""
@@ -202,9 +257,15 @@ class Shell:
 
         return _ADDRESS.sub(port, text)
 
-    def _with_page_ports(self, text: str) -> str:
+    def _of_page(self, text: str) -> str:
+        for shown, real in self.names.items():
+            text = text.replace(real, shown)
         of_page = {str(each.getsockname()[1]): port for port, each in self._ports.items()}
         return _ADDRESS.sub(lambda found: of_page.get(found[0], found[0]), text)
+
+
+_STARTING = re.compile(r"warning: .* is still starting")
+_UP = re.compile(r"\d+ of \d+ servers? (is|are) up, \d+ tools?")
 
 
 def commands(session: str) -> Iterator[tuple[str, list[str]]]:
@@ -217,15 +278,32 @@ def commands(session: str) -> Iterator[tuple[str, list[str]]]:
 def compare(printed: list[str], shown: list[str], command: str) -> None:
     """Compare what a command prints with what the page shows; `…` is the rest of a line.
 
-    Nothing is compared if the page shows no output.
+    Nothing is compared if the page shows no output. A server may still be starting, as on a busy
+    machine.
     """
-    if not shown:
-        return
-    pattern = "\n".join(map(pattern_of, shown)).replace(f"\n{_REST}\n", "\n(?:.*\n)*")
-    whole = "\n".join(line.rstrip() for line in printed)
-    assert re.fullmatch(pattern, whole), "\n".join(
-        [f"$ {command}", "prints", whole, "and the page shows", *shown]
+    if any(_STARTING.fullmatch(each) for each in printed):
+        printed = [_UP.sub("…", each) for each in printed if not _STARTING.fullmatch(each)]
+        shown = [_UP.sub("…", each) for each in shown]
+    assert _matches(printed, shown), "\n".join(
+        [f"$ {command}", "prints", *printed, "and the page shows", *shown]
     )
+
+
+def _matches(printed: list[str], shown: list[str]) -> bool:
+    pattern = "\n".join(map(pattern_of, shown)).replace(f"\n{_REST}\n", "\n(?:.*\n)*")
+    return not shown or bool(re.fullmatch(pattern, "\n".join(map(str.rstrip, printed))))
+
+
+def has_shape_of(found: Any, shown: Any) -> bool:
+    """Return whether an answer has every member that a page shows, with the same type."""
+    if isinstance(shown, dict):
+        return isinstance(found, dict) and all(
+            name in found and has_shape_of(found[name], each) for name, each in shown.items()
+        )
+    if isinstance(shown, list) and shown:
+        return bool(found) and has_shape_of(found[0], shown[0])
+    numbers = {int, float}
+    return type(found) is type(shown) or {type(found), type(shown)} == numbers
 
 
 def pattern_of(line: str) -> str:
@@ -310,6 +388,10 @@ def _npm(arguments: list[str]) -> None:
     assert arguments[0] == "install"
 
 
+def _npx(arguments: list[str]) -> None:
+    assert arguments[:2] == ["@modelcontextprotocol/inspector", "--cli"]
+
+
 def _python3(arguments: list[str]) -> None:
     environment = arguments[2]
     assert arguments == ["-m", "venv", environment, "&&", ".", f"{environment}/bin/activate"]
@@ -318,6 +400,7 @@ def _python3(arguments: list[str]) -> None:
 STUBS: dict[str, Callable[[list[str]], None]] = {
     "make": _make,
     "npm": _npm,
+    "npx": _npx,
     "pip": _pip,
     "python3": _python3,
 }

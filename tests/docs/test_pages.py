@@ -22,17 +22,19 @@ from interlock.config import load, settings
 from interlock.gateway.manifests import read_plugins
 from interlock.models.scripted import ScriptedModel
 from tests.cli.conftest import home, interlock, terminal
+from tests.docs import gateway_page
 from tests.docs.page import ROOT, Block, blocks, pages
 from tests.docs.session import Shell
 
 __all__ = ["home", "interlock", "terminal"]  # fixtures
 
 PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
-# Blocks of these pages that are not in a form that runs. A number may only become smaller.
-UNCONVERTED = {"docs/gateway.md": 18}
-# What the blocks of a page need beside the package.
+# What a section of a page assumes. Each section of such a page runs for itself.
+PREPARED = {"docs/gateway.md": gateway_page.prepare}
+# What the blocks of a page, or of a section, need beside the package.
 PROGRAMS = {
     "README.md": "mcp-server-time and the embedded model",
+    "docs/gateway.md: Serving": "mcp-server-time",
     "docs/library.md": "mcp-server-time",
     "docs/use/chat.md": "the embedded model",
 }
@@ -62,6 +64,8 @@ class Page:
                 runner.run(result)
         elif block.language == "console":
             self._shell.run(block)
+        elif block.language == "http":
+            self._shell.exchange(block)
 
     def _source(self, block: Block) -> str:
         text = self._shell.with_ports(block.text)
@@ -134,45 +138,60 @@ def module(folder: Path) -> Iterator[ModuleType]:
             del sys.modules[name]
 
 
+def runnable(name: str) -> list[Block]:
+    return [each for each in blocks(PAGES[name].read_text()) if each.language != "text"]
+
+
 def params() -> Iterator[object]:
-    """Yield each page with code."""
-    for name, page in PAGES.items():
-        if any(each.is_converted and each.language != "text" for each in blocks(page.read_text())):
-            needed = PROGRAMS.get(name)
+    """Yield each page with code, or each section of it."""
+    for name in PAGES:
+        sections = dict.fromkeys(each.section for each in runnable(name))
+        for section in sections if name in PREPARED else [""] * bool(sections):
+            id = f"{name}: {section}" if section else name
             marks = [pytest.mark.slow("runs the commands of a page")]
-            marks += [pytest.mark.program(needed)] if needed else []
-            yield pytest.param(name, id=name, marks=marks)
+            marks += [pytest.mark.program(PROGRAMS[id])] if id in PROGRAMS else []
+            yield pytest.param(name, section, id=id, marks=marks)
 
 
-@pytest.mark.parametrize("name", [*params()])
+@pytest.mark.parametrize(("name", "section"), [*params()])
 def test_every_block_of_a_page_runs(
-    name: str, interlock, terminal, folder: Path, module: ModuleType, monkeypatch, capsys
+    name: str,
+    section: str,
+    interlock,
+    terminal,
+    folder: Path,
+    module: ModuleType,
+    monkeypatch,
+    capsys,
 ):
     shell = Shell(interlock, terminal, folder, monkeypatch)
     page = Page(name, folder, shell, module)
+    every = [each for each in runnable(name) if section in {"", each.section}]
     with asyncio.Runner() as runner:
         try:
-            every = [*blocks(PAGES[name].read_text())]
+            if name in PREPARED:
+                PREPARED[name](section, folder, shell, monkeypatch)
             for number, block in enumerate(every, start=1):
-                if block.is_converted:
-                    rest = "\n".join(each.text for each in every[number:])
-                    try:
-                        page.run(block, runner, rest)
-                        capsys.readouterr()  # what its Python has printed
-                    except BaseException as error:
-                        error.add_note(f"in {name}, line {block.line}")
-                        raise
+                rest = "\n".join(each.text for each in every[number:])
+                try:
+                    page.run(block, runner, rest)
+                    capsys.readouterr()  # what its Python has printed
+                except BaseException as error:
+                    error.add_note(f"in {name}, line {block.line}")
+                    raise
         finally:
             shell.close()
 
 
-def test_blocks_that_do_not_run_become_fewer():
-    left = {
-        name: sum(not each.is_converted for each in blocks(page.read_text()))
+def test_every_block_is_in_a_form_that_the_test_can_run():
+    left = [
+        f"{name}:{each.line}"
         for name, page in PAGES.items()
-    }
+        for each in blocks(page.read_text())
+        if not each.is_converted
+    ]
 
-    assert {name: count for name, count in left.items() if count} == UNCONVERTED
+    assert left == []
 
 
 def test_few_blocks_are_exempt_from_running():

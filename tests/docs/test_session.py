@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.docs.page import Block, blocks
-from tests.docs.session import commands, compare
+from tests.docs.session import commands, compare, has_shape_of
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,10 @@ from tests.docs.session import commands, compare
         ("added 'time' to …", "added 'time' to /home/ann/mcp.json"),
         ("{\n…\n}", '{\n  "a": 1,\n  "b": 2\n}'),
         ("at 2026-11-22T10:00Z", "at 2027-01-01T23:59Z"),
+        (
+            "1 of 1 server is up, 2 tools",
+            "0 of 1 server is up, 0 tools\nwarning: a is still starting",
+        ),
     ],
 )
 def test_output_may_differ_where_runs_differ(shown: str, printed: str):
@@ -31,9 +35,22 @@ def test_output_may_differ_where_runs_differ(shown: str, printed: str):
         ("a+b", "aab"),
     ],
 )
-def test_other_output_is_an_error_that_shows_both(shown: str, printed: str):
+def test_different_output_is_an_error_that_shows_both_texts(shown: str, printed: str):
     with pytest.raises(AssertionError, match="and the page shows"):
         compare(printed.splitlines(), shown.splitlines(), "x")
+
+
+def test_answer_may_have_other_values_but_no_other_types_and_no_missing_members():
+    shown = {"ok": True, "ms": 3.1, "items": [{"id": "c_1"}]}
+
+    assert has_shape_of({"ok": False, "ms": 9, "items": [{"id": "c_2"}], "more": 1}, shown)
+    for wrong in (
+        {"ms": 1},
+        {**shown, "ok": 1},
+        {**shown, "ms": "3"},
+        {**shown, "items": [{"name": "c_1"}]},
+    ):
+        assert not has_shape_of(wrong, shown)
 
 
 def test_session_is_split_into_commands_with_their_output():
@@ -65,10 +82,11 @@ def test_block_that_does_not_run_has_a_reason():
         ('```json title="a.json"\n{}\n```\n', True),
         ("```json\n{}\n```\n", False),
         ("```console\n$ ls\n```\n", True),
+        ("```http\nGET /me\n\n200\n{}\n```\n", True),
         ("```text\n$ ls\n```\n", False),
         ("```text\na -> b\n```\n", True),
         ("```\na -> b\n```\n", False),
     ],
 )
-def test_block_is_converted_if_its_language_says_what_to_do(block: str, is_converted: bool):
+def test_block_is_converted_if_its_language_states_how_to_run_it(block: str, is_converted: bool):
     assert [each.is_converted for each in blocks(block)] == [is_converted]

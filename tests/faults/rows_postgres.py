@@ -12,6 +12,7 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from interlock import Server
 from interlock.agent import Agent
+from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError, StoreLocked
 from interlock.messages import Message, ToolCall, ToolMessage, UserMessage, interrupted
 from interlock.models.scripted import ScriptedModel
@@ -22,6 +23,8 @@ from tests.faults.ground import CANARY, Ground, Told, all_of
 from tests.faults.matrix import POSTGRES, row
 from tests.faults.rows_http import free_port, full_listener
 from tests.servers.postgres import Postgres
+
+KEY = GatewayKey(bytes(range(32)))
 
 HELLO = UserMessage("hello")
 ENDED = "PostgreSQL .* has closed the connection: is the server running"
@@ -267,7 +270,7 @@ async def answer_during(
 )
 async def ends_or_hangs_for_audit_records(ground: Ground) -> None:
     server = started(ground)
-    async with AuditWriter.open(url_of(server)) as writer:
+    async with AuditWriter.open(url_of(server), key=KEY) as writer:
         tool = AuditedTool(writer)
         await tool.call()
         for end, recover in (

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from interlock.agent import Agent
+from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import (
     AuditFailed,
     AuditUnavailable,
@@ -28,6 +29,8 @@ from tests.faults.databases import AuditedTool
 from tests.faults.failing_disk import FailingDisk, failing_disk
 from tests.faults.ground import Ground
 from tests.faults.matrix import SQLITE, row
+
+KEY = GatewayKey(bytes(range(32)))
 
 PROGRAM = Path(__file__).parents[1] / "store" / "many_processes.py"
 HELLO, LONG = UserMessage("hello"), UserMessage("x" * 2_000)
@@ -343,7 +346,7 @@ async def fails_while_it_is_created(ground: Ground) -> None:
 )
 async def is_full_for_audit_records(ground: Ground) -> None:
     with failing_disk() as disk:
-        async with AuditWriter.open(ground.folder / "audit.db") as writer:
+        async with AuditWriter.open(ground.folder / "audit.db", key=KEY) as writer:
             tool = AuditedTool(writer)
             await tool.call()
             disk.arm("full", 1, lasting=True)
@@ -364,7 +367,7 @@ async def is_full_for_audit_records(ground: Ground) -> None:
 )
 async def does_not_sync_audit_records(ground: Ground) -> None:
     with failing_disk() as disk:
-        async with AuditWriter.open(ground.folder / "audit.db") as writer:
+        async with AuditWriter.open(ground.folder / "audit.db", key=KEY) as writer:
             tool = AuditedTool(writer)
             disk.arm("unsynced", 1)
             for _ in range(3):
@@ -381,7 +384,7 @@ async def does_not_sync_audit_records(ground: Ground) -> None:
 )
 async def is_locked_for_audit_records(ground: Ground) -> None:
     path = ground.folder / "audit.db"
-    async with AuditWriter.open(path) as writer:
+    async with AuditWriter.open(path, key=KEY) as writer:
         tool = AuditedTool(writer)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")

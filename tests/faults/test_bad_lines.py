@@ -134,7 +134,7 @@ async def test_envelope_members_are_case_sensitive(evil: Evil):
         assert await say(client, '{"jsonrpc":"2.0","ID":$ID,"result":{}}', GOOD) == "good"
 
 
-async def test_a_batch_is_garbage_in_a_revision_without_batches(evil: Evil):
+async def test_batch_in_a_revision_without_batches_is_dropped_as_garbage(evil: Evil):
     async with evil() as client:
         assert await say(client, f"[{GOOD}]", GOOD) == "good"
         assert dropped(client) == {"garbage": 1}

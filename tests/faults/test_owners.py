@@ -52,7 +52,7 @@ async def memory_client() -> Client:
 
 
 @pytest.mark.slow("opens a thousand clients")
-async def test_different_tasks_open_call_cancel_and_close_a_thousand_clients():
+async def test_thousand_clients_can_be_opened_used_and_closed_by_different_tasks():
     chance = random.Random(28)
     for _ in range(1_000):
         client = await memory_client()

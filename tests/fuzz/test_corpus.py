@@ -28,14 +28,14 @@ def test_no_input_that_is_kept_breaks_its_target(name: str):
             raise
 
 
-def test_each_kept_input_belongs_to_a_target():
+def test_each_fuzz_corpus_folder_has_a_target():
     folders = {path.name for path in CORPUS.iterdir() if path.is_dir()}
 
     assert folders == set(names())
 
 
 @pytest.mark.slow("works through much data")
-def test_an_input_is_too_slow_only_if_it_is_slow_each_time(monkeypatch: pytest.MonkeyPatch):
+def test_fuzz_input_is_too_slow_only_if_every_attempt_is_slow(monkeypatch: pytest.MonkeyPatch):
     seconds = iter([0, 1, 1, 1, *(0, 1, 1, 2, 2, 3)])
     monkeypatch.setattr(watch, "thread_time", lambda: next(seconds))
     watched = Watch(lambda data: None)
@@ -45,7 +45,7 @@ def test_an_input_is_too_slow_only_if_it_is_slow_each_time(monkeypatch: pytest.M
         watched(b"always")
 
 
-def test_inputs_are_kept_for_what_only_they_reach(tmp_path: Path):
+def test_inputs_are_kept_only_if_they_reach_new_code(tmp_path: Path):
     inputs = [b"[", b"{}", b'{"jsonrpc":"2.0","id":1,"result":{}}', b"[[", b"[[["]
 
     def target(data: bytes) -> None:

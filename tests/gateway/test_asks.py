@@ -51,7 +51,7 @@ async def declined(_: ElicitParams) -> ElicitResult:
 
 @pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("asks", [AUTO, (), ("sampling",)], ids=["auto", "never", "sampling"])
-async def test_server_asks_only_what_its_configuration_permits(
+async def test_server_questions_are_limited_to_the_configured_kinds(
     asks: tuple[Question, ...], tmp_path: Path
 ):
     script = tmp_path / "asking.py"

@@ -263,7 +263,7 @@ async def test_unexpected_error_does_not_end_the_watch_for_changes(
 
 
 @pytest.mark.slow("fills a database")
-async def test_idle_gateway_reads_its_database_once_at_a_time_for_all_that_follows_it(
+async def test_idle_gateway_polls_its_database_once_for_all_followers(
     running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
@@ -342,7 +342,7 @@ async def test_reload_that_withdraws_a_right_affects_open_sessions(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_removed_view_is_not_found_and_its_keys_are_useless(running):
+async def test_removed_view_gets_404_and_its_keys_are_refused(running):
     crm = offering("x")
     async with running({"views": {"desk": {"servers": ["crm"]}}}, crm=crm) as gateway:
         free, bound = await gateway.key(), await gateway.key(view="desk")
@@ -357,7 +357,7 @@ async def test_removed_view_is_not_found_and_its_keys_are_useless(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_counters_continue_over_a_reload(running):
+async def test_metrics_counters_survive_a_reload(running):
     crm = offering("x")
     async with running(crm=crm) as gateway:
         key = await gateway.key()
@@ -384,7 +384,7 @@ async def test_disabled_server_is_refused_with_its_reason_and_enabled_again_it_i
 
 
 @pytest.mark.slow("fills a database")
-async def test_narrowed_scopes_of_a_key_affect_open_sessions(running):
+async def test_reduced_scopes_of_a_key_apply_to_open_sessions(running):
     crm = offering("x")
     async with running(crm=crm, time=offering("now")) as gateway:
         made, key = await gateway.keys.create("anna", scopes=("mcp:*",))

@@ -119,7 +119,7 @@ async def test_refused_calls_of_changed_tools_and_of_servers_that_are_down_are_r
 
 
 @pytest.mark.slow("fills a database")
-async def test_many_callers_get_no_metrics_of_their_own(running):
+async def test_metrics_of_many_callers_are_combined(running):
     async with running({}, crm=offering("x")) as gateway:
         lines = []
         for number in range(200):

@@ -365,7 +365,9 @@ async def test_of_100_concurrent_pairs_each_approved_call_has_one_effect(
 
 
 @pytest.mark.slow("fills a database")
-async def test_call_that_is_not_approved_spends_nothing_of_its_limits(running: Callable[..., Any]):
+async def test_call_that_is_not_approved_does_not_count_towards_the_limits(
+    running: Callable[..., Any],
+):
     server = offering("put")
     async with running(settings(limits={"tools": {"s:put": "1/day"}}), s=server) as gateway:
         key = await gateway.key("anna")
@@ -430,7 +432,7 @@ async def test_only_approvers_with_the_scope_decide_and_never_about_their_own_ca
 
 
 @pytest.mark.slow("fills a database")
-async def test_call_that_was_asked_about_under_an_earlier_policy_is_not_approved(
+async def test_approval_requested_under_an_earlier_policy_is_void(
     running: Callable[..., Any],
 ):
     server = offering("put")
@@ -546,7 +548,7 @@ async def test_arguments_over_8_kib_get_no_form(
 
 @pytest.mark.slow("fills a database")
 @ERAS
-async def test_client_without_forms_or_of_a_rule_for_others_is_not_asked(
+async def test_form_is_not_sent_to_a_client_without_forms_or_if_others_must_approve(
     revision: str, running: Callable[..., Any]
 ):
     answer, forms = answering("accept", approve=True)

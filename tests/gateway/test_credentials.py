@@ -21,7 +21,7 @@ PATHS = ("/mcp", "/mcp/support", "/mcp/absent", "/sse", "/message", "/messages",
 
 
 @pytest.mark.slow("fills a database")
-async def test_all_keys_that_are_not_valid_get_the_same_answer_in_the_same_time(running):
+async def test_invalid_keys_get_the_same_answer_after_the_same_time(running):
     settings = {"views": {"support": {"servers": ["crm"]}}}
     async with running(settings, crm=offering("list")) as gateway:
         good, unknown = await gateway.key("anna"), key_format.generate()[0]
@@ -132,7 +132,7 @@ async def test_parked_call_ends_with_its_key(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_daily_quota_and_own_rate_of_a_key_hold_over_a_restart(running):
+async def test_daily_quota_and_rate_of_a_key_survive_a_restart(running):
     settings = {"limits": {"perKey": {"perDay": 3, "rate": "100/s"}}}
     crm = offering("list")
     async with running(settings, crm=crm) as gateway:

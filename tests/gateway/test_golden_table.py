@@ -344,7 +344,7 @@ def rights(policy: Policy, principal: Principal) -> set[str]:
     return {each.address for each in ITEMS if policy.decide(caller, each, {}).effect == "allow"}
 
 
-def test_rules_views_and_claims_of_others_widen_nothing():
+def test_rules_views_and_claims_of_other_callers_add_no_rights():
     chance = Chance(2)
     for _ in range(100):
         generated, more, principal = chance.rules(), chance.rule(), chance.principal()

@@ -42,7 +42,7 @@ def health(
     return Health(probe, lambda: found, lambda: names, lambda: draining, start)
 
 
-async def test_a_server_that_is_down_matters_only_if_it_is_required():
+async def test_readiness_depends_on_a_server_only_if_it_is_required():
     assert (await health(Probe(), "ok", "failed", "disabled").ready()).status == 200
     page = await health(Probe(), "ok", "failed", required="s1").ready_in_detail()
 
@@ -90,7 +90,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedLoop]:
     loop.close()
 
 
-def test_hanging_database_delays_no_check_and_blocks_only_one_write(
+def test_hanging_database_does_not_delay_health_checks_and_gets_one_write_only(
     loop: SteppedLoop,
 ):
     async def use() -> None:

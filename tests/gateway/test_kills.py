@@ -205,11 +205,11 @@ async def check(database: Path, effects: list[int], acknowledged: set[int], time
 
 
 @pytest.mark.slow("starts and kills a gateway twice")
-async def test_two_kills_under_load_leave_every_effect_with_an_intent(tmp_path: Path):
+async def test_every_effect_has_an_intent_after_two_kills_under_load(tmp_path: Path):
     await kill_under_load(tmp_path, 2, seed=1)
 
 
 @pytest.mark.product
 @pytest.mark.timeout(1_200)
-async def test_two_hundred_kills_under_load_leave_every_effect_with_an_intent(tmp_path: Path):
+async def test_every_effect_has_an_intent_after_two_hundred_kills_under_load(tmp_path: Path):
     assert median(await kill_under_load(tmp_path, 200, seed=2)) < 5

@@ -39,7 +39,7 @@ async def test_thousand_calls_of_twenty_clients_are_thousand_messages_and_one_ha
 
 
 @pytest.mark.slow("fills a database")
-async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(running, monkeypatch):
+async def test_hanging_missing_and_broken_servers_lose_only_their_own_tools(running, monkeypatch):
     monkeypatch.setattr(assembly, "IDLE_TIMEOUT", 0.6)
 
     async def hang(_: Json) -> None:

@@ -157,7 +157,7 @@ async def test_explain_names_the_plugin_that_is_not_installed(tmp_path, manifest
 
 
 @pytest.mark.slow("fills a database")
-async def test_bad_manifests_cost_only_themselves(tmp_path, manifest):
+async def test_invalid_manifests_disable_only_themselves(tmp_path, manifest):
     manifest("refunds", LIST, {**LIST, "name": "gone", "operation_id": "noSuchOperation"})
     manifest("thief", {**LIST, "name": "list_orders"}, {**LIST, "name": "own", "url": "http://x"})
     manifest("wrong", LIST, name="other")

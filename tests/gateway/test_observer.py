@@ -75,7 +75,7 @@ async def test_call_of_a_tool_that_cannot_be_called_is_reported_with_its_reason(
     assert seen.of == [("unavailable", ANNA, "tool_invalid", "s:broken", "")]
 
 
-async def test_caller_who_is_not_admitted_is_reported_before_the_call_is_looked_at():
+async def test_refusal_of_a_caller_is_reported_before_the_call_is_decoded():
     def admit(_: Principal | None) -> None:
         raise LimitExceeded("too many calls", "rate_limited", 1.0)
 

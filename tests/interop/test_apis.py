@@ -115,7 +115,7 @@ def test_call_reaches_a_fastapi_program_with_key_and_file(shop: World, tmp_path:
     assert json.loads(added) == {"name": "cat.png", "bytes": 5, "title": "é"}
 
 
-def test_chat_lets_a_model_call_a_fastapi_program(shop: World) -> None:
+def test_chat_calls_operations_of_a_fastapi_application(shop: World) -> None:
     said = shop.chat("shop__get_order", {"id": 1}, "Two teas.")
 
     assert "Two teas." in said

@@ -121,7 +121,7 @@ def uses(name: str) -> Callable[[Use], Use]:
 
 
 @over_every_transport
-async def test_every_tool_it_offers_can_be_used_all_at_once(it: Everything) -> None:
+async def test_all_tools_of_the_peer_can_be_called_at_the_same_time(it: Everything) -> None:
     tools = await it.client.list_tools()
     assert not tools.skipped
     assert {tool.name for tool in tools} == set(TOOLS)
@@ -328,7 +328,7 @@ async def test_server_sends_its_revision_name_and_instructions(it: Everything) -
 
 
 @over_every_transport
-async def test_every_resource_it_lists_can_be_read(it: Everything) -> None:
+async def test_every_resource_of_the_peer_can_be_read(it: Everything) -> None:
     resources = await it.client.list_resources()
     read = await asyncio.gather(*(it.client.read_resource(each.uri) for each in resources))
 
@@ -416,7 +416,7 @@ async def test_every_prompt_can_be_got_and_its_arguments_completed(it: Everythin
 
 
 @over_every_transport
-async def test_only_log_messages_of_the_level_asked_for_are_sent(it: Everything) -> None:
+async def test_log_messages_below_the_requested_level_are_not_sent(it: Everything) -> None:
     await it.client.set_log_level("error")
     await it.client.subscribe("demo://resource/dynamic/text/1")  # it logs this at "info"
     await it.client.set_log_level("info")
@@ -460,7 +460,7 @@ async def test_its_session_is_ended_when_the_client_is_closed(
     [("streamableHttp", "streamable"), ("sse", "sse")],
     indirect=["server"],
 )
-async def test_its_transport_can_be_named(
+async def test_transport_of_the_peer_can_be_chosen_explicitly(
     nothing_is_left: list[Any], server: Offered, transport: str
 ) -> None:
     async with server.connect(transport=transport) as client:

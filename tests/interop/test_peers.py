@@ -141,16 +141,14 @@ def test_peer_that_supports_the_handshake_only_sees_everything(see: See, target:
 
 @pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
 @pytest.mark.parametrize(("era", "expected"), [("auto", MODERN), ("legacy", LEGACY)])
-def test_our_own_client_sees_everything(
+def test_interlock_client_sees_everything(
     see: See, era: str, expected: dict[str, Any], target: list[str]
 ) -> None:
     assert see("interlock", era, target) == expected
 
 
 @pytest.mark.parametrize("target", ["sse"], indirect=True)
-def test_our_own_client_sees_everything_over_the_first_http_transport(
-    see: See, target: list[str]
-) -> None:
+def test_interlock_client_sees_everything_over_http_sse(see: See, target: list[str]) -> None:
     assert see("interlock", "auto", target) == LEGACY
 
 
@@ -170,7 +168,7 @@ TYPESCRIPT = {
     ],
     indirect=["target"],
 )
-def test_the_typescript_client_sees_everything(see: See, target: list[str], era: str) -> None:
+def test_typescript_client_can_use_every_feature(see: See, target: list[str], era: str) -> None:
     expected = {**(MODERN if era == "auto" else LEGACY), **TYPESCRIPT}
 
     assert see("typescript", era, target) == expected

@@ -53,7 +53,7 @@ async def test_an_image_that_cannot_be_shown_is_a_line_of_text(wrong: Json) -> N
     ],
     ids=lambda given: given["type"] if isinstance(given, dict) else "",
 )
-async def test_other_content_becomes_a_line_of_text(block: Json, line: str) -> None:
+async def test_content_other_than_text_becomes_a_line_of_text(block: Json, line: str) -> None:
     assert (await message_for(content(block), images=True)).content == line
 
 

@@ -99,9 +99,7 @@ async def test_names_of_an_old_history_are_fitted_for_the_request_only() -> None
     ("options", "kind"),
     [({}, str), ({"images": True}, list), ({"images": True, "max_image_bytes": 2}, str)],
 )
-async def test_images_up_to_a_size_are_passed_on_if_they_are_wanted(
-    options: Any, kind: type
-) -> None:
+async def test_images_up_to_the_limit_are_passed_on_if_enabled(options: Any, kind: type) -> None:
     image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     model = ScriptedChatModel(calls(("kb__get", {})), "done")
     async with box(kb([described("get")], lambda _: {"content": [image]})) as toolbox:

@@ -94,7 +94,7 @@ async def test_a_tool_that_langchain_cannot_read_does_not_hide_the_others(
     assert "tool kb:odd is left out" in caplog.text
 
 
-async def test_large_result_is_an_excerpt_that_another_tool_reads_on() -> None:
+async def test_large_result_becomes_an_excerpt_and_a_tool_reads_the_rest() -> None:
     whole = "".join(f"line {number}\n" for number in range(9_000))
     answer = content({"type": "text", "text": whole})
     async with box(kb([described("get")], lambda _: answer)) as toolbox:
@@ -136,7 +136,7 @@ async def test_tools_are_made_again_only_when_their_definition_changed() -> None
         assert second[1].description == "Changed."
 
 
-async def test_tool_that_is_gone_is_not_kept() -> None:
+async def test_removed_tool_is_not_kept_in_memory() -> None:
     definitions = [described("a"), described("b")]
     async with box(kb(definitions)) as toolbox:
         gone = weakref.ref(tools(toolbox)[1])
@@ -166,7 +166,7 @@ async def test_tools_call_on_behalf_of_the_caller_they_were_made_for() -> None:
     assert seen == ["one", "two"]
 
 
-async def test_servers_are_looked_at_once_for_all_tools() -> None:
+async def test_status_of_a_server_is_read_once_for_all_its_tools() -> None:
     class Watched(Toolbox):
         @property
         def status(self) -> Any:
@@ -249,7 +249,7 @@ async def test_call_that_takes_too_long_is_returned_as_an_error_message() -> Non
 
 
 @pytest.mark.slow("starts a program")
-async def test_lost_server_is_an_error_message_and_the_tools_outlive_it() -> None:
+async def test_call_of_a_lost_server_returns_an_error_and_later_calls_work() -> None:
     server = StdioServer(command=sys.executable, args=("-I", "-S", str(ECHO)))
     async with Toolbox({"echo": server}, environ={}) as toolbox:
         by_name = {each.name: each for each in tools(toolbox)}
@@ -288,7 +288,7 @@ async def test_a_call_that_a_layer_refuses_is_returned_with_its_reason(
     assert "secret" not in message.content
 
 
-async def test_a_tool_that_is_gone_says_so() -> None:
+async def test_call_of_a_removed_tool_returns_an_error() -> None:
     definitions = [described("get")]
     async with box(kb(definitions)) as toolbox:
         tool = tools(toolbox)[0]
@@ -315,7 +315,7 @@ class Listener(AsyncCallbackHandler):
         self.told.append(("end", output.content))
 
 
-async def test_callbacks_hear_of_the_call_and_handled_errors_are_text() -> None:
+async def test_callbacks_receive_the_call_and_handled_errors_become_text() -> None:
     listener = Listener()
     async with box(kb([described("get")])) as toolbox:
         tool = tools(toolbox)[0]
@@ -342,7 +342,7 @@ async def test_a_call_without_id_returns_text_and_raises_failures() -> None:
             await tools(toolbox)[0].ainvoke({})
 
 
-async def test_cancelling_a_call_tells_the_server() -> None:
+async def test_cancelling_a_call_sends_a_cancellation_to_the_server() -> None:
     server = kb([described("get")], lambda _: None)
     async with box(server) as toolbox:
         running = asyncio.create_task(tools(toolbox)[0].ainvoke(call("kb__get")))

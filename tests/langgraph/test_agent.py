@@ -66,7 +66,7 @@ SCRIPT = [
 ]
 
 
-async def test_events_and_recorded_messages_are_those_of_the_agent():
+async def test_events_and_recorded_messages_equal_the_events_and_messages_of_the_agent():
     seen = []
     for make in (Agent, graph_agent):
         recorded: list[Message] = []
@@ -161,7 +161,7 @@ async def test_call_is_recorded_and_shown_before_it_is_made():
     assert order[:3] == ["AssistantMessage", "shown", "made"]
 
 
-async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
+async def test_calls_beyond_the_limit_do_not_run_and_get_an_error_for_the_model():
     ran = 0
 
     def count(_: Json) -> Json:

@@ -57,14 +57,14 @@ async def test_usage_is_the_sum_of_all_rounds() -> None:
         ({"finish_reason": "stop"}, "end"),
     ],
 )
-async def test_an_answer_that_was_cut_off_says_so(metadata: Any, reason: str) -> None:
+async def test_truncated_answer_is_marked_as_truncated(metadata: Any, reason: str) -> None:
     model = ScriptedChatModel(AIMessage("It is", response_metadata=metadata))
     events = await events_of(chat_graph(model))
 
     assert events[-1].stop_reason == reason
 
 
-def test_new_ids_are_those_of_the_blocks_as_well() -> None:
+def test_replaced_tool_call_ids_also_appear_in_the_content_blocks() -> None:
     blocks: list[Any] = [
         {"type": "text", "text": "Let me see."},
         {"type": "tool_use", "id": "call_1", "name": "kb__get", "input": {}},

@@ -44,7 +44,9 @@ def test_message_survives_the_way_to_langchain_and_back(message: Message):
         ("args", {"x": 2}, ToolCall("c1", "kb__get", {"x": 2})),
     ],
 )
-def test_call_that_a_node_has_changed_is_the_changed_one(member: str, value: Any, call: ToolCall):
+def test_call_changed_by_a_graph_node_is_converted_with_the_changes(
+    member: str, value: Any, call: ToolCall
+):
     changed = to_langchain(AssistantMessage("So:", (CALL,), provider_data={"provider": "x"}))
     assert isinstance(changed, AIMessage)
     changed.tool_calls[0] = {**changed.tool_calls[0], member: value}  # type: ignore[misc]

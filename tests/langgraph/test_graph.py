@@ -44,7 +44,7 @@ from tests.support.toolboxes import box, described, expire_list, kb
 # Tools of the moment
 
 
-async def test_tools_that_come_change_and_go_between_rounds_are_bound_and_answered() -> None:
+async def test_tools_added_changed_or_removed_between_rounds_are_bound_and_answered() -> None:
     definitions = [described("get"), described("stay")]
     async with box(kb(definitions)) as toolbox:
 
@@ -95,7 +95,7 @@ async def test_a_local_tool_wins_and_its_failure_is_an_answer(
 
 
 @pytest.mark.parametrize(("most", "kind"), [({}, "image"), ({"max_image_bytes": 2}, "text")])
-async def test_images_up_to_a_size_are_passed_on_if_they_are_wanted(most: Any, kind: str) -> None:
+async def test_images_up_to_the_limit_are_passed_on_if_enabled(most: Any, kind: str) -> None:
     image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     model = ScriptedChatModel(calls(("kb__get", {})), "done")
     async with box(kb([described("get")], lambda _: {"content": [image]})) as toolbox:
@@ -184,7 +184,7 @@ async def test_too_many_rounds_raise_after_all_calls_are_answered() -> None:
         assert isinstance((await events_of(graph, "try again"))[-1], Done)
 
 
-async def test_nothing_of_the_context_is_stored(tmp_path: Path) -> None:
+async def test_context_of_a_run_is_not_stored(tmp_path: Path) -> None:
     file = tmp_path / "chat.db"
     context = ChatContext(user="ann", data={"token": "canary-7"})
     async with (
@@ -206,7 +206,7 @@ async def test_nothing_of_the_context_is_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["thread", "checkpoint"])
-async def test_a_stopped_turn_keeps_finished_results_and_says_so_for_the_others(
+async def test_stopped_turn_keeps_finished_results_and_marks_the_others_as_stopped(
     place: str,
 ) -> None:
     async def answer(params: Json) -> Json | None:
@@ -237,7 +237,7 @@ async def test_a_stopped_turn_keeps_finished_results_and_says_so_for_the_others(
 # Continuing after a crash, without the crash
 
 
-async def test_validate_answers_open_calls_in_their_place() -> None:
+async def test_validate_adds_missing_call_results_at_their_position() -> None:
     model = ScriptedChatModel("done")
     old = [HumanMessage("a"), calls(("kb__get", {})), HumanMessage("b")]
     graph = chat_graph(model, checkpointer=InMemorySaver())

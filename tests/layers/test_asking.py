@@ -27,7 +27,7 @@ async def ask(upstream: Upstream, layer: Around, effect: str, approvers: tuple[s
     await layer(upstream.handle)(call)
 
 
-async def test_only_a_call_that_must_be_approved_is_asked_about():
+async def test_only_calls_that_need_an_approval_cause_a_question():
     asked: list[str] = []
 
     async def approve(call: Call, _: object) -> bool:

@@ -17,6 +17,7 @@ import pytest
 
 from interlock import Server, Toolbox
 from interlock.auth.gateway_auth import RefusedCredential
+from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.config.gateway import Audit, KeyLimits, Limits, Rate, Risk
@@ -47,6 +48,7 @@ from tests.support.clock import ClockLoop
 from tests.support.rows import each_row
 
 KEY = b"k" * 32
+GATEWAY_KEY = GatewayKey(bytes(range(32)))
 SECRET = {"note": "canary-7d2f", "amount": 5}
 Row = dict[str, Any]
 
@@ -81,7 +83,7 @@ def content_of(folder: Path) -> bytes:
 @asynccontextmanager
 async def audited(folder: Path, risk: Risk = "write", **settings: Any) -> AsyncIterator[Audited]:
     path = folder / "audit.db"
-    async with AuditWriter.open(path) as writer:
+    async with AuditWriter.open(path, key=GATEWAY_KEY) as writer:
         trail = AuditTrail(writer, KEY, Audit(**settings))
         yield Audited(writer, path, trail, risk)
         trail.flush()
@@ -129,7 +131,7 @@ async def test_local_user_is_recorded_by_name(tmp_path: Path):
     ("how", "shown"),
     [("hash", {"argumentsHash"}), ("none", set()), ("full", {"argumentsHash", "arguments"})],
 )
-async def test_arguments_are_in_clear_only_where_the_operator_says_so(
+async def test_arguments_are_recorded_in_clear_only_if_configured(
     tmp_path: Path, how: str, shown: set[str]
 ):
     async with audited(tmp_path, arguments=how) as crm:
@@ -270,7 +272,7 @@ async def test_full_disk_stops_a_call_before_its_effect_on_the_server(tmp_path: 
 
     path = tmp_path / "audit.db"
     with failing_disk() as disk:
-        async with AuditWriter.open(path) as writer:
+        async with AuditWriter.open(path, key=GATEWAY_KEY) as writer:
             trail = AuditTrail(writer, KEY, Audit())
             around = Layers(refusals=trail.refusals, trail=trail.calls)
             async with Toolbox({"crm": server}, around=around, environ={}) as toolbox:
@@ -308,7 +310,7 @@ async def test_full_disk_withholds_the_result_of_a_read_and_stops_further_reads(
             assert crm.upstream.calls == 5
 
 
-async def test_lenient_mode_continues_and_records_what_was_kept(tmp_path: Path):
+async def test_lenient_mode_continues_and_later_writes_the_buffered_records(tmp_path: Path):
     with failing_disk() as disk:
         async with audited(tmp_path, mode="lenient") as crm:
             disk.arm("full", 1, lasting=True)
@@ -368,7 +370,7 @@ async def test_call_that_is_refused_in_the_stack_is_recorded_and_spends_nothing(
     limiter = Limiter(Limits(per_key=KeyLimits(rate=Rate(2, 86_400))))
     queue = FairQueue("crm", slots=1, size=0)
     with failing_disk() as disk:
-        async with AuditWriter.open(path) as writer:
+        async with AuditWriter.open(path, key=GATEWAY_KEY) as writer:
             trail = AuditTrail(writer, KEY, Audit())
             around = Layers(
                 refusals=trail.refusals,
@@ -478,7 +480,7 @@ def test_same_refusal_of_one_caller_is_recorded_once_a_second_with_a_count(tmp_p
     on_a_clock(run)
 
 
-async def test_refusals_of_other_tools_and_reasons_are_records_of_their_own(tmp_path: Path):
+async def test_refusals_of_different_tools_or_reasons_have_separate_records(tmp_path: Path):
     async with audited(tmp_path) as crm:
         for tool in ("refund", "list"):
             for reason in ("no_rule", "rate_limited"):
@@ -490,7 +492,7 @@ async def test_refusals_of_other_tools_and_reasons_are_records_of_their_own(tmp_
     assert sum(row["body"].get("count", 1) for row in read(crm.path)) == 12
 
 
-async def test_names_that_a_caller_makes_up_are_one_refusal(tmp_path: Path):
+async def test_refusals_for_invented_tool_names_are_counted_together(tmp_path: Path):
     async with audited(tmp_path) as crm:
         for number in range(1_000):
             crm.trail.refused(call_of().caller, "unknown", name=f"crm:{number}" + "x" * 1_000)

@@ -51,7 +51,7 @@ def test_local_user_is_asked_unless_the_tool_only_reads_or_was_approved(
     assert decided.effect == effect
 
 
-def test_policy_of_the_gateway_holds_for_the_local_user_and_ignores_hints():
+def test_gateway_policy_applies_to_the_local_user_and_ignores_hints():
     rule = {"id": "reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"}
     policy = local_policy({"autoApprove": ["get"]}, gateway={"policy": {"rules": [rule]}})
 

@@ -54,7 +54,7 @@ def test_parts_of_an_array_fit_and_make_up_the_whole(items: list[object], size: 
 
 
 @given(text=texts, line=st.integers(1, 5))
-def test_limit_of_lines_reads_so_many_lines(text: str, line: int):
+def test_read_result_returns_the_requested_number_of_lines(text: str, line: int):
     part = part_of_text(text, 0, 10_000, lines=line)
 
     lines = text.split("\n")

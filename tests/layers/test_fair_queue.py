@@ -160,7 +160,7 @@ async def test_call_cancelled_as_it_gets_its_slot_passes_it_on():
     await server.queue.acquire("anna")
 
 
-async def test_calls_cancelled_all_at_once_leave_every_slot_free():
+async def test_slots_are_free_after_all_calls_are_cancelled_at_once():
     server = Queued(slots=2)
     tasks = [*server.start("anna", 10), *server.start("berta", 10)]
     await settle()

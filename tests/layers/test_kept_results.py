@@ -73,7 +73,7 @@ async def test_text_is_read_back_to_the_character(text: str):
     assert content.text == text
 
 
-async def test_excerpt_and_what_is_read_on_make_up_the_whole():
+async def test_excerpt_and_following_reads_make_up_the_whole_result():
     text = "".join(f"line {number}\n" for number in range(8_000))
     budget, call = ResultBudget(), call_of()
     result = (await budget.fit(call, text_result(text))).result

@@ -144,7 +144,7 @@ async def test_refusal_states_the_limit_and_when_to_retry():
         (call_of(None), {"server"}),
     ],
 )
-async def test_key_tool_and_server_have_buckets_of_their_own(other: Call, shares: set[str]):
+async def test_key_tool_and_server_have_separate_rate_buckets(other: Call, shares: set[str]):
     once = Rate(1, 60)
     for what, given, servers in (
         ("key", per_key(rate=once), {}),
@@ -194,7 +194,7 @@ async def test_restored_quota_counts_the_calls_before_a_restart():
 # Giving back
 
 
-async def test_refused_call_spends_nothing():
+async def test_refused_call_does_not_count_towards_the_limits():
     limited = Limited(
         Limits(per_key=KeyLimits(rate=Rate(10, 60), per_day=10), tools={"crm:refund": Rate(1, 60)})
     )
@@ -215,7 +215,9 @@ async def test_refused_call_spends_nothing():
         (RequestTimeout("no answer"), True),
     ],
 )
-async def test_only_a_sent_call_uses_up_its_limits(error: InterlockError, is_spent: bool):
+async def test_call_counts_towards_its_limits_only_if_it_is_sent(
+    error: InterlockError, is_spent: bool
+):
     limited = Limited(
         Limits(per_key=KeyLimits(rate=Rate(2, 60), per_day=2), tools={"*:*": Rate(2, 60)}),
         {"crm": Rate(2, 60)},
@@ -289,7 +291,7 @@ async def test_counters_forget_the_callers_that_are_unused_for_longest(
     calls=st.integers(1, 5),
     burst=st.none() | st.integers(1, 8),
 )
-def test_buckets_agree_with_a_plain_token_bucket(
+def test_rate_limit_equals_a_plain_token_bucket(
     steps: list[tuple[int, bool]], calls: int, burst: int | None
 ):
     buckets = limits.Buckets(Rate(calls, 60), burst, "", "")
@@ -382,7 +384,7 @@ async def test_daily_count_of_a_key_survives_a_change_of_its_limits():
 # What operators and callers see
 
 
-async def test_usage_of_a_key_states_what_is_left_and_when_to_retry():
+async def test_usage_of_a_key_states_the_remaining_calls_and_the_retry_time():
     limited = Limited(per_key(rate=Rate(2, 60), per_day=50, concurrent=4))
     assert await limited.admitted(2, call_of(key="k")) == 2
 
@@ -396,7 +398,7 @@ async def test_usage_of_a_key_states_what_is_left_and_when_to_retry():
     assert limited.limiter.usage("other")["limits"][0]["left"] == 2
 
 
-async def test_usage_in_all_states_calls_that_run_and_the_rate_of_each_server():
+async def test_total_usage_has_running_calls_and_the_rate_of_each_server():
     limited = Limited(Limits(concurrent=7), {"crm": Rate(5, 60)})
     limited.upstream.gate.clear()
     running = asyncio.create_task(limited.refusal())
@@ -412,7 +414,7 @@ async def test_usage_in_all_states_calls_that_run_and_the_rate_of_each_server():
     assert limited.limiter.usage()["running"] == 0
 
 
-async def test_check_states_the_refusal_of_a_call_and_spends_nothing():
+async def test_limit_check_states_the_refusal_and_does_not_count_the_call():
     limited = Limited(Limits(tools={"crm:refund": Rate(1, 60)}))
     call = call_of()
 
@@ -423,7 +425,7 @@ async def test_check_states_the_refusal_of_a_call_and_spends_nothing():
         limited.limiter.check(call.caller, call.entry)
 
 
-async def test_check_states_that_too_many_calls_run():
+async def test_limit_check_states_that_too_many_calls_run():
     limited = Limited(per_key(concurrent=1))
     limited.upstream.gate.clear()
     call = call_of()

@@ -27,7 +27,7 @@ async def count(metrics: Metrics, *answers: bytes | BaseException) -> None:
             await handle(call_of())
 
 
-async def test_calls_are_counted_by_server_and_by_how_they_ended():
+async def test_calls_are_counted_by_server_and_outcome():
     metrics = Metrics()
     await count(
         metrics,

@@ -59,7 +59,7 @@ async def test_quota_continues_after_a_restart(tmp_path):
     await database.close()
 
 
-async def test_two_gateways_add_what_each_of_them_counted(tmp_path):
+async def test_counts_of_two_gateways_are_added(tmp_path):
     time = Time()
     database = await open_database(tmp_path / "q.db")
     store = QuotaStore(database)

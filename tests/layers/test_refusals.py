@@ -44,7 +44,7 @@ async def test_refusal_is_written_at_once_again_after_a_quiet_interval(written):
     assert [count_of(each) for each in written] == [1, 1]
 
 
-async def test_names_that_a_caller_makes_up_are_one_refusal(written):
+async def test_refusals_for_invented_tool_names_are_counted_together(written):
     kept = Refusals(written.append)
     for number in range(10):
         kept.add(refused(tool=f"made_up_{number}"), "mcp")

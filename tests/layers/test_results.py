@@ -73,7 +73,7 @@ async def test_result_within_the_budget_passes_undecoded(size: int):
     assert outcome._result is None
 
 
-async def test_metadata_does_not_count():
+async def test_meta_of_a_result_does_not_count_towards_the_budget():
     outcome = outcome_of(content=[], _meta={"x": "y" * 2 * LIMIT})
 
     assert await ResultBudget().fit(call_of(), outcome) is outcome
@@ -87,7 +87,7 @@ async def test_images_up_to_one_mebibyte_pass_and_do_not_count():
 
 
 @pytest.mark.parametrize("surface", ["library", "cli"])
-async def test_programs_and_people_get_whole_results(surface: Any):
+async def test_results_for_programs_and_people_are_not_shortened(surface: Any):
     call = replace(call_of(), caller=Caller(surface=surface))
     outcome = sized(10 * LIMIT)
 
@@ -143,7 +143,7 @@ async def test_line_that_is_too_long_is_cut_between_characters():
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, KIB**2, 15 * KIB**2])
-async def test_answer_over_the_budget_is_within_it(size: int):
+async def test_result_over_the_budget_is_shortened_to_the_budget(size: int):
     budget = ResultBudget()
     outcome = await budget.fit(call_of(), sized(size))
 
@@ -193,7 +193,7 @@ async def test_excerpt_of_a_tool_with_an_output_schema_is_an_error_for_clients_t
     assert not (await budget.fit(of_agent, outcome)).result.is_error
 
 
-async def test_error_of_a_tool_stays_an_error():
+async def test_tool_error_is_forwarded_as_an_error():
     outcome = outcome_of(content=[{"type": "text", "text": "x" * 2 * LIMIT}], isError=True)
     cut = await ResultBudget().fit(call_of(), outcome)
 
@@ -221,7 +221,7 @@ async def test_result_that_cannot_be_kept_is_cut_and_states_the_reason():
 # Limits
 
 
-async def test_limit_of_a_tool_beats_that_of_its_server_and_a_view_lowers_both():
+async def test_limit_of_a_tool_overrides_the_server_limit_and_a_view_lowers_both():
     limits = ResultLimits(
         Results(max=1_000, tools={"crm:ref*": 4_000}, views={"small": 500}), {"crm": 3_000}
     )
@@ -248,7 +248,7 @@ def test_configured_limit_of_a_server_applies_to_its_namespace():
     ]
 
 
-async def test_reading_on_is_answered_within_the_limit_of_the_call():
+async def test_read_result_stays_within_the_budget_of_the_call():
     budget, call = ResultBudget(), call_of()
     id = (await budget.fit(call, text_result("x" * (LIMIT + 1)))).kept
     reading = replace(call_of(tool="read_result"), arguments={"id": id}, result_limit=8 * KIB)

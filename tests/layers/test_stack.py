@@ -48,7 +48,7 @@ def places() -> list[str]:
     return re.findall(r"^    ([a-z]+) {4,}", str(stack.__doc__), re.MULTILINE)
 
 
-async def test_layers_in_any_order_of_arguments_pass_in_the_order_of_the_page():
+async def test_layers_run_in_the_documented_order_whatever_the_order_of_arguments():
     journey = Journey()
     page = places()
     given: dict[str, Any] = {
@@ -78,7 +78,7 @@ async def test_denied_call_reaches_no_layer_inside_the_policy():
     assert journey.passed == ["refusals", "validation"]
 
 
-async def test_call_that_must_be_approved_reaches_the_layer_that_asks():
+async def test_call_that_needs_approval_reaches_the_approval_layer():
     journey = Journey()
     layers = Layers(policy=Policy.compile(ASKS), approval=journey.layer("approval"))
     await layers.build(journey.send)(call_of(None))
@@ -103,7 +103,7 @@ async def test_handler_of_a_single_tool_replaces_the_layers_inside_the_policy():
     assert journey.passed == ["instead", "trail", "sending"]
 
 
-async def test_call_that_its_validation_refuses_is_seen_by_the_record_of_refusals_alone():
+async def test_call_with_invalid_arguments_reaches_only_the_refusal_layer():
     journey = Journey()
     layers = Layers(
         counting=journey.layer("counting"),

@@ -20,7 +20,7 @@ def test_an_answer_at_the_limit_is_accepted_and_one_more_byte_is_not() -> None:
         size.add("x")
 
 
-def test_many_empty_calls_are_over_the_limit() -> None:
+def test_empty_calls_count_towards_the_answer_limit() -> None:
     size = AnswerSize("a:b")
 
     for _ in range(4):
@@ -30,7 +30,7 @@ def test_many_empty_calls_are_over_the_limit() -> None:
         size.add_call()
 
 
-def test_a_lone_surrogate_counts_like_other_text() -> None:
+def test_lone_surrogate_counts_towards_the_size_like_other_text() -> None:
     check_size(AssistantMessage("a\ud800b", (ToolCall("1", "t", {"\udfff": 1}),)), "a:b")
 
     with pytest.raises(ModelInterrupted):

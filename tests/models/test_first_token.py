@@ -13,7 +13,8 @@ from interlock.chat import open_chat
 from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, learned
-from interlock.models.openai import OpenAIModel
+from interlock.models.http import model_api
+from interlock.models.learned import Lesson
 from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import Answer, WireServer
 
@@ -53,7 +54,7 @@ async def test_first_token_of_a_provider_is_shown_before_the_next_one_is_sent(
     root = server.root if kind == "anthropic" else f"{server.root}/v1"
     model = f"{'openai' if kind == 'responses' else kind}:test@{root}"
     if kind == "responses":
-        learned.note(model, responses=True)
+        learned.note(model, Lesson("responses"))
 
     async with Agent(model) as agent, aclosing(agent.stream([UserMessage("Hello")])) as events:
         first = await anext(events)
@@ -67,8 +68,8 @@ async def test_chat_creates_the_client_of_its_model_before_the_first_prompt(
 ) -> None:
     monkeypatch.setenv("INTERLOCK_DATABASE", "/dev/null/none.db")  # costs a second less
     made: list[str] = []
-    connect = OpenAIModel._connect
-    monkeypatch.setattr(OpenAIModel, "_connect", lambda *each: made.append("") or connect(*each))
+    load = model_api._import
+    monkeypatch.setattr(model_api, "_import", lambda: made.append("") or load())
     model = "openai:test@http://127.0.0.1:9/v1"
 
     async with open_chat(None, model=model, warn=made.append) as chat:

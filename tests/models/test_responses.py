@@ -222,7 +222,7 @@ async def test_stream_that_ends_early_is_interrupted(
         await complete(model, ASK)
 
 
-async def test_other_refused_requests_are_not_retried(
+async def test_refused_request_without_a_remedy_is_not_retried(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script += [wire_openai.error(400, "Unsupported value.")]

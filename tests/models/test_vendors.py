@@ -3,35 +3,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.models.vendors import ModelEndpoint, call_id, call_name, tool_call
-
-KEY = "sk-live-7f3b9d2e5a8c"
-ENDPOINT = ModelEndpoint("openai:m", "m", "api.example", KEY, "OPENAI_API_KEY")
-
-
-@given(st.text(), st.integers(0, len(KEY)), st.integers(0, len(KEY)), st.text())
-def test_redact_removes_every_six_characters_of_the_key(
-    before: str, start: int, end: int, after: str
-) -> None:
-    shown = ENDPOINT.redact(before + KEY[start:end] + after)
-
-    assert not any(KEY[i : i + 6] in shown for i in range(len(KEY) - 5))
-
-
-def test_redact_keeps_text_without_a_key() -> None:
-    assert ENDPOINT.redact("model m is **not** there") == "model m is **not** there"
-    assert ENDPOINT._replace(key="").redact("sk-live") == "sk-live"
-
-
-def test_repr_does_not_show_the_key() -> None:
-    assert repr(ENDPOINT) == "ModelEndpoint('openai:m', 'api.example')"
-
-
-def test_a_long_error_becomes_one_short_line() -> None:
-    text = str(ENDPOINT.explain(ValueError("so\n" * 10_000), started=True))
-
-    assert len(text) < 400
-    assert "\n" not in text
+from interlock.messages import Attachment, Message, ToolMessage, UserMessage
+from interlock.models import Notice
+from interlock.models.vendors import (
+    IMAGES,
+    call_id,
+    call_name,
+    unread_files,
+    without_files,
+)
+from tests.support.rows import each_row
 
 
 @given(st.text())
@@ -42,9 +23,32 @@ def test_call_ids_and_names_are_converted_to_stable_valid_ones(text: str) -> Non
     assert (call_id(text) + call_name(text)).replace("_", "").replace("-", "").isascii()
 
 
-@given(st.text())
-def test_any_text_of_arguments_becomes_a_call(written: str) -> None:
-    call = tool_call("1", "t", written)
+CAT, PDF = (
+    Attachment("image/png", b"12345", "cat.png"),
+    Attachment("application/pdf", b"1", "a.pdf"),
+)
+ASKING = UserMessage("What?", (CAT, PDF))
 
-    assert call.malformed in (None, written)
-    assert not call.input or call.malformed is None
+
+@each_row(
+    ("messages", "keep", "largest", "unread"),
+    [
+        ([ASKING], IMAGES | {"application/pdf"}, 5, ""),
+        ([ASKING], IMAGES, 0, "a.pdf"),
+        ([ASKING], IMAGES, 4, "cat.png, a.pdf"),
+        ([ASKING, UserMessage("And?")], frozenset(), 0, ""),
+        ([ToolMessage("1", "", attachments=(CAT,))], frozenset(), 0, ""),
+        ([], frozenset(), 0, ""),
+    ],
+)
+def test_a_notice_names_the_files_of_the_last_message_that_the_model_cannot_read(
+    messages: list[Message], keep: frozenset[str], largest: int, unread: str
+) -> None:
+    notices = unread_files("m", messages, keep, largest=largest)
+    text = f"m cannot read {unread}; it gets the name but not the content"
+    sent = without_files(messages, keep, largest=largest)
+
+    assert notices == ([Notice(text)] if unread else [])
+    if unread:
+        assert isinstance(sent[-1], UserMessage)
+        assert all(name in sent[-1].content for name in unread.split(", "))

@@ -100,7 +100,7 @@ KINDS = {
 }
 
 
-def test_kind_of_an_ip_address_is_that_of_its_network():
+def test_ip_address_has_the_kind_of_its_network():
     assert {address: kind(address) for address in KINDS} == KINDS
 
 

@@ -104,7 +104,7 @@ def test_a_key_that_cannot_sign_is_an_error_that_does_not_show_it(key: str, algo
     assert key not in repr(client)
 
 
-def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+def test_missing_library_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jwt", None)
     monkeypatch.delitem(sys.modules, "interlock.oauth.assertion")
 

@@ -285,7 +285,7 @@ async def test_each_token_request_has_a_new_jwt(federated: World):
     assert [each["assertion"] for each in sent] == [f"{JWT}1", f"{JWT}2"]
 
 
-async def test_a_stored_token_is_used_by_the_next_program(federated: World):
+async def test_stored_token_is_used_by_the_next_process(federated: World):
     token = await federated.call(bearer(federated))
 
     assert await federated.call(bearer(federated)) == token
@@ -332,7 +332,7 @@ async def test_the_jwt_is_not_sent_to_an_issuer_that_the_server_names_later(
     assert "/token" not in other.authorization.paths
 
 
-async def test_an_error_of_the_platform_is_raised_as_it_is(federated: World):
+async def test_platform_error_is_raised_unchanged(federated: World):
     async def platform(issuer: str, resource: str) -> str:
         raise LookupError("no JWT")
 
@@ -352,7 +352,7 @@ async def test_an_answer_that_repeats_the_jwt_is_not_shown(federated: World):
     assert not hasattr(raised.value, "__notes__")
 
 
-def test_a_server_without_https_gets_no_jwt():
+def test_jwt_is_not_sent_to_a_server_without_https():
     with pytest.raises(ConfigError, match="must be https"):
         JwtBearer(
             "http://mcp.example/",

@@ -113,7 +113,7 @@ async def test_the_well_known_url_of_the_root_is_tried_last(world: World):
     assert world.server.paths == [f"{RESOURCE_METADATA}/mcp", RESOURCE_METADATA]
 
 
-async def test_a_slash_at_the_end_of_a_path_is_dropped_from_well_known_urls(build: Build):
+async def test_well_known_url_drops_the_trailing_slash_of_the_path(build: Build):
     world = await build(path="/mcp/", issuer_path="/tenant/")
     world.server.documents = {f"{RESOURCE_METADATA}/mcp": world.server.metadata}
     world.authorization.documents = {f"{SERVER_METADATA}/tenant": world.authorization.metadata}
@@ -190,7 +190,7 @@ async def test_a_failing_server_is_an_error_and_not_one_without_metadata(build: 
         ("https://mcp.example/a?tenant=1", "https://mcp.example/a?tenant=1"),
     ],
 )
-def test_a_resource_covers_its_own_url_and_those_below(resource: str, server: str):
+def test_resource_covers_its_own_url_and_all_urls_below_it(resource: str, server: str):
     assert covers(resource, server)
 
 

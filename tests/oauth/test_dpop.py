@@ -103,7 +103,7 @@ async def test_a_server_that_accepts_bearer_tokens_only_gets_one(world: World):
     assert all("dpop" not in seen.headers for seen in world.authorization.requests)
 
 
-async def test_an_authorization_server_without_dpop_gives_bearer_tokens(world: World):
+async def test_authorization_server_without_dpop_issues_bearer_tokens(world: World):
     world.server.challenge = "Bearer, DPoP"
     world.server.dpop = world.authorization.dpop = None
     del world.authorization.metadata[SUPPORTED]
@@ -120,7 +120,7 @@ async def test_a_token_that_the_authorization_server_did_not_bind_is_sent_as_bea
     assert (await stored(world)).dpop_key == ""
 
 
-async def test_another_login_has_another_key(world: World):
+async def test_each_login_has_its_own_dpop_key(world: World):
     auth = world.oauth()
     await world.call(auth)
     before = (await stored(world)).dpop_key
@@ -223,7 +223,7 @@ async def test_a_nonce_in_a_successful_answer_is_used_in_the_next_proof(world: W
     ],
     ids=["no nonce", "another error", "another status"],
 )
-async def test_a_request_refused_for_another_reason_than_its_nonce_is_not_sent_again(
+async def test_request_is_not_sent_again_if_the_refusal_is_not_about_the_nonce(
     world: World, status: int, headers: dict[str, str]
 ):
     auth = world.oauth()

@@ -90,7 +90,7 @@ async def test_a_new_user_logs_in_once_and_calls_tools(
     }
 
 
-async def test_a_login_is_stored_for_the_next_program(
+async def test_login_is_stored_for_the_next_process(
     protected_server: Protected, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:

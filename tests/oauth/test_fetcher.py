@@ -331,7 +331,7 @@ async def test_a_name_with_one_address_that_is_not_public_is_refused(found: str)
         ("169.254.169.254", "its IP address is reserved and not that of a server"),
     ],
 )
-async def test_the_error_says_why_an_address_is_refused(address: str, reason: str):
+async def test_error_states_why_an_address_is_refused(address: str, reason: str):
     names = Names(as_example=address)
 
     with pytest.raises(AuthError) as raised:
@@ -401,7 +401,7 @@ def with_literals(names: Names) -> fetcher.Resolver:
     return resolve
 
 
-async def test_a_later_address_of_the_users_server_allows_nothing_more():
+async def test_later_dns_answer_for_the_users_server_allows_no_more_addresses():
     names = Names(mcp_example=["8.8.8.8", "10.0.0.1"], as_example="10.0.0.1")
     fetch = Fetcher(AWAY, resolve=names)
 
@@ -466,7 +466,7 @@ async def test_names_are_looked_up_in_the_system(server: Server):
 
 
 @pytest.mark.parametrize("scheme", ["ws", "ftp"])
-async def test_other_schemes_are_refused_on_this_machine(server: Server, scheme: str):
+async def test_urls_that_are_not_https_are_refused_even_on_loopback(server: Server, scheme: str):
     with pytest.raises(AuthError, match="it is not a valid https URL"):
         await near(server).get(f"{scheme}://127.0.0.1:{server.port}/")
 
@@ -622,7 +622,7 @@ async def test_the_error_of_an_unreachable_proxy_names_the_proxy(monkeypatch: py
     )
 
 
-async def test_a_socks_proxy_is_an_error_that_says_what_to_change(
+async def test_socks_proxy_is_refused_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("ALL_PROXY", "socks5://user:SECRET@127.0.0.1:1")
@@ -707,7 +707,7 @@ async def test_a_certificate_of_an_unknown_ca_is_an_error_that_names_the_variabl
         await near(server).get(f"https://127.0.0.1:{server.port}/")
 
 
-async def test_a_server_with_http_2_is_asked_for_http_1_1(
+async def test_client_uses_http_1_1_with_a_server_that_offers_http_2(
     start: Start, identity: Callable[..., ssl.SSLContext]
 ):
     context = identity("127.0.0.1")
@@ -721,7 +721,7 @@ async def test_a_server_with_http_2_is_asked_for_http_1_1(
     assert [each.selected_alpn_protocol() for each in chosen] == ["http/1.1"]
 
 
-async def test_the_error_of_a_server_without_tls_says_so(server: Server):
+async def test_server_without_tls_at_an_https_url_is_named_in_the_error(server: Server):
     server.is_hasty = True
 
     with pytest.raises(Unreachable, match=r"cannot be reached: no TLS: [A-Z_]+$"):

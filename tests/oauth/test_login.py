@@ -65,7 +65,7 @@ async def test_a_first_request_discovers_registers_logs_in_and_succeeds(world: W
     ]
 
 
-async def test_both_requests_name_the_resource_exactly_as_its_metadata(build: Build):
+async def test_login_requests_send_the_resource_exactly_as_in_its_metadata(build: Build):
     world = await build(path="/a/mcp")
     world.server.metadata["resource"] = world.server.origin  # no slash is added
 
@@ -222,7 +222,7 @@ async def test_error_text_of_a_guessed_endpoint_is_only_in_a_note(world: World):
 
 
 @each_row("name", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
-async def test_an_invalid_endpoint_is_an_error_before_the_user_is_asked(build: Build, name: str):
+async def test_invalid_endpoint_is_refused_before_the_user_must_log_in(build: Build, name: str):
     world = await build()
     world.authorization.metadata[name] = "/here?secret=SECRET"
 
@@ -388,7 +388,7 @@ async def test_registered_client_keeps_its_first_issuer_after_a_logout(
     assert other.paths == [SERVER_METADATA] * 2
 
 
-async def test_an_authorization_server_without_registration_says_what_to_do(world: World):
+async def test_authorization_server_without_registration_is_an_error_with_the_remedy(world: World):
     del world.authorization.metadata["registration_endpoint"]
 
     with pytest.raises(AuthError, match=r"does not register clients: register one there for"):
@@ -427,7 +427,7 @@ async def test_a_registration_is_used_again_with_the_callback_server(
     assert len(world.authorization.sent("/register")) == 1
 
 
-async def test_a_registration_without_scopes_is_used_for_any(world: World):
+async def test_registration_without_scopes_is_used_for_any_scopes(world: World):
     await world.oauth().login()
     await world.oauth(scopes=("a",)).login()
 
@@ -862,7 +862,7 @@ async def test_a_server_that_refuses_every_token_causes_three_logins(world: Worl
     assert len(world.browser.shown) == 3
 
 
-async def test_a_user_who_denied_is_not_asked_again(world: World):
+async def test_user_who_denied_the_login_is_not_asked_again(world: World):
     world.authorization.callback = {"error": "access_denied", "code": None}
     auth = world.oauth()
     with pytest.raises(AuthError, match="denied the login: access_denied"):
@@ -874,7 +874,7 @@ async def test_a_user_who_denied_is_not_asked_again(world: World):
     assert len(world.browser.shown) == 1
 
 
-async def test_a_user_who_denied_is_asked_again_after_five_minutes(
+async def test_user_who_denied_the_login_is_asked_again_after_five_minutes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     world.authorization.callback = {"error": "access_denied", "code": None}
@@ -954,7 +954,7 @@ async def test_an_error_of_ask_is_raised_and_blocks_the_next_login(world: World)
         ("token_endpoint", None, "has no authorization endpoint or no token endpoint"),
     ],
 )
-async def test_an_unsafe_authorization_server_is_an_error_before_the_user_is_asked(
+async def test_unsafe_authorization_server_is_refused_before_the_user_must_log_in(
     build: Build, member: str, value: object, text: str
 ):
     world = await build()
@@ -966,7 +966,7 @@ async def test_an_unsafe_authorization_server_is_an_error_before_the_user_is_ask
     assert world.browser.shown == []
 
 
-async def test_a_wrong_resource_or_issuer_is_an_error_before_the_user_is_asked(world: World):
+async def test_wrong_resource_or_issuer_is_refused_before_the_user_must_log_in(world: World):
     world.authorization.metadata["issuer"] = "https://evil.example"
     with pytest.raises(AuthError, match="another issuer"):
         await world.call(world.oauth())
@@ -1211,7 +1211,7 @@ def test_a_server_without_https_is_an_error(url: str):
 
 
 @each_row("url", ["https://mcp.example/mcp", "http://[::1]:8/mcp"])
-def test_a_server_with_https_or_on_this_machine_is_accepted(url: str):
+def test_server_url_is_accepted_if_it_is_https_or_on_loopback(url: str):
     OAuth(url, redirect_uri=REDIRECT, ask=None, store=MemoryTokenStore())
 
 

@@ -181,7 +181,7 @@ async def test_two_owners_of_one_url_have_different_tokens(any_store: TokenStore
     assert await any_store.for_owner("ada").load_tokens(SERVER) == tokens[ada]
 
 
-async def test_deleting_the_login_of_one_owner_keeps_that_of_another(any_store: TokenStore):
+async def test_deleting_the_login_of_one_owner_keeps_the_logins_of_others(any_store: TokenStore):
     ada, bob = any_store.for_owner("ada"), any_store.for_owner("bob")
     for store in (ada, bob):
         await store.save_tokens(SERVER, TOKENS)

@@ -249,7 +249,9 @@ async def test_a_temporary_failure_keeps_the_refresh_token(world: World):
     assert await world.call(auth)
 
 
-async def test_a_recent_refresh_does_not_stop_one_of_another_programs_token(world: World):
+async def test_recent_refresh_does_not_prevent_a_refresh_of_a_token_from_another_program(
+    world: World,
+):
     one, other = world.oauth(), world.oauth(ask=None)
     for auth in (one, other):
         await world.call(auth)
@@ -671,7 +673,7 @@ class Full(MemoryTokenStore):
 
 @REGISTERED
 @pytest.mark.parametrize("content", [b"{", b'{"version":2}'], ids=["damaged", "of tomorrow"])
-async def test_a_damaged_store_counts_as_empty(
+async def test_damaged_store_is_read_as_empty(
     world: World, tmp_path: Path, client: ClientIdentity | None, content: bytes
 ):
     world.authorization.clients["me"] = ""
@@ -703,7 +705,7 @@ async def test_tokens_are_refreshed_though_the_store_cannot_be_written(
     assert len(world.browser.shown) == 1
 
 
-async def test_tokens_that_cannot_be_stored_stay_in_use_and_say_why(world: World):
+async def test_tokens_that_cannot_be_stored_stay_in_use_and_the_error_is_kept(world: World):
     world.store = store = Full()
     auth = world.oauth()
     token = await world.call(auth)

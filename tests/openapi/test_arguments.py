@@ -183,14 +183,22 @@ def test_argument_with_slashes_spans_segments():
     ("changes", "reason"),
     [
         ({"limt": {}}, r"no argument 'limt' \(did you mean 'limit'\?\)"),
-        ({"limit": {"value": "many"}}, "the value of argument 'limit' does not fit: .*integer"),
-        ({"limit": {"default": 0}}, "the default of argument 'limit' does not fit"),
+        (
+            {"limit": {"value": "many"}},
+            "the value of argument 'limit' is not valid for the document's schema: .*integer",
+        ),
+        (
+            {"limit": {"default": 0}},
+            "the default of argument 'limit' is not valid for the document's schema",
+        ),
         ({"q": {"hide": True}}, "argument 'q' is required but hidden; set its value"),
         ({"q": {"slashes": True}}, "argument 'q' is not in the path"),
         ({"q": {"name": "limit"}}, "two arguments have the name 'limit'"),
     ],
 )
-def test_wrong_change_costs_the_tool_and_says_why(changes: dict[str, Any], reason: str):
+def test_invalid_change_removes_only_its_tool_and_the_reason_is_shown(
+    changes: dict[str, Any], reason: str
+):
     limit = parameter("limit", schema={"type": "integer", "minimum": 1})
     found = compiled([limit, parameter("q", required=True)], {"arguments": changes})
 

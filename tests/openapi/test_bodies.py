@@ -132,9 +132,7 @@ def test_null_is_sent_for_a_nullable_property_and_refused_for_others():
         (["application/merge-patch+json"], "", "application/merge-patch+json"),
     ],
 )
-def test_easiest_or_chosen_media_type_is_sent_as_the_document_has_it(
-    names: list[str], wanted: str, sent: str
-):
+def test_simplest_or_configured_media_type_is_sent(names: list[str], wanted: str, sent: str):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     tool = plan({name: {"schema": schema} for name in names}, tool={"contentType": wanted})
     arguments = {"body": "x"} if "body" in tool.arguments else {"a": "x"}

@@ -26,7 +26,7 @@ def ref(name: str, **siblings: Any) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{name}", **siblings}
 
 
-def test_small_schema_is_shown_as_it_is():
+def test_small_schema_is_shown_unchanged():
     schema = tool({"a": {"type": "string", "title": "A", "description": "x" * 500}})
 
     fitted = budget.fit(schema)
@@ -87,7 +87,7 @@ def test_definition_used_often_is_shared_where_inlining_is_too_large():
     assert fitted.size <= budget.INPUT_BYTES
 
 
-def test_long_descriptions_are_cut_except_those_of_the_arguments():
+def test_long_descriptions_are_cut_except_descriptions_of_arguments():
     text = "<p>Some words of <b>HTML</b></p>\n\n| a | table |\n|---|---|\n" + "and more words " * 40
     inner = {f"p{i}": {"type": "string", "title": f"P {i}", "description": text} for i in range(12)}
     schema = tool({"a": {"type": "object", "description": text, "properties": inner}})
@@ -129,7 +129,7 @@ def test_deep_schema_is_cut_to_stubs_that_name_their_type_and_schema():
     assert "$defs" not in fitted.schema
 
 
-def test_budget_holds_for_many_long_arguments():
+def test_schema_with_many_long_arguments_stays_within_the_budget():
     schema = tool({f"a{i}": {"type": "string", "description": "x" * 900} for i in range(60)})
 
     assert budget.fit(schema).size <= budget.INPUT_BYTES

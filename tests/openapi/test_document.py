@@ -216,7 +216,7 @@ def test_invalid_part_of_a_document_disables_only_the_tools_that_use_it():
     assert "header X-A must be printable ASCII" in missing["part"]
 
 
-def test_deep_schema_costs_its_tool_only():
+def test_too_deep_schema_removes_only_its_tool():
     schema: dict[str, Any] = {}
     for _ in range(200):
         schema = {"items": schema}
@@ -245,7 +245,7 @@ def test_value_of_a_schema_is_limited_in_depth(keyword: str):
     assert compiled(129) == {"x": "a value in a schema is nested too deep (limit 128 levels)"}
 
 
-def test_pattern_that_is_not_checked_is_noted_and_the_others_are_checked():
+def test_uncheckable_pattern_is_noted_and_other_patterns_are_checked():
     patterns = {"back": r"^(a)\1$", "broken": "(", "good": "^a$"}
     names = [
         {"name": name, "in": "query", "schema": {"type": "string", "pattern": pattern}}

@@ -31,7 +31,7 @@ SCHEMA = {"type": "array", "items": {"$ref": "#/$defs/pet"}, "$defs": {"pet": PE
         ({"error": "x"}, None, ["the answer is an object"]),
     ],
 )
-def test_parts_that_fit_are_kept_and_the_others_are_named_without_their_value(
+def test_valid_parts_are_kept_and_invalid_parts_are_named_without_their_value(
     value: Any, fitted: Any, places: list[str]
 ) -> None:
     found, named = fitting(value, SCHEMA, None)
@@ -43,7 +43,7 @@ def test_parts_that_fit_are_kept_and_the_others_are_named_without_their_value(
     assert "one" not in str(named)
 
 
-def test_fitting_uses_the_alternative_with_the_fewest_misfits() -> None:
+def test_fitting_uses_the_alternative_with_the_fewest_violations() -> None:
     schema = {"anyOf": [{"type": "string"}, PET]}
 
     assert fitting("text", schema, None) == ("text", [])

@@ -100,7 +100,7 @@ async def test_an_error_names_status_operation_description_and_request_id(
         ({"code": 17}, '{"code":17}'),
     ],
 )
-async def test_known_forms_of_errors_name_the_argument(
+async def test_common_error_formats_name_the_invalid_argument(
     api: ScriptedApi, body: JsonObject, line: str
 ) -> None:
     assert (await put(api, 422, body)).text.splitlines()[1:] == [line]
@@ -162,7 +162,7 @@ async def test_a_secret_that_the_api_repeats_is_masked(api: ScriptedApi) -> None
 @pytest.mark.parametrize(
     "page", ["<h1>" * 200_000, "<title>" + "<" * 50_000 + "</title>", "<h1>a</title><h1"]
 )
-async def test_a_hostile_web_page_costs_no_time(api: ScriptedApi, page: str) -> None:
+async def test_hostile_web_page_is_parsed_in_linear_time(api: ScriptedApi, page: str) -> None:
     start = time.process_time()
     result = await put(api, 500, page.encode(), Content_Type="text/html")
 
@@ -170,7 +170,7 @@ async def test_a_hostile_web_page_costs_no_time(api: ScriptedApi, page: str) -> 
     assert time.process_time() - start < 1  # it would take minutes
 
 
-async def test_a_secret_at_the_cut_is_masked_as_a_whole(api: ScriptedApi) -> None:
+async def test_secret_at_the_end_of_truncated_text_is_masked_completely(api: ScriptedApi) -> None:
     for length in range(1_990, 2_020, 6):
         body = b"x" * length + b"canary-token"
         result = await put(api, 400, body, Content_Type="text/plain")

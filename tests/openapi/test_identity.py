@@ -141,7 +141,7 @@ async def test_an_operation_without_security_gets_no_credentials(api: ScriptedAp
         ("gone", ApiSecret("a"), "is not a security scheme of the document"),
     ],
 )
-def test_a_credential_that_does_not_fit_its_scheme_is_refused(
+def test_credential_of_another_kind_than_its_scheme_is_refused(
     name: str, credential: Any, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
@@ -149,7 +149,7 @@ def test_a_credential_that_does_not_fit_its_scheme_is_refused(
 
 
 @pytest.mark.parametrize("name", ["Host", "Content-Length", "a b", "X\r\nY"])
-def test_a_document_cannot_send_a_key_in_a_header_of_the_connection(name: str) -> None:
+def test_key_in_a_connection_header_such_as_host_is_refused(name: str) -> None:
     scheme = {"type": "apiKey", "in": "header", "name": name}
 
     with pytest.raises(ConfigError, match="names no header"):
@@ -212,13 +212,17 @@ def test_short_values_are_not_masked() -> None:
         ('pass"word/1', '{"a":"pass\\"word/1"}'),
         ("base64+/key==", '{"a":"base64+\\/key=="}'),
         ("passwört-1", '{"a":"passw\\u00f6rt-1"}'),
+        ("base64+/key==", r'{"a":"\u0062ase64\u002B\/key\u003d="}'),
+        ("base64+/key==", r'{"a":"base64\\u002b\\\/key=="}'),
+        ("base64+/key==", '{"a":"base64%2b/key%3D%3d"}'),
+        ("back\\slash-🗼", r'{"a":"back\\slash-\ud83d\uddfc"}'),
     ],
 )
 def test_a_secret_is_masked_however_json_writes_it(secret: str, sent: str) -> None:
     assert mask(sent, [secret]) == '{"a":"***"}'
 
 
-async def test_an_answer_with_a_number_that_is_the_secret_is_a_result(api: ScriptedApi) -> None:
+async def test_answer_that_contains_a_numeric_secret_is_still_a_result(api: ScriptedApi) -> None:
     api.answers = [http(200, b'{"id":12345678}', Content_Type="application/json")]
     async with Client.memory(server(api, "header", auth={"header": "12345678"})) as client:
         result = await client.call_tool("list")
@@ -288,7 +292,7 @@ async def test_token_url_of_a_document_on_another_host_is_refused(api: ScriptedA
         await served.load()
 
 
-async def test_a_login_is_asked_for_with_the_command_and_used_per_owner(
+async def test_missing_login_names_the_command_and_each_owner_uses_their_own(
     api: ScriptedApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

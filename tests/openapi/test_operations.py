@@ -20,7 +20,7 @@ def modern(operation: Any, path: str = "/x", **item: Any) -> Operation:
     return read(root, f"GET {path}")
 
 
-def test_parameters_of_the_operation_override_those_of_the_path():
+def test_parameters_of_the_operation_override_parameters_of_the_path():
     found = modern(
         {"parameters": [{"name": "a", "in": "query", "description": "new"}]},
         parameters=[
@@ -69,7 +69,9 @@ def test_style_that_its_place_does_not_have_is_replaced_by_the_default():
         ("multi", "form", True),
     ],
 )
-def test_collection_format_of_2_0_is_a_style(format: str, style: str, explode: bool):
+def test_collection_format_of_openapi_2_0_is_converted_to_a_style(
+    format: str, style: str, explode: bool
+):
     parameter = {"name": "a", "in": "query", "type": "array", "items": {"type": "string"}}
     parameter |= {"collectionFormat": format}
     found = read(
@@ -115,7 +117,7 @@ def test_responses_of_2_0_have_the_media_types_that_the_operation_produces():
     ]
 
 
-def test_security_of_the_operation_replaces_that_of_the_document():
+def test_security_of_the_operation_replaces_security_of_the_document():
     root = {
         "openapi": "3.0.0",
         "security": [{"key": []}],

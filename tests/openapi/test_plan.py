@@ -88,7 +88,7 @@ def test_plan_of_a_query_sends_the_parameter_under_its_own_name():
     )
 
 
-def test_plan_of_a_flat_body_offers_its_properties_without_those_that_are_read_only():
+def test_plan_of_a_flat_body_offers_its_properties_except_read_only_ones():
     tool = plan("createOrder")
     request = tool.request({"item": "tea", "note": None})
 
@@ -119,14 +119,14 @@ def test_operator_default_is_sent_when_the_call_leaves_the_argument_out():
     assert tool.request({}).target == "/orders?page%5Bsize%5D=20"
 
 
-def test_missing_operation_costs_only_its_tool_and_names_the_nearest():
+def test_missing_operation_removes_only_its_tool_and_names_the_nearest_operation():
     plans, missing = compiled(SHOP, {"good": "getOrder", "bad": "getOrders"})
 
     assert set(plans) == {"good"}
     assert "'getOrders'; did you mean getOrder" in missing["bad"]
 
 
-def test_argument_that_does_not_fit_is_refused_without_its_value():
+def test_invalid_argument_is_refused_without_its_value():
     with pytest.raises(InvalidArguments) as caught:
         plan("listOrders").request({"page_size": "secret"})
 
@@ -134,7 +134,7 @@ def test_argument_that_does_not_fit_is_refused_without_its_value():
     assert "secret" not in str(caught.value)
 
 
-def test_arguments_are_checked_with_what_the_shown_schema_leaves_out():
+def test_arguments_are_checked_against_the_complete_schema():
     names = [f"name-{index:03}" for index in range(900)]
     schema = {"type": "string", "enum": names}
     root = operation_with({"name": "a", "in": "query", "schema": schema})
@@ -158,7 +158,7 @@ def test_arguments_are_checked_by_the_shown_schema_if_the_exact_one_is_too_large
         tool.request({"body": "text"})
 
 
-def test_plans_keep_no_document():
+def test_compiled_plans_do_not_keep_the_document_in_memory():
     found = document.read(msgspec.json.encode(SHOP))
     gone = weakref.ref(found)
     plans, _ = compile_tools(found, read_tools({"tool": "getOrder"}))
@@ -189,7 +189,7 @@ def test_unlisted_operation_is_not_reachable_by_any_listed_tool():
         ("patch", False, True, False),
     ],
 )
-def test_annotations_follow_the_method_unless_the_operator_says_otherwise(
+def test_annotations_follow_the_method_unless_configured(
     method: str, read_only: bool, destructive: bool, idempotent: bool
 ):
     root = {"openapi": "3.1.0", "paths": {"/x": {method: {}}}}
@@ -232,10 +232,71 @@ def operation_with(parameter: dict[str, object]) -> dict[str, object]:
         ({"type": "string"}, "*/*"),
     ],
 )
-def test_accept_is_one_of_the_values_that_a_parameter_lists(schema: Any, sent: str) -> None:
+def test_accept_header_is_chosen_from_the_values_that_the_parameter_lists(
+    schema: Any, sent: str
+) -> None:
     parameter = {"name": "Accept", "in": "header", "schema": schema}
     operation = {"operationId": "one", "parameters": [parameter]}
     root = {"openapi": "3.1.0", "info": {}, "paths": {"/one": {"get": operation}}}
     plans, _ = compile_tools(document.read(msgspec.json.encode(root)), read_tools({"one": "one"}))
 
     assert plans["one"].request({}).headers == [("Accept", sent)]
+
+
+OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
+TENANT = {"arguments": {"tenant": {"value": "mine"}}}
+ROOT_NAMES = ("tenant", "TENANT", "tenant[]", "tenant[0]", " tenant", "api_key", "api.key", "fixed")
+
+
+def described(path: str, method: str, operation: dict[str, object]) -> dict[str, object]:
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "components": {
+            "securitySchemes": {"K": {"type": "apiKey", "in": "query", "name": "api_key"}}
+        },
+        "paths": {path: {method: {"operationId": "do", "security": [{"K": []}], **operation}}},
+    }
+
+
+def filtered(style: dict[str, object]) -> Plan:
+    """Return the plan of a call with a free object, a constant, a fixed pair and a key."""
+    parameters = [
+        {"name": "tenant", "in": "query", "schema": {"type": "string"}},
+        {"name": "filter[own]", "in": "query", "schema": {"type": "string"}},
+        {"name": "filter", "in": "query", "schema": OBJECT, **style},
+    ]
+    content = described("/q?fixed=1", "get", {"parameters": parameters})
+    found = document.read(msgspec.json.encode(content))
+    plans, missing = compile_tools(
+        found, read_tools({"t": {"operation": "do", **TENANT}}), schemes=["K"]
+    )
+    assert missing == {}
+    return plans["t"]
+
+
+def test_keys_of_an_object_that_are_read_as_another_value_are_refused():
+    exploded = filtered({})
+    for key in ROOT_NAMES:
+        with pytest.raises(InvalidArguments, match="a key of filter is read as the value"):
+            exploded.request({"filter": {key: "other"}})
+    sent = exploded.request({"filter": {"tenants": "1", "filter": "2"}}).target
+    assert sent == "/q?tenant=mine&tenants=1&filter=2&fixed=1"
+
+    deep = filtered({"style": "deepObject", "explode": True})
+    with pytest.raises(InvalidArguments, match=r"is read as the value filter\[own\]"):
+        deep.request({"filter": {"own": "x"}})
+    assert "filter%5Btenant%5D=x" in deep.request({"filter": {"tenant": "x"}}).target
+
+
+@pytest.mark.parametrize("media", ["application/x-www-form-urlencoded", "multipart/form-data"])
+def test_keys_of_an_object_in_a_form_that_are_read_as_a_constant_are_refused(media: str):
+    schema = {"type": "object", "properties": {"tenant": {"type": "string"}, "filter": OBJECT}}
+    encoding = {"filter": {"style": "form", "explode": True}}
+    body = {"content": {media: {"schema": schema, "encoding": encoding}}}
+    content = described("/f", "post", {"requestBody": body})
+    found = plan({"operation": "do", **TENANT}, content)
+
+    with pytest.raises(InvalidArguments, match="a key of filter is read as the value tenant"):
+        found.request({"filter": {"tenant": "other"}})
+    assert b"mine" in (found.request({"filter": {"a": "b"}}).body or b"")

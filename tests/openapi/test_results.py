@@ -67,7 +67,7 @@ async def get(
 # JSON
 
 
-async def test_json_is_text_as_received_and_structured_content(api: ScriptedApi) -> None:
+async def test_json_answer_becomes_unchanged_text_and_structured_content(api: ScriptedApi) -> None:
     body = b'{"id": 1, "tags": [], "price": 1.10}'
 
     result = await get(api, http(200, body, Content_Type="application/json"))
@@ -128,7 +128,9 @@ async def test_an_answer_that_breaks_its_schema_is_a_success_with_the_parts_that
     assert jsonschema_rs.is_valid(tools["get"].output_schema, result.structured)
 
 
-async def test_misfit_of_an_answer_is_counted_without_its_value(api: ScriptedApi) -> None:
+async def test_response_that_violates_its_schema_is_counted_and_its_value_is_not_logged(
+    api: ScriptedApi,
+) -> None:
     api.answers = [http(200, b'{"id":"canary"}', Content_Type="application/json")]
     served = server(api)
     async with Client.memory(served) as client:
@@ -144,7 +146,7 @@ async def test_invalid_json_is_text_and_counted(api: ScriptedApi) -> None:
     assert (result.text, result.structured, result.is_error) == ('{"id":', {}, False)
 
 
-async def test_without_output_the_result_is_text_only(api: ScriptedApi) -> None:
+async def test_result_is_text_only_if_output_is_none(api: ScriptedApi) -> None:
     answer = http(200, b'{"id":1}', Content_Type="application/json")
 
     result = await get(api, answer, output="none")
@@ -239,7 +241,7 @@ async def test_a_stream_of_events_is_text_up_to_the_end(api: ScriptedApi) -> Non
     assert (await get(api, answer)).text == "data: 1\n\n"
 
 
-async def test_a_body_over_the_limit_is_cut_off_and_says_so(api: ScriptedApi) -> None:
+async def test_body_over_the_limit_is_cut_off_with_a_notice(api: ScriptedApi) -> None:
     answer = http(200, b"a" * 5_000, Content_Type="text/plain")
 
     result = await get(api, answer, maxAnswerBytes=1_000)
@@ -249,7 +251,9 @@ async def test_a_body_over_the_limit_is_cut_off_and_says_so(api: ScriptedApi) ->
 
 
 @pytest.mark.slow("works through much data")
-async def test_a_compressed_body_counts_unpacked(api: ScriptedApi) -> None:
+async def test_limit_of_a_compressed_body_applies_to_the_decompressed_size(
+    api: ScriptedApi,
+) -> None:
     bomb = gzip.compress(b"a" * 50_000_000)
     answer = http(200, bomb, Content_Type="text/plain", Content_Encoding="gzip")
 
@@ -272,7 +276,7 @@ async def test_a_compressed_body_counts_unpacked(api: ScriptedApi) -> None:
         (200, {"X_Next_Page": "9"}, "More: call again with page=9"),
     ],
 )
-async def test_headers_that_matter_are_a_last_line(
+async def test_relevant_response_headers_are_the_last_line_of_the_result(
     api: ScriptedApi, status: int, headers: dict[str, str], line: str
 ) -> None:
     result = await get(api, http(status, b"x", Content_Type="text/plain", **headers))
@@ -307,7 +311,7 @@ async def test_a_header_that_cannot_be_read_fails_no_call(
     assert result.text == body.decode()
 
 
-async def test_an_invalid_location_is_shown_as_it_is(api: ScriptedApi) -> None:
+async def test_invalid_location_header_is_shown_unchanged(api: ScriptedApi) -> None:
     result = await get(api, http(201, b"{}", Content_Type="application/json", Location="http://["))
 
     assert result.text == "{}\nCreated: http://["

@@ -113,7 +113,7 @@ def test_a_proposed_base_url_is_absolute(servers: list[Any], place: str, url: in
         ("", "shop"),
     ],
 )
-def test_proposed_server_has_a_name_that_tells_it_apart(title: str, name: str) -> None:
+def test_proposed_server_is_named_after_the_title_or_else_the_host(title: str, name: str) -> None:
     found = read({}, info={"title": title}, servers=[{"url": "https://api.shop.example/v1"}])
 
     assert review.entry(found, "x.json").server == name

@@ -88,7 +88,7 @@ def test_reference_beside_nullable_also_accepts_null_and_keeps_its_description()
     }
 
 
-def test_definitions_are_named_as_in_the_document_and_told_apart():
+def test_definitions_keep_their_names_and_equal_names_get_a_suffix():
     found = translator(A={"type": "string"}, B={"properties": {"A": {"type": "integer"}}})
     translated = found.translate(
         {
@@ -110,7 +110,7 @@ def test_recursive_definitions_are_collected_once():
     assert found.definitions([translated]) == {"Tree": tree}
 
 
-def test_properties_of_the_other_direction_leave_with_their_requirement():
+def test_read_only_properties_are_removed_together_with_their_requirement():
     parts: dict[str, Any] = {
         "Base": {
             "type": "object",

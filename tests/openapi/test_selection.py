@@ -21,7 +21,7 @@ def test_entries_are_read_by_name_or_as_a_list():
     assert listed["list"].operation == "x"
 
 
-def test_empty_list_selects_nothing():
+def test_empty_tools_member_selects_no_operation():
     assert read_tools({}) == read_tools([]) == {}
 
 

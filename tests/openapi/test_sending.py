@@ -170,7 +170,7 @@ async def test_an_answer_that_stalls_is_an_error_after_the_timeout(api: Scripted
     assert len(api.received) == 1
 
 
-async def test_an_unreachable_api_says_that_nothing_was_sent(api: ScriptedApi) -> None:
+async def test_error_of_an_unreachable_api_states_that_nothing_was_sent(api: ScriptedApi) -> None:
     api.url = "http://127.0.0.1:1"
 
     result = await call(api, "add")
@@ -183,7 +183,7 @@ async def test_an_unreachable_api_says_that_nothing_was_sent(api: ScriptedApi) -
 
 
 @given(st.text())
-def test_no_target_leaves_origin_and_prefix(target: str) -> None:
+def test_request_url_never_leaves_the_origin_and_prefix(target: str) -> None:
     sender = Sender(None, "https://api.example/v1", {}, 1.0, 1)  # type: ignore[arg-type]  # unused
     url = f"https://api.example/v1{target}"
     if sender.is_below_base(url):

@@ -92,7 +92,7 @@ def test_header_is_written_in_simple_style(explode: bool, value: Any, written: s
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "é", " a", "a\x00", "\x7f", ["a,b"], [" a"]])
-def test_header_refuses_what_it_cannot_carry_without_showing_it(value: Any):
+def test_invalid_header_value_is_refused_without_being_shown(value: Any):
     with pytest.raises(InvalidArguments) as caught:
         serialisation.header("X", value, Style("simple"))
 

@@ -129,7 +129,7 @@ async def test_a_call_works_in_every_revision(
     assert api.received[0].headers["x-key"] == "k"
 
 
-async def test_a_gateway_offers_a_reader_what_only_reads(
+async def test_read_only_gateway_offers_only_reading_tools(
     api: ScriptedApi, config: OpenApiConfig
 ) -> None:
     risks = {"t": config.tools.risk}
@@ -154,7 +154,7 @@ async def test_a_gateway_offers_a_reader_what_only_reads(
     assert [each.method for each in api.received] == ["POST"]
 
 
-async def test_the_risk_follows_the_method_unless_the_operator_says_otherwise(
+async def test_risk_follows_the_method_unless_configured(
     config: OpenApiConfig,
 ) -> None:
     policy = Policy.from_config(Config(servers={"t": config}))

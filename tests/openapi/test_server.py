@@ -65,14 +65,14 @@ async def test_a_created_resource_is_named_and_a_deletion_is_done(client: Client
     assert (deleted.text, deleted.is_error) == ("Done (204).", False)
 
 
-async def test_a_page_names_the_arguments_of_the_next_one(client: Client) -> None:
+async def test_page_of_results_names_the_arguments_of_the_next_page(client: Client) -> None:
     result = await client.call_tool("list_orders", {"page": 3})
 
     assert result.structured == {"page": 3, "limit": 20, "tags": None}
     assert result.text.endswith("More: call again with page=4")
 
 
-async def test_arguments_that_do_not_fit_are_refused_without_their_value(client: Client) -> None:
+async def test_invalid_arguments_are_refused_without_their_value(client: Client) -> None:
     result = await client.call_tool("get_order", {"id": "canary"})
 
     assert result.is_error

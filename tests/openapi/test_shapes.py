@@ -92,7 +92,7 @@ def test_shapes_of_several_answers_are_alternatives():
     assert len(found["anyOf"]) == 2
 
 
-def test_alternatives_and_parts_are_joined_into_one_shape():
+def test_schema_alternatives_and_parts_are_merged_into_one_shape():
     union = {
         "anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "string"}],
         "allOf": [{"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}}],

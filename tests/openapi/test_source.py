@@ -97,7 +97,7 @@ async def test_a_change_of_a_part_in_another_file_is_noticed(tmp_path: Path) -> 
     assert server.tools.by_name["one"].plan.arguments == {"b": {"in": "query", "name": "b"}}
 
 
-async def test_a_part_that_was_missing_brings_its_tool_back(tmp_path: Path) -> None:
+async def test_tool_returns_when_the_missing_part_of_its_document_returns(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     operation = {"operationId": "one", "parameters": [{"$ref": "part.json#/p"}]}
     write(path, document(paths={"/one": {"get": operation}}))
@@ -149,7 +149,7 @@ async def test_after_a_restart_a_file_that_cannot_be_read_is_replaced_by_its_cop
     assert not after.missing
 
 
-async def test_a_copy_is_made_once_for_each_state_of_a_file(
+async def test_copy_of_a_document_is_stored_once_for_each_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.json"
@@ -311,7 +311,9 @@ async def test_a_document_that_does_not_arrive_costs_its_own_server_only(
     assert "has not answered within 0.2 s" in reason
 
 
-async def test_an_operation_that_vanished_costs_its_tool_with_the_reason(tmp_path: Path) -> None:
+async def test_operation_missing_in_a_new_document_removes_its_tool_with_the_reason(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.json"
     write(path, document("one", "two"))
     tools = {"one": "one", "two": "two"}

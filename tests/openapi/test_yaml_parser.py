@@ -158,7 +158,7 @@ _JSON = st.recursive(
 @pytest.mark.slow("tries many examples")
 @settings(max_examples=50, deadline=None)
 @given(_JSON, st.booleans())
-def test_written_values_are_read_back(value: Any, flow: bool):
+def test_values_written_as_yaml_are_parsed_back_unchanged(value: Any, flow: bool):
     written = yaml.safe_dump(value, default_flow_style=flow, sort_keys=False)
 
     # The writer is one of YAML 1.1, so it quotes more than needed, and never less.

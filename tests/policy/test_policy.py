@@ -110,7 +110,7 @@ def test_golden_table_agrees_with_calls_and_explanations(caller: Caller, row: st
         ("user:berta", "ops:destroy", {}, "deny", "denied_by_rule", "no-destroy"),
     ],
 )
-def test_decide_with_arguments_names_the_rule(
+def test_decision_about_arguments_names_the_rule(
     name: str, address: str, arguments: dict[str, Any], effect: str, reason: str, rule: str
 ):
     decision = GOLDEN.decide(user(name), tool(address), arguments)
@@ -227,7 +227,7 @@ def outcome(decision: Decision) -> tuple[str, str, str]:
 
 @pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, ARGUMENTS)
-def test_decisions_agree_with_a_naive_implementation(
+def test_policy_decisions_equal_those_of_a_naive_implementation(
     rules: list[Rule], principal: Principal, arguments: dict[str, Any]
 ):
     strict, caller = everything(rules), Caller(principal)
@@ -278,7 +278,7 @@ def never_widens(before: list[int], after: list[int]) -> bool:
 
 @pytest.mark.slow("tries many examples")
 @given(RULES, RULE_PARTS, PRINCIPALS, st.none() | ARGUMENTS)
-def test_a_denial_is_never_overruled_and_rules_of_others_change_nothing(
+def test_denial_is_never_overruled_and_rules_for_other_callers_have_no_effect(
     rules: list[Rule], parts: dict[str, Any], principal: Principal, arguments: Any
 ):
     before = ranks(everything(rules), principal, arguments)
@@ -291,7 +291,7 @@ def test_a_denial_is_never_overruled_and_rules_of_others_change_nothing(
 
 @pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, st.none() | ARGUMENTS, st.sampled_from(["v", "w", "gone"]))
-def test_a_view_fewer_scopes_and_unnamed_claims_never_widen(
+def test_restricting_view_scopes_or_claims_never_adds_rights(
     rules: list[Rule], principal: Principal, arguments: Any, view: str
 ):
     rules = [msgspec.structs.replace(each, view="") for each in rules]
@@ -311,7 +311,9 @@ def test_a_view_fewer_scopes_and_unnamed_claims_never_widen(
 
 @pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, st.none() | ARGUMENTS)
-def test_a_read_only_policy_never_widens(rules: list[Rule], principal: Principal, arguments: Any):
+def test_read_only_member_of_a_policy_never_adds_rights(
+    rules: list[Rule], principal: Principal, arguments: Any
+):
     read_only = compiled(*rules, read_only=True, groups=GROUPS, views=VIEWS, risks=RISKS)
 
     assert never_widens(

@@ -34,7 +34,7 @@ def test_an_empty_policy_denies_everything():
     assert compiled().decide(LOCAL, entry("crm:get"), {}).reason == "no_rule"
 
 
-def test_a_read_only_policy_denies_what_may_write():
+def test_read_only_policy_denies_tools_that_may_write():
     read_only = compiled(
         rule("all", "allow", "*", "*:*"), read_only=True, risks={"crm": ToolRisk(read=("get",))}
     )
@@ -92,7 +92,7 @@ def test_only_a_destructive_hint_in_the_definition_raises_a_risk(annotations: by
         ("MCP:*", ""),
     ],
 )
-def test_scopes_cover_tools(scopes: str, allowed: str):
+def test_scopes_include_the_matching_tools(scopes: str, allowed: str):
     every = Policy.compile(None, risks=dict.fromkeys(("crm", "git"), ToolRisk(read=("get",))))
     addresses = ["crm:get", "crm:put", "git:get"]
     caller = user("a", scopes)
@@ -105,7 +105,7 @@ def test_scopes_cover_tools(scopes: str, allowed: str):
 @pytest.mark.parametrize(
     ("scopes", "opens"), [(["mcp:read"], True), (["admin:write"], False), ([], False)]
 )
-def test_scopes_open_the_endpoint_if_one_is_for_tools(scopes: list[str], opens: bool):
+def test_scopes_open_the_endpoint_if_at_least_one_begins_with_mcp(scopes: list[str], opens: bool):
     assert opens_any(scopes) == opens
 
 
@@ -116,7 +116,7 @@ def test_the_server_of_a_pattern_ends_at_the_first_colon():
     assert strict.decide(LOCAL, entry("crm:notes:delete"), {}).reason == "no_rule"
 
 
-def test_resources_and_prompts_have_rules_of_their_own():
+def test_resources_and_prompts_have_separate_policy_rules():
     strict = compiled(
         rule("all", "allow", "*", "*:*"),
         rule("docs", "allow", "*", "crm:file:///docs/*", kind="resources"),
@@ -138,7 +138,7 @@ def test_resources_and_prompts_have_rules_of_their_own():
     check_steps(strict.decide(LOCAL, review, {}), {})
 
 
-def test_an_unknown_view_has_nothing():
+def test_caller_with_an_unknown_view_is_denied_everything():
     assert compiled().decide(user("a", view="gone"), entry("crm:a")).reason == "not_in_view"
 
 
@@ -164,7 +164,7 @@ def test_argument_may_be_absent_if_the_condition_permits_it():
 
 
 @pytest.mark.parametrize("part", ["arguments", "claims"])
-def test_a_condition_on_a_name_without_characters_counts(part: str):
+def test_condition_on_the_empty_name_is_checked(part: str):
     strict = compiled(rule("a", "allow", "*", "*:*", **{part: {"": {"const": 1}}}))
 
     for value, effect in ((1, "allow"), (2, "deny")):
@@ -176,7 +176,7 @@ def test_a_condition_on_a_name_without_characters_counts(part: str):
 
 
 @pytest.mark.parametrize("name", ["group:leads", "caller", "*"])
-def test_a_principal_named_like_a_group_is_not_in_it(name: str):
+def test_principal_named_like_a_group_is_not_a_member_of_the_group(name: str):
     strict = compiled(rule("a", "allow", "group:leads caller", "*:*"))
 
     assert strict.decide(user(name), entry("crm:a"), {}).effect == "deny"

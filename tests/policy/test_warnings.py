@@ -85,7 +85,7 @@ def warned_of(**members: Any) -> list[str]:
         ({"effect": "ask", "approvers": ["group:leads", "caller"]}, []),
     ],
 )
-def test_an_odd_rule_is_warned_of(members: dict[str, Any], warnings: list[str]):
+def test_dubious_rule_causes_a_warning(members: dict[str, Any], warnings: list[str]):
     assert warned_of(**members) == warnings
 
 

@@ -59,7 +59,7 @@ def test_body_is_decompressed_from_any_chunks(packed: str, size: int):
     st.integers(0, 9),
     st.integers(1, 400),
 )
-def test_any_bytes_come_back_the_same(data: bytes, packed: str, level: int, size: int):
+def test_decompressed_content_equals_the_original(data: bytes, packed: str, level: int, size: int):
     if packed == "raw deflate":
         body = zlib.compress(data, level, wbits=-15)
     elif packed == "identity":
@@ -71,7 +71,7 @@ def test_any_bytes_come_back_the_same(data: bytes, packed: str, level: int, size
 
 
 @each_row("encoding", ["", "identity", "GZIP", " gzip\t", "X-Gzip", "Deflate"])
-def test_encodings_are_known_in_any_case(encoding: str):
+def test_content_encoding_is_case_insensitive(encoding: str):
     pack = PACKERS[encoding.strip().lower() or "identity"]
 
     assert unpacked(encoding, pack(b"data")) == b"data"
@@ -259,7 +259,7 @@ def test_bomb_of_400_mb_is_refused_in_little_memory(limit: int | None, outcome: 
     [gzip.compress(b"", mtime=0) * 100_000, gzip.compress(bytes(2**26)) * 2],
     ids=["2 MB of empty members", "128 MiB of zeros"],
 )
-def test_the_cost_is_linear_in_what_goes_in_and_comes_out(body: bytes):
+def test_cost_is_linear_in_the_size_of_input_and_output(body: bytes):
     """Some 0.3 s; what is left of a chunk is copied for each piece, and must not be much."""
     begin = time.process_time()
     unpacked_bytes = sum(map(len, Inflater("gzip", None, "server").feed(body)))

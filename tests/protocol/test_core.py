@@ -89,7 +89,7 @@ def test_request_meta_replaces_the_members_of_the_connection_on_request():
     assert [each["params"]["_meta"] for each in sent(peer)] == [{"b": 2}, {"a": 1}]
 
 
-def test_request_frame_has_what_http_repeats_in_headers():
+def test_request_frame_states_the_values_for_the_http_headers():
     peer = Protocol(meta=b'"a":1')
     options = RequestOptions(meta=b'"b":2', progress=ignore, name="add")
     id = peer.request("tools/call", b'{"name":"add"}', options, now=0.0)
@@ -300,7 +300,7 @@ def test_occasional_garbage_does_not_overrun():
         assert give(peer, *[b"hello"] * MAX_GARBAGE, now=minute * GARBAGE_WINDOW) == []
 
 
-def test_garbage_of_long_ago_does_not_hide_an_overrun():
+def test_earlier_garbage_does_not_hide_a_later_overrun():
     peer = Protocol()
     give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0)
     assert give(peer, *[b"hello"] * MAX_GARBAGE, now=2 * GARBAGE_WINDOW) == []
@@ -338,7 +338,7 @@ def test_the_answer_to_an_expired_request_is_dropped():
     assert peer.expire(now=99.0) == []
 
 
-def test_the_deadline_is_that_of_the_next_request_to_expire():
+def test_deadline_is_the_earliest_deadline_of_all_requests():
     peer = Protocol()
     assert peer.deadline() is None
     peer.request("a", now=0.0)
@@ -421,7 +421,7 @@ def test_progress_carries_total_and_message():
     assert give(peer, progress(id, 1, total=4, message="half")) == [Progress(id, 1, 4, "half")]
 
 
-def test_a_flood_of_progress_is_dropped_but_for_its_first_part_in_each_second():
+def test_progress_notifications_over_the_rate_are_dropped_each_second():
     peer = Protocol()
     id, other = (
         peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))
@@ -499,7 +499,7 @@ def test_a_request_is_cancelled_once():
     assert peer.frames_to_send() == []
 
 
-def test_without_a_reason_none_is_sent():
+def test_cancellation_without_a_reason_has_no_reason_member():
     peer = Protocol()
     peer.cancel(peer.request("x", now=0.0))
 
@@ -609,7 +609,7 @@ def test_too_many_requests_at_once_are_refused_and_the_rest_continues():
     assert len(give(peer, message(id="one more", method="x"))) == 1
 
 
-def test_a_request_without_a_frame_ends_as_any_other():
+def test_request_without_a_frame_ends_like_other_requests():
     peer = Protocol(meta=b'"m":1')
     peer.hands_over_calls = True
     options = RequestOptions(meta=b'"k":2', progress=lambda _: None, timeout=5.0)
@@ -767,7 +767,7 @@ def test_malformed_batch_member_fails_the_request_of_its_stream_only_if_it_answe
     (failure,) = peer.receive(batch(*broken), now=0.0, request=mine)
     assert isinstance(failure, Failure)
     assert failure.id == mine
-    assert peer.is_pending(other)
+    assert peer.pending == 1
 
 
 # Batches
@@ -881,7 +881,7 @@ def test_initialize_in_a_batch_is_refused():
     assert answered == message(id=2, result={})
 
 
-def test_batches_are_refused_where_the_revision_has_none():
+def test_batches_are_refused_in_revisions_without_batches():
     peer = Protocol(answers_garbage=True)
     id = peer.request("x", now=0.0)
     peer.frames_to_send()
@@ -973,9 +973,9 @@ class Unfit:
         raise MemoryError
 
 
-def test_response_that_does_not_fit_into_memory_fails_only_its_request():
+def test_response_fails_only_its_request_if_memory_is_exhausted():
     protocol = Protocol()
-    first = protocol.request("x", now=0.0)
+    protocol.request("x", now=0.0)
     second = protocol.request("y", now=0.0)
 
     (failure,) = protocol.receive(
@@ -983,7 +983,7 @@ def test_response_that_does_not_fit_into_memory_fails_only_its_request():
     )
     assert isinstance(failure, Failure)
     assert (failure.id, type(failure.error)) == (second, OutOfMemory)
-    assert protocol.is_pending(first)
+    assert protocol.pending == 1
     assert protocol.receive(envelope.Cut(b'{"result":{"a":"'), now=0.0) == []
     assert protocol.dropped["no memory"] == 2
 
@@ -996,7 +996,7 @@ def test_response_that_does_not_fit_into_memory_fails_only_its_request():
     ],
     ids=["id first", "id last"],
 )
-def test_request_that_does_not_fit_into_memory_is_answered_with_an_error(
+def test_request_is_answered_with_an_error_if_memory_is_exhausted(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     protocol = Protocol()
@@ -1048,7 +1048,7 @@ def test_messages_on_the_stream_of_a_request_name_it():
     ]
 
 
-def test_result_that_does_not_fit_into_memory_can_be_replaced_by_an_error():
+def test_result_can_be_replaced_by_an_error_if_memory_is_exhausted():
     protocol = Protocol()
     protocol.receive(b'{"jsonrpc":"2.0","id":1,"method":"x"}', now=0.0)
 

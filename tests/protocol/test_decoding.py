@@ -56,7 +56,7 @@ def test_decode_error_names_the_result(text: bytes):
         decode(CompleteResult, Raw(text), "completion/complete result")
 
 
-def test_new_content_stands_among_the_old_in_its_place():
+def test_replaced_content_keeps_its_position():
     new = {"type": "video", "url": "x"}
     blocks = [{"type": "text", "text": "1"}, new, {"type": "audio", "data": "", "mimeType": "a/b"}]
 
@@ -70,7 +70,7 @@ def test_new_content_stands_among_the_old_in_its_place():
     assert (result.is_error, result.meta) == (True, {"k": 1})
 
 
-def test_new_content_leaves_the_rest_of_a_result_as_it_is():
+def test_replaced_content_leaves_the_rest_of_a_result_unchanged():
     members = {"structuredContent": None, "resultType": "complete", "future": 1}
 
     result = decode_call(raw({"content": [{"type": "new"}], **members}))
@@ -79,7 +79,7 @@ def test_new_content_leaves_the_rest_of_a_result_as_it_is():
     assert decode_call(raw({**members, "content": []})).structured_content is None
 
 
-def test_new_content_stands_in_prompts_too():
+def test_replaced_content_keeps_its_position_in_prompts():
     new = {"type": "video", "url": "x"}
     messages = [
         {"role": "user", "content": {"type": "text", "text": "1"}},

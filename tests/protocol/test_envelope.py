@@ -183,7 +183,7 @@ def test_many_duplicate_members_give_a_short_error():
         {},
     ],
 )
-def test_members_further_inside_are_not_mistaken_for_the_envelope_s(
+def test_nested_members_are_not_taken_for_envelope_members(
     inside: dict[str, Any], separators: tuple[str, str]
 ):
     message = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": inside}
@@ -235,7 +235,7 @@ def test_brackets_that_never_close_are_refused():
         assert refusal(params('{"a":' * depth)).code == INVALID_REQUEST
 
 
-def test_brackets_and_commas_inside_strings_do_not_count():
+def test_nesting_depth_ignores_brackets_and_commas_inside_strings():
     tricky = ['[{,"' * 100_000, '\\"[' * 100_000, "\\" * 99, '"' * 1_000, "]" * 100, '\\\\"{[']
 
     decoded = envelope.decode(params(json.dumps({"texts": tricky})))
@@ -243,7 +243,7 @@ def test_brackets_and_commas_inside_strings_do_not_count():
     assert json.loads(bytes(decoded.params)) == {"texts": tricky}
 
 
-def test_brackets_after_strings_with_escapes_do_count():
+def test_nesting_depth_counts_brackets_after_strings_with_escapes():
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     for text in ("", "\\", '\\"', '"', "\\\\", '\\\\"', "[", "]" * 200):
         assert "deep" in str(refusal(params(f"[{json.dumps(text)},{deep}]")))
@@ -301,7 +301,7 @@ def test_bounds_are_the_same_in_frames_of_every_size(size: int):
             assert "values" in str(refusal(params(f'["{text}",{many}{",0" * 10}]')))
 
 
-def test_digits_outside_of_integers_have_no_limit():
+def test_number_of_digits_is_limited_in_integers_only():
     pi = "3." + "1415926535" * 10
     for value in (
         pi,
@@ -332,7 +332,7 @@ def work(data: bytes) -> int:
 
 
 @each_row("bomb", ["[", '{"a":', "9", '"', '\\"', "[]", "[1,", '"",', "]", '["', "9.", "9e"])
-def test_the_work_for_a_bomb_does_not_grow_faster_than_the_bomb(bomb: str):
+def test_refusal_of_a_nested_bomb_takes_bounded_work(bomb: str):
     small, large = (work(params(bomb * size)) for size in (20_000, 400_000))
 
     assert large <= small + 2_000
@@ -436,7 +436,9 @@ def test_id_of_a_malformed_request_is_not_a_response_id(rest: str):
 
 @pytest.mark.slow("made-up input, and much of it")
 @given(id=IDS, method=st.text(st.characters(codec="utf-8"), max_size=20), params=OBJECTS)
-def test_a_request_decodes_to_what_was_encoded(id: int | str, method: str, params: dict[str, Any]):
+def test_decoded_request_equals_the_encoded_request(
+    id: int | str, method: str, params: dict[str, Any]
+):
     decoded = envelope.decode(envelope.request(id, method, envelope.encode(params)))
 
     assert (decoded.id, type(decoded.id), decoded.method) == (id, type(id), method)
@@ -446,7 +448,7 @@ def test_a_request_decodes_to_what_was_encoded(id: int | str, method: str, param
 
 @pytest.mark.slow("made-up input, and much of it")
 @given(id=IDS, result=OBJECTS, message=st.text(st.characters(codec="utf-8")), data=JSON)
-def test_responses_decode_to_what_was_encoded(
+def test_decoded_response_equals_the_encoded_response(
     id: int | str, result: dict[str, Any], message: str, data: Any
 ):
     answer = envelope.decode(envelope.result(id, envelope.encode(result)))
@@ -459,7 +461,7 @@ def test_responses_decode_to_what_was_encoded(
     assert told.get("data") == msgspec.json.decode(envelope.encode(data))
 
 
-def test_frames_are_compact_and_leave_out_what_is_empty():
+def test_frames_are_compact_and_leave_out_empty_members():
     assert envelope.request(1, "ping", b"{}") == b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
     assert envelope.notification("n", b"{}") == b'{"jsonrpc":"2.0","method":"n"}'
     assert (
@@ -481,10 +483,10 @@ def test_frames_are_compact_and_leave_out_what_is_empty():
         (b'{"a":1}', b'"k":1,"l":"x"', {"_meta": {"k": 1, "l": "x"}, "a": 1}),
     ],
 )
-def test_meta_is_put_into_the_params(params: bytes, meta: bytes, whole: dict[str, Any]):
+def test_meta_is_inserted_into_the_params(params: bytes, meta: bytes, whole: dict[str, Any]):
     assert json.loads(envelope.with_meta(params, meta)) == whole
 
 
 @each_row("value", [{}, {"a": ["b", None, 1.5]}, "x" * 100_000], ids=["{}", "{…}", "x…"])
-def test_encode_large_encodes_as_encode(value: object):
+def test_encode_large_returns_the_same_bytes_as_encode(value: object):
     assert envelope.encode_large(value) == envelope.encode(value)

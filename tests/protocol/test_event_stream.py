@@ -106,14 +106,14 @@ def test_stream_in_any_chunks_is_parsed_as_the_standard_says(stream: bytes, cuts
 
 
 @given(STREAMS)
-def test_a_byte_at_a_time_makes_no_difference(stream: bytes):
+def test_input_in_single_bytes_gives_the_same_result(stream: bytes):
     assert parse(stream, 1) == parse(stream)
 
 
 @given(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])))
 @example("\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\x00")
 @example("\ufeff")
-def test_any_text_without_line_breaks_comes_through_in_single_bytes(text: str):
+def test_text_without_line_breaks_is_parsed_from_single_bytes(text: str):
     """R-10: nothing but CR and LF ends a line, and UTF-8 survives any chunking."""
     (event,) = parse(b"data: " + text.encode() + b"\n\n", 1)
 
@@ -225,7 +225,7 @@ def test_a_name_belongs_to_one_event_and_the_last_one_counts():
     assert [event.name for event in parse(stream)] == ["b", *["message"] * 4]
 
 
-def test_event_id_holds_until_another_one_and_an_empty_one_resets_it():
+def test_event_id_applies_until_the_next_id_and_an_empty_id_resets_it():
     stream = b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n"
 
     assert [event.id for event in parse(stream)] == ["1", "1", ""]
@@ -239,11 +239,11 @@ def test_id_that_is_invalid_in_a_header_is_ignored(character: str):
 
 
 @each_row("id", ["1\t2", "a b", "é", "\x85", "=?base64?YQ==?="])
-def test_any_other_id_is_kept_as_it_is(id: str):
+def test_valid_event_id_is_kept_unchanged(id: str):
     assert parse(f"id: {id}\n\n".encode()) == [ServerSentEvent("message", b"", id)]
 
 
-def test_an_id_that_is_not_utf_8_is_still_an_id():
+def test_event_id_that_is_not_utf_8_is_kept_with_replacement_characters():
     assert parse(b"id: \xffa\n\n")[0].id == "\ufffda"
 
 
@@ -256,7 +256,7 @@ def test_retry_is_digits_or_nothing(said: str):
 
 
 @each_row("digits", [8, 400, 100_000])
-def test_retry_has_a_maximum(digits: int):
+def test_sse_retry_time_has_a_maximum(digits: int):
     parser = SseParser(LIMIT)
     assert parser.retry is None
     parser.feed(b"retry: " + b"9" * digits + b"\n")
@@ -310,7 +310,7 @@ def test_many_short_lines_of_data_are_one_event_and_have_its_limit():
         parser.feed(b"data:\n")
 
 
-def test_a_line_that_continues_counts_together_with_the_data_before_it():
+def test_unfinished_line_counts_towards_the_limit_with_the_data_before_it():
     parser = SseParser(100)
     parser.feed(b"data: " + b"x" * 60 + b"\n")
 

@@ -82,7 +82,7 @@ def test_plain_value_is_not_encoded(value: str, written: str):
 
 
 @each_row("text", ["=?base64?YQ==", "YQ==?=", "=?Base64?YQ==?=", "=?base64?="])
-def test_half_a_marker_or_another_one_is_text(text: str):
+def test_incomplete_or_unknown_marker_is_text(text: str):
     assert decode_value(text) == text
 
 
@@ -144,7 +144,7 @@ def test_annotations_are_found_through_properties_alone():
         schema(),
     ],
 )
-def test_a_schema_without_annotations_has_none(value: dict[str, Any]):
+def test_schema_without_header_annotations_yields_no_headers(value: dict[str, Any]):
     assert annotated(value) == {}
 
 

@@ -107,7 +107,7 @@ def test_a_schema_with_too_many_parts_gets_any_for_the_rest() -> None:
     assert found[-1] is Any
 
 
-def test_types_of_one_name_get_numbers() -> None:
+def test_types_with_equal_names_get_numbers() -> None:
     hints = Hints({})
 
     assert [hints.of(OBJECT, "a b").__name__ for _ in range(2)] == ["AB", "AB2"]

@@ -35,7 +35,7 @@ from tests.support.rows import each_row
         ({}, [None, 1, "a", []], [], []),
     ],
 )
-def test_a_condition_holds_fails_or_is_for_another_type(
+def test_condition_is_met_failed_or_not_applicable_by_type(
     document: dict[str, Any], holds: list[Any], fails: list[Any], another_type: list[Any]
 ):
     compiled = condition.compile(document)
@@ -61,7 +61,7 @@ def test_a_condition_holds_fails_or_is_for_another_type(
         ({"additionalProperties": {"maximum": 1}}, {"a": "2"}),
     ],
 )
-def test_a_part_of_another_type_is_read_as_the_whole_would_be(document: Any, value: Any):
+def test_parts_of_a_value_are_read_as_strictly_or_leniently_as_the_whole(document: Any, value: Any):
     compiled = condition.compile(document)
 
     assert not compiled.holds(value)
@@ -88,13 +88,15 @@ def test_a_part_of_another_type_is_read_as_the_whole_would_be(document: Any, val
         (["/srv/data"], False, True),
     ],
 )
-def test_under_is_a_folder_that_no_path_leaves(value: Any, holds: bool, may_hold: bool):
+def test_under_condition_accepts_no_path_that_leaves_the_folder(
+    value: Any, holds: bool, may_hold: bool
+):
     compiled = condition.compile({"under": "/srv/data"})
 
     assert (compiled.holds(value), compiled.may_hold(value)) == (holds, may_hold)
 
 
-def test_under_takes_every_character_of_the_folder_literally():
+def test_under_condition_matches_the_folder_name_literally():
     compiled = condition.compile({"under": "/srv/a+b (c)/[d].e/"})
 
     assert compiled.holds("/srv/a+b (c)/[d].e/file")
@@ -119,7 +121,7 @@ def test_the_failed_keyword_is_named(document: dict[str, Any], value: Any, keywo
     assert condition.compile(document).failed_keyword(value) == keyword
 
 
-def test_every_failed_keyword_has_words():
+def test_every_schema_keyword_has_an_error_text():
     for keyword in (*condition.KEYWORDS, "falseSchema"):
         assert condition.problem(keyword)
     assert condition.problem("maximum") == "is over its maximum"
@@ -277,7 +279,9 @@ def inside(document: dict[str, Any], value: Any, lenient: bool) -> bool:
 
 
 @given(DOCUMENTS, st.lists(VALUES, min_size=1, max_size=4))
-def test_conditions_agree_with_a_naive_implementation(document: dict[str, Any], values: list[Any]):
+def test_conditions_give_the_same_results_as_a_naive_implementation(
+    document: dict[str, Any], values: list[Any]
+):
     compiled = condition.compile(document)
 
     for value in values:

@@ -100,7 +100,7 @@ def test_a_long_number_is_not_echoed() -> None:
     assert errors({"type": "string"}, 10**300) == ["the number is not a string"]
 
 
-def test_an_outermost_member_is_called_by_the_given_noun() -> None:
+def test_outermost_member_is_named_with_the_given_noun() -> None:
     validator = schema.compile(encode(TIME), member="field")
 
     assert validator.errors({}) == ["missing required field 'timezone'"]
@@ -120,7 +120,7 @@ def test_an_outermost_member_is_called_by_the_given_noun() -> None:
         ({"not": {}}, "secret"),
     ],
 )
-def test_without_echo_no_value_is_shown(rule: Any, value: Any) -> None:
+def test_error_without_echo_shows_no_value(rule: Any, value: Any) -> None:
     document = encode({"type": "object", "properties": {"a": rule}})
 
     (line,) = schema.compile(document).errors({"a": value}, echo=False)

@@ -88,7 +88,7 @@ def test_an_invalid_uri_is_refused(document: Any) -> None:
         Survey(document)
 
 
-def test_a_dynamic_reference_counts_for_every_anchor_of_its_name() -> None:
+def test_dynamic_reference_is_followed_to_every_anchor_of_its_name() -> None:
     inner = {"$id": "inner", "$dynamicRef": "#n", "$defs": {"leaf": {"$dynamicAnchor": "n"}}}
     document = {"$id": "https://e.org/", "$dynamicAnchor": "n", "$ref": "inner"}
 
@@ -102,7 +102,7 @@ def test_a_reference_with_an_invalid_list_index_is_refused(index: str) -> None:
         Survey({"anyOf": [{}, {}], "properties": {"a": {"$ref": f"#/anyOf/{index}"}}})
 
 
-def test_alternatives_nest_if_one_has_rules_of_its_own() -> None:
+def test_alternatives_nest_if_one_of_them_has_further_rules() -> None:
     assert not Survey({"anyOf": [{"type": "null"}]}).nests_alternatives()
     assert not Survey({"allOf": [{"items": {}}]}).nests_alternatives()
     assert Survey({"anyOf": [{"items": {}}]}).nests_alternatives()
@@ -115,7 +115,7 @@ def test_only_a_schema_without_references_is_a_tree() -> None:
     assert not Survey({"unevaluatedItems": False}).is_tree()
 
 
-def test_relaxing_removes_all_that_could_refuse_a_valid_value() -> None:
+def test_relaxed_schema_accepts_every_valid_value() -> None:
     document = {
         "items": {"pattern": "(?!a)", "minLength": 1, "not": {"const": "x"}},
         "patternProperties": {"(?!a)": {"type": "null"}},

@@ -657,7 +657,7 @@ _values = st.recursive(
 
 
 @given(hint=st.sampled_from(sorted(SIGNATURES)), value=_values)
-def test_a_value_is_decoded_exactly_when_it_fits_the_schema(hint, value):
+def test_value_is_decoded_if_and_only_if_it_is_valid_for_the_schema(hint, value):
     arguments = {"x": value}
     try:
         SIGNATURES[hint].decode(Raw(json.dumps(arguments).encode()))

@@ -139,7 +139,7 @@ def test_the_input_schema_of_a_tool_must_describe_an_object(document: Any, reaso
 
 
 @pytest.mark.slow("starts a program")
-def test_check_does_not_load_the_engine() -> None:
+def test_check_tool_input_does_not_load_the_schema_engine() -> None:
     code = (
         "import sys; from interlock import schema\n"
         'schema.check_tool_input(b\'{"type":"object"}\')\n'

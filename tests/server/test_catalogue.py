@@ -64,7 +64,7 @@ async def test_unknown_members_of_a_definition_are_listed(connect, revision):
         (NEWEST, {"resultType": "complete", "_meta": INFO}),
     ],
 )  # fmt: skip
-async def test_an_encoded_result_keeps_unknown_members_and_loses_what_a_revision_lacks(
+async def test_encoded_result_keeps_unknown_members_and_drops_those_that_the_revision_lacks(
     connect, revision, changes
 ):
     server = Server("s")

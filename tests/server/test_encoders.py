@@ -173,7 +173,7 @@ async def test_listed_resources_templates_and_prompts_have_the_members_of_their_
 
 
 @each_row("revision", ALL)
-async def test_a_text_result_in_each_revision(asker, revision):
+async def test_text_result_is_sent_in_the_form_of_each_revision(asker, revision):
     server = Server("s", version="2")
     server.tool(name="t")(lambda: "hello")
 
@@ -462,7 +462,7 @@ async def test_long_lists_come_in_pages_in_the_order_of_definition(server: Serve
     assert len(server._methods._pages) == 3  # invalid cursors are not cached
 
 
-async def test_a_completion_is_cut_at_a_hundred_values(server: Server, connect):
+async def test_completion_has_at_most_a_hundred_values(server: Server, connect):
     server.prompt(greet)
 
     @server.completion("greet", "name")

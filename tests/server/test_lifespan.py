@@ -72,7 +72,7 @@ async def test_a_server_can_run_twice():
     assert journal.events == ["entering", "entered", "left"] * 2
 
 
-async def test_a_holder_that_comes_while_the_lifespan_is_left_enters_it_again():
+async def test_holder_that_arrives_while_the_lifespan_ends_enters_it_again():
     journal = Journal()
     server = Server("s", lifespan=journal.lifespan)
     leaving = server.running()

@@ -123,7 +123,7 @@ async def test_a_gateway_is_served_without_subclassing_server():
     await serving
 
 
-async def test_over_http_each_token_sees_and_calls_its_own_tools_in_both_eras():
+async def test_each_token_sees_and_calls_its_own_tools_over_http_in_both_eras():
     async def verify(token: str) -> Principal:
         return Principal(token)
 
@@ -147,7 +147,7 @@ async def test_over_http_each_token_sees_and_calls_its_own_tools_in_both_eras():
     await app.close()
 
 
-async def test_over_http_an_unauthenticated_client_is_a_caller_by_address_or_session():
+async def test_unauthenticated_http_client_is_identified_by_address_or_session():
     gateway = Gateway()
     gateway.catalogue.sees = lambda name, context: True  # type: ignore[method-assign]
     callers = []

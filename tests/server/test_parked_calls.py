@@ -20,7 +20,7 @@ def start(call: ParkedCall, work: Callable[[], Awaitable[bytes]]) -> None:
     call.work = asyncio.ensure_future(call.limited(work()))  # type: ignore[assignment]
 
 
-async def test_a_call_waits_for_the_answers_and_continues_where_it_was():
+async def test_parked_call_continues_after_the_answers_without_a_restart():
     call = ParkedCall("ann", ttl=60)
     runs = 0
 
@@ -73,7 +73,7 @@ async def test_a_malformed_answer_is_refused_and_the_question_stays_open():
     asking.cancel()
 
 
-async def test_a_key_that_is_open_cannot_be_asked_again():
+async def test_key_of_an_open_question_cannot_be_used_for_another_question():
     call = ParkedCall("ann", 60)
     asking = asyncio.create_task(call.ask({"a": NAME}))
     await asyncio.sleep(0)
@@ -97,7 +97,7 @@ async def test_a_call_ends_with_its_time_to_live():
     assert call.questions == {}
 
 
-async def test_only_its_owner_finds_a_call():
+async def test_call_is_visible_to_its_owner_only():
     calls: ParkedCalls[ParkedCall] = ParkedCalls("calls", 10, 10)
     call = ParkedCall("ann", 60)
     calls.add(call)
@@ -122,7 +122,7 @@ async def test_calls_are_bounded_in_all_and_for_each_principal():
         calls.add(ParkedCall("eve", 60))
 
 
-async def test_closing_cancels_what_waits():
+async def test_close_cancels_waiting_work():
     calls: ParkedCalls[ParkedCall] = ParkedCalls("calls", 10, 10)
     call = ParkedCall("ann", 60)
 

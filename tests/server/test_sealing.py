@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("kind", [SigningSeal, EncryptingSeal])
 
 @both
 @given(content=st.binary(), bound_to=st.binary())
-def test_open_returns_what_was_sealed(kind: type[Seal], content: bytes, bound_to: bytes):
+def test_open_returns_the_sealed_content(kind: type[Seal], content: bytes, bound_to: bytes):
     assert kind(KEY).open(kind(KEY).close(content, bound_to), bound_to) == content
 
 

@@ -115,7 +115,7 @@ async def test_a_request_before_initialize_is_answered_with_an_error(wire, metho
     "method",
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "unknown/method"],
 )
-async def test_methods_that_the_modern_era_removed_are_unknown_there(wire, method):
+async def test_methods_removed_in_the_modern_era_are_unknown_methods(wire, method):
     await wire.initialize()
 
     answer = await wire.modern(method, {"level": "error", "uri": "notes://all"})
@@ -152,7 +152,7 @@ async def test_invalid_metadata_of_a_modern_request_is_refused(wire, meta, chang
     assert (await wire.modern("tools/list"))["result"]["tools"]
 
 
-async def test_client_info_is_never_required(wire, meta):
+async def test_modern_request_with_invalid_client_info_is_accepted(wire, meta):
     told = {**meta(), "io.modelcontextprotocol/clientInfo": "nonsense", "progressToken": {}}
 
     assert "result" in await wire.call("tools/list", {"_meta": told})
@@ -450,7 +450,7 @@ async def test_the_end_of_a_connection_cancels_its_requests(server, wire, meta):
     await ended.wait()
 
 
-async def test_connections_share_nothing(server, connect):
+async def test_connections_have_separate_sessions_and_revisions(server, connect):
     one, other = await connect(server), await connect(server)
     await one.initialize("2024-11-05")
 

@@ -184,7 +184,7 @@ async def test_a_second_sigterm_ends_the_server_at_once(start, signs):
     assert await server.rest() == b""  # cancelled requests are not answered
 
 
-async def test_a_server_whose_client_is_killed_ends_by_itself(tmp_path: Path):
+async def test_server_exits_after_its_client_is_killed(tmp_path: Path):
     client = (
         "import subprocess, sys, time;"
         "p = subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE,"

@@ -42,7 +42,7 @@ async def test_only_the_audience_of_a_notification_is_notified():
     assert len(bob) == len(unknown) == 1
 
 
-async def test_the_audience_is_asked_when_a_notification_is_sent():
+async def test_recipients_are_determined_when_a_notification_is_sent():
     subscribers = Subscribers()
     ann = Notified()
     subscribers.add(for_session(Session(), ann, ANN))

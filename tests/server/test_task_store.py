@@ -96,7 +96,7 @@ async def test_many_principals_together_cannot_exceed_the_store():
         await store.put(kept("e", owner="e", outcome=Raw(b"x")))
 
 
-async def test_task_stored_again_counts_once():
+async def test_task_stored_twice_counts_once_towards_the_limit():
     store = MemoryTasks(max_tasks=8, max_bytes=400)
     for _ in range(5):
         await store.put(kept("ada-0", owner="ada", outcome=Raw(b"x" * 50)))

@@ -463,7 +463,7 @@ async def test_questions_that_the_function_stops_waiting_for_are_withdrawn():
     assert after["result"]["content"][0]["text"] == "without you"
 
 
-async def test_a_key_cannot_have_two_open_questions():
+async def test_question_key_cannot_be_used_twice_at_the_same_time():
     server = Server("test")
 
     @server.tool(task=True)
@@ -602,7 +602,7 @@ async def test_legacy_clients_wait_for_the_result():
             assert refused.value.code == revisions.METHOD_NOT_FOUND
 
 
-async def test_a_legacy_client_gets_no_task_whatever_it_declares():
+async def test_legacy_client_gets_no_task_even_if_it_declares_tasks():
     server, work = slow_server()
     work.go_on.set()
     params = {"name": "slow", "task": {"ttl": 60_000}}
@@ -671,7 +671,7 @@ async def test_the_extension_is_advertised_if_a_tool_may_be_a_task():
 
 
 @each_row("method", METHODS)
-async def test_without_such_a_tool_the_methods_of_tasks_are_unknown(method):
+async def test_methods_of_tasks_are_unknown_if_no_tool_has_tasks(method):
     async with task_client(Server("test")) as client:
         with pytest.raises(RemoteError) as refused:
             await ask(client, method, "x", inputResponses={})

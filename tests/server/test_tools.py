@@ -110,7 +110,7 @@ async def test_options_of_the_decorator_override_the_function(server: Server):
     assert tool.meta == {"example.com/a": 1}
 
 
-async def test_explicit_schemas_are_kept_word_for_word(server: Server):
+async def test_explicit_schemas_are_listed_unchanged(server: Server):
     given = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",

@@ -63,7 +63,7 @@ _texts = st.text(min_size=1, max_size=20)
 
 
 @given(folder=_texts, path=_texts, name=_texts)
-def test_match_reads_what_fill_wrote(folder, path, name):
+def test_match_returns_the_values_that_fill_inserted(folder, path, name):
     values = {"folder": folder, "path": path, "name": name}
     template = UriTemplate("notes://{folder}:{+path}:{name}.md")
 
@@ -105,7 +105,7 @@ def test_a_uri_over_the_length_limit_does_not_match():
     assert template.match("x://" + "a" * (MAX_URI - 3)) is None
 
 
-def test_the_parameters_of_a_function_must_be_the_variables():
+def test_resource_function_must_have_the_parameters_of_its_uri_template():
     server = Server("s")
 
     with pytest.raises(SignatureError, match=r"'notes://\{name\}' has name, but .* has title"):

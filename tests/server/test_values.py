@@ -146,7 +146,7 @@ async def test_a_result_that_violates_its_schema_is_not_sent(server: Server, cap
     assert reference_in(result.text) in caplog.text
 
 
-async def test_an_is_error_result_need_not_fit_the_schema(server: Server):
+async def test_error_result_is_not_checked_against_the_output_schema(server: Server):
     @server.tool
     async def count() -> int:
         return CallToolResult(content=[TextContent(text="none")], is_error=True)  # type: ignore[return-value]  # allowed at run time

@@ -93,7 +93,7 @@ async def test_a_tool_that_blocks_the_loop_is_logged_with_its_stack(warnings):
     assert "warnings.more.acquire()" in warnings.texts[0]
 
 
-async def test_a_blockage_outside_of_tools_is_logged_with_its_stack_alone(warnings):
+async def test_blocked_loop_outside_of_tools_is_logged_with_the_stack(warnings):
     with watchdog.watched():
         check(ENOUGH)
         assert warnings.more.acquire()

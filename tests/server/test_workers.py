@@ -103,7 +103,7 @@ async def test_a_thousand_calls_at_once_of_a_plain_tool_are_all_answered():
     assert [each.structured for each in results] == list(range(1, 1_001))
 
 
-async def test_each_connection_is_a_caller():
+async def test_each_connection_counts_as_a_separate_caller():
     server = Server("s")
     blocker = Blocker()
     server.tool(name="block")(blocker.__call__)

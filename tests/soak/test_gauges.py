@@ -40,7 +40,7 @@ def test_gauge_reports_a_leak_of_one_call_in_many(minutes: int, one_of: int):
     assert made.line().endswith("GROWS")
 
 
-def test_gauge_of_things_skips_samples_under_load():
+def test_gauge_of_object_counts_skips_samples_under_load():
     made = Gauge("things", lambda: 1.0)
     made.add(1, at_rest=False)
 

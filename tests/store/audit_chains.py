@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from typing import Any
 
-import msgspec
 import pytest
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable
 from interlock.store import AuditRecord
-from interlock.store.audit.writer import FIRST_HASH
+from interlock.store.audit.heads import FIRST_HASH, chain_hash, chain_key
 
+KEY = GatewayKey(bytes(range(32)))
 INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund", body=b'{"bytes":12}')
 
 OUTCOME = AuditRecord("outcome", "c1", "user:anna", "k1", "crm", "crm:refund", status="ok")
@@ -31,9 +31,9 @@ def check_chains(rows: list[dict[str, Any]]) -> dict[str, int]:
         previous = previous if writer in lengths else FIRST_HASH
         lengths[writer] = lengths.get(writer, 0) + 1
         assert seq == lengths[writer]
-        encoded = msgspec.json.encode(middle)
-        expected = sha256(previous + seq.to_bytes(8, "big") + encoded + body.encode()).digest()
-        assert hash == expected, f"record {seq} of {writer}"
+        assert hash == chain_hash(previous, seq, tuple(middle), body, chain_key(KEY)), (
+            f"record {seq} of {writer}"
+        )
         previous = hash
     return lengths
 

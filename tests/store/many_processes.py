@@ -60,7 +60,7 @@ async def audit(place: str, times: int) -> None:
         for number in range(times):
             await writer.append(AuditRecord("intent", call=str(number)))
 
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=SECRET) as writer:
         await asyncio.gather(*(append(writer) for _ in range(4)))
 
 
@@ -71,7 +71,7 @@ async def audit_for_ever(place: str, acknowledged: int) -> None:
             await writer.append(AuditRecord("intent", call=call))
             os.write(acknowledged, f"{call}\n".encode())
 
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=SECRET) as writer:
         await asyncio.gather(*(append(writer, task) for task in range(4)))
 
 

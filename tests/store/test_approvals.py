@@ -11,6 +11,8 @@ from interlock.store import AuditReader, AuditRecord, AuditWriter
 from interlock.store.approvals import LEEWAY, Approval, ApprovalStore
 from interlock.store.database.database import open_database
 
+KEY = GatewayKey(bytes(range(32)))
+
 APPROVAL = Approval(
     id="a_1",
     call="c_1",
@@ -37,7 +39,10 @@ async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_
     database = await open_database(place)
     try:
         store = ApprovalStore(database, key)
-        async with AuditWriter.open(place) as first, AuditWriter.open(place) as second:
+        async with (
+            AuditWriter.open(place, key=KEY) as first,
+            AuditWriter.open(place, key=KEY) as second,
+        ):
             await first.append(AuditRecord("asked"), store.insertion(APPROVAL))
             too_late = store.decision(APPROVAL, "approved", "user:berta", "", 5_000)
             await first.append(AuditRecord("decided"), too_late)
@@ -73,7 +78,7 @@ async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_
     assert changed == {"a_1"}
     assert counts == {"used": 1}
     async with AuditReader.open(place) as reader:
-        verified = await reader.verify(None)
+        verified = await reader.verify(KEY)
     async with AuditReader.open(place) as reader:
         records = [each async for piece in reader.export() for each in piece]
     assert not verified.problems

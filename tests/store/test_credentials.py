@@ -70,7 +70,7 @@ async def test_database_contains_no_value_in_clear(store: CredentialStore, file:
     ("column", "value"),
     [("user", "user:bert"), ("server", "gitlab"), ("name", "OTHER"), ("tenant", "other")],
 )
-async def test_row_that_was_moved_cannot_be_opened(
+async def test_row_moved_to_another_user_cannot_be_decrypted(
     store: CredentialStore, file: Path, column: str, value: str
 ):
     await store.set(TOKEN, "canary-1234")
@@ -125,7 +125,7 @@ async def test_value_that_cannot_be_stored_is_refused(
         await store.set(Place("user:anna", "github", name), value)
 
 
-async def test_changes_name_users_and_servers_but_refreshes_of_a_login_do_not(
+async def test_credential_changes_are_announced_except_refreshes_of_logins(
     store: CredentialStore,
 ):
     await store.set(TOKEN, "x")

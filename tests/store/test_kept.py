@@ -5,7 +5,7 @@ from __future__ import annotations
 from interlock.store.kept import Kept
 
 
-def test_ids_cannot_be_guessed_and_expire_as_wanted():
+def test_ids_cannot_be_guessed_and_expire_after_their_lifetime():
     kept = [Kept.new(1.5, 10) for _ in range(100)]
 
     assert len({each.id for each in kept}) == 100

@@ -61,7 +61,7 @@ async def test_result_is_read_back_by_its_owner_alone(place: str, tmp_path: Path
         assert kept.expires == clock[0] + 60 * SECOND
 
 
-async def test_file_is_private_and_sealed_for_its_row(
+async def test_result_file_is_readable_by_its_owner_only_and_encrypted_for_its_row(
     sqlite: str, tmp_path: Path, clock: list[int]
 ):
     folder = tmp_path / "results"
@@ -112,11 +112,11 @@ async def test_oldest_results_of_a_user_make_room_for_new_ones(
         assert found == [False, True, True, True]
         assert store.bytes == 130
         assert len([*(tmp_path / "results").iterdir()]) == 3
-        with pytest.raises(NotKept, match="larger than all that a user may keep"):
+        with pytest.raises(NotKept, match="larger than the space of a user"):
             await store.keep(ANNA, "c", bytes(101))
 
 
-async def test_full_disk_means_not_kept_and_leaves_nothing(
+async def test_result_is_not_kept_on_a_full_disk_and_leaves_no_file(
     sqlite: str, tmp_path: Path, clock: list[int], monkeypatch: pytest.MonkeyPatch
 ):
     def full(*_: object) -> None:

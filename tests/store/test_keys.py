@@ -46,7 +46,7 @@ async def test_created_key_is_listed_without_its_secret(place: str, clock: list[
     }
 
 
-async def test_database_never_holds_a_key(tmp_path: Path):
+async def test_database_never_contains_a_key(tmp_path: Path):
     async with KeyStore.open(tmp_path / "k.db") as store:
         stored, key = await store.create("anna")
         _, second = await store.rotate(stored.id)

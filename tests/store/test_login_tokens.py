@@ -55,7 +55,7 @@ async def test_only_the_token_that_was_refused_expires(credentials: CredentialSt
     assert ended.expires_at <= time()
 
 
-async def test_a_lock_holds_for_other_processes_too(
+async def test_login_lock_excludes_another_holder(
     credentials: CredentialStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(login_tokens_module, "LOCK_SECONDS", 0.05)

@@ -32,7 +32,7 @@ def session(number: int = 0, user: str = "user:anna", at: int = NOW) -> StoredSe
     )
 
 
-async def test_session_is_read_as_it_was_written(place: str):
+async def test_stored_session_equals_the_session_read_back(place: str):
     database = await open_database(place)
     store, one, foreign = PageSessionStore(database), session(), session(user="user:berta")
     await store.add(one)
@@ -62,7 +62,7 @@ async def test_ended_sessions_and_the_oldest_over_the_limit_are_deleted(place: s
     await database.close()
 
 
-async def test_code_is_taken_by_one_of_many(place: str):
+async def test_one_time_code_is_accepted_once_from_many_simultaneous_requests(place: str):
     database = await open_database(place)
     store, code = PageSessionStore(database), StoredCode(b"h", "user:local", ("mcp:*",), NOW)
     await store.add_code(code)

@@ -19,14 +19,14 @@ def states(pins: Mapping[Key, Pin]) -> dict[str, str]:
     return {pin.address: pin.state for pin in pins.values()}
 
 
-def test_first_list_is_accepted_as_it_is_unless_it_must_be_reviewed():
+def test_first_list_is_accepted_unless_it_must_be_reviewed():
     assert states(after({}, SERVER, REFUND)) == {"crm": "accepted", "crm:refund": "accepted"}
     reviewed = after({}, SERVER, REFUND, accepts_first=False)
     assert states(reviewed) == {"crm": "new", "crm:refund": "new"}
     assert all(pin.waits and pin.hash is None for pin in reviewed.values())
 
 
-def test_a_tool_that_is_added_or_changed_later_waits_beside_what_was_accepted():
+def test_added_or_changed_tool_waits_while_accepted_tools_stay_usable():
     first = after({}, SERVER, REFUND)
 
     later = after(first, SERVER, CHANGED, Offered("tool", "more", {"name": "more"}))
@@ -36,7 +36,7 @@ def test_a_tool_that_is_added_or_changed_later_waits_beside_what_was_accepted():
     assert (pin.hash, pin.seen_hash) == (REFUND.hash, CHANGED.hash)
 
 
-def test_a_change_that_is_taken_back_needs_no_decision():
+def test_reverted_change_of_a_definition_needs_no_decision():
     changed = after(after({}, SERVER, REFUND), SERVER, CHANGED, now=2)
 
     back = after(changed, SERVER, REFUND, now=3)["tool", "refund"]
@@ -44,7 +44,7 @@ def test_a_change_that_is_taken_back_needs_no_decision():
     assert (back.state, back.seen_hash, back.since) == ("accepted", None, 3)
 
 
-def test_an_accepted_tool_that_is_missing_is_gone_and_one_that_was_not_is_forgotten():
+def test_missing_tool_is_marked_gone_if_accepted_and_forgotten_if_not():
     known = after({}, SERVER, REFUND)
     known = after(known, SERVER, REFUND, Offered("tool", "more", {"name": "more"}))
 

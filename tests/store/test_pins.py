@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import DefinitionChanged, StoreError
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.database.claims import Claim
@@ -15,6 +16,8 @@ from interlock.store.database.database import open_database
 from interlock.store.pin import TOOL_KINDS, Offered, Pin
 from interlock.store.pins import Change, PinStore
 from interlock.toolbox.pins import offered_server, offered_tool
+
+KEY = GatewayKey(bytes(range(32)))
 
 SERVER = offered_server({"command": "crm"}, None)
 FIND = offered_tool({"name": "find"}, None)
@@ -35,7 +38,7 @@ async def check(store: PinStore, *tools: Offered) -> list[Pin]:
     return (await store.check("crm", [SERVER, *tools], TOOL_KINDS))[1]
 
 
-async def test_first_list_is_kept_and_what_changes_is_kept_beside_it(place: str):
+async def test_first_list_and_later_changes_are_both_stored(place: str):
     async with opened(place) as store:
         assert len(await check(store, REFUND)) == 2
         assert await check(store, REFUND) == []
@@ -48,7 +51,7 @@ async def test_first_list_is_kept_and_what_changes_is_kept_beside_it(place: str)
     assert kept.definition == '{"name":"refund","description":"a"}'
 
 
-async def test_decisions_are_noticed_by_other_processes_and_lists_are_not(place: str):
+async def test_lock_decisions_reach_other_processes_but_received_lists_do_not(place: str):
     async with opened(place) as store, opened(place) as other:
         await other.changed()
         await check(store, REFUND)
@@ -65,7 +68,11 @@ async def test_decisions_are_noticed_by_other_processes_and_lists_are_not(place:
 
 
 async def test_replaced_pins_and_their_records_are_written_together(place: str):
-    async with opened(place) as store, opened(place) as other, AuditWriter.open(place) as writer:
+    async with (
+        opened(place) as store,
+        opened(place) as other,
+        AuditWriter.open(place, key=KEY) as writer,
+    ):
         await other.changed()
         await check(store, REFUND, FIND)
         server, find, refund = await store.list()
@@ -99,7 +106,7 @@ async def test_tool_that_is_gone_is_forgotten_when_rejected(place: str):
     assert again.state == "new"
 
 
-async def test_name_that_a_database_cannot_hold_waits_and_costs_no_other_tool(place: str):
+async def test_name_that_the_database_cannot_store_waits_and_other_tools_stay_usable(place: str):
     odd = offered_tool({"name": "a\0b"}, None)
     async with opened(place) as store:
         pins, _ = await store.check("crm", [SERVER, odd, REFUND], TOOL_KINDS)

@@ -14,10 +14,10 @@ def test_texts_sort_as_their_numbers():
     assert texts[:4] == ["00000000", "00000001", "0000000z", "00000010"]
 
 
-def test_pairs_are_the_digits_of_ten_bits():
+def test_base32_pairs_encode_ten_bits():
     assert tuple(encode(each, 2) for each in range(1 << 10)) == PAIRS
 
 
-def test_no_digit_looks_like_another():
+def test_alphabet_of_ids_has_no_similar_looking_characters():
     assert not set(DIGITS) & set("ilou")
     assert DIGITS.lower() == DIGITS

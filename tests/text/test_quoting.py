@@ -48,7 +48,7 @@ def test_clip_replaces_control_characters() -> None:
     assert quoting.clip("a\x1b[2J\x00\u202eb\ud800\u2028c é") == "a\ufffd[2J\ufffd\ufffdb\ufffd c é"
 
 
-def test_place_formats_a_path() -> None:
+def test_place_formats_a_path_into_a_document() -> None:
     assert quoting.place(["filter", "items", 2, "a b", "x" * 81]) == (
         f"filter.items[2]['a b']['{'x' * 80}…']"
     )

@@ -51,7 +51,7 @@ def test_redact_uses_the_token_that_is_valid_now():
         (["--dsn", "filled-in"], ["--dsn", "***"]),
     ],
 )
-def test_arguments_whose_name_says_secret_are_redacted(args: list[str], shown: list[str]):
+def test_arguments_with_a_secret_sounding_name_are_redacted(args: list[str], shown: list[str]):
     assert redact_arguments(args, Redactor(["filled-in"])) == shown
 
 

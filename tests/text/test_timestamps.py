@@ -16,7 +16,7 @@ def test_time_is_written_in_utc_whatever_the_zone_of_the_machine(monkeypatch):
         time.tzset()
 
 
-def test_missing_time_stays_missing():
+def test_rfc3339_of_none_is_none():
     assert rfc3339(None) is None
 
 

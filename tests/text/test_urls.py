@@ -77,7 +77,7 @@ def test_is_loopback_is_true_for_addresses_that_are_never_routed(host: str):
         *("::ffff:10.0.0.1", "::127.0.0.1", "128.0.0.1"),
     ],
 )
-def test_is_loopback_is_false_for_what_a_name_server_or_resolver_decides(host: str):
+def test_is_loopback_is_false_for_names_that_a_resolver_decides(host: str):
     assert not urls.is_loopback(host)
 
 

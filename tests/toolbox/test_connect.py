@@ -146,7 +146,7 @@ def clear() -> str:
     return "cleared"
 
 
-async def test_object_is_a_server_like_the_others():
+async def test_python_object_serves_its_tools_like_any_server():
     entry = PythonServer(object=f"{__name__}:notes", tools=ToolFilter(deny=("clear",)))
     async with Toolbox({"notes": entry}) as toolbox:
         addresses = [each.address for each in toolbox.tools]
@@ -164,7 +164,7 @@ async def test_object_is_a_server_like_the_others():
         (f"{__name__}:__doc__", "is not a server; it has no method connect()"),
     ],
 )
-async def test_object_that_cannot_be_a_server_fails_alone_and_says_why(name: str, reason: str):
+async def test_invalid_server_object_fails_alone_with_the_reason(name: str, reason: str):
     servers = {"bad": PythonServer(object=name), "notes": PythonServer(object=f"{__name__}:notes")}
     async with Toolbox(servers) as toolbox:
         status = toolbox.status

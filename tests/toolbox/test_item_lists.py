@@ -68,7 +68,7 @@ async def test_only_a_changed_list_is_requested_again():
     assert len(scripted.sent("resources/list")) == 1
 
 
-async def test_a_list_that_cannot_be_read_stays_as_it_was(caplog: pytest.LogCaptureFixture):
+async def test_list_that_cannot_be_read_keeps_its_last_content(caplog: pytest.LogCaptureFixture):
     def fails(_: Json) -> Json:
         raise RemoteError(-32603, "broken")
 

@@ -59,7 +59,7 @@ async def test_reader_is_not_among_the_tools_of_servers_but_can_be_called():
             await toolbox.read_resource("interlock", "file:///etc/passwd")
 
 
-async def test_own_tool_is_found_only_by_callers_that_is_for_accepts():
+async def test_own_tool_is_visible_only_to_callers_that_is_for_accepts():
     async def approve(call: Call) -> Outcome:
         return Outcome(Raw(b'{"content":[{"type":"text","text":"%b"}]}' % call.id.encode()))
 

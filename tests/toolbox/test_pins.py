@@ -139,7 +139,7 @@ async def api_pin(document: Json) -> tuple[str, bytes]:
     [('"/pets"', '"/dogs"'), ('"key": []', ""), ("2999]", "9999]"), ('"query"', '"header"')],
     ids=["path", "security", "hidden schema", "place of an argument"],
 )
-async def test_the_pin_of_an_operation_changes_with_what_its_model_does_not_see(
+async def test_pin_of_an_operation_covers_parts_that_the_model_does_not_see(
     before: str, after: str
 ) -> None:
     changed = json.loads(json.dumps(PET).replace(before, after))

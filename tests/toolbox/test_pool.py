@@ -79,7 +79,7 @@ async def count(toolbox: Toolbox, principal: Principal | None, session: str = ""
         ("per_call", ["1", "1", "1", "1", "1"]),
     ],
 )
-async def test_state_of_a_server_is_shared_as_far_as_configured(
+async def test_server_state_is_shared_between_callers_as_configured(
     counters: Counters, sharing: str, expected: list[str]
 ):
     callers = [(ANNA, "a"), (ANNA, "b"), (BERTA, "a"), (ANNA, "a"), (BERTA, "a")]
@@ -90,7 +90,9 @@ async def test_state_of_a_server_is_shared_as_far_as_configured(
 
 @pytest.mark.slow("1,000 interleavings")
 @pytest.mark.parametrize("sharing", ["shared", "per_user", "per_session", "per_call"])
-async def test_interleaved_calls_of_two_users_count_as_configured(counters: Counters, sharing: str):
+async def test_interleaved_calls_of_two_users_use_their_own_counters(
+    counters: Counters, sharing: str
+):
     """250 interleavings for each: two new users with two sessions, six calls at any time."""
     chance = random.Random(sharing)
     shared: list[int] = []
@@ -420,7 +422,7 @@ async def test_failing_start_for_a_user_has_its_reason_in_the_next_error(
         assert toolbox.status["c"].state == "ok"
 
 
-async def test_failed_starts_of_many_users_are_forgotten_but_not_those_of_the_server(
+async def test_failed_starts_of_many_users_are_evicted_and_those_of_the_server_are_kept(
     counters: Counters, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(restarts, "MAX_KEYS", 2)

@@ -37,7 +37,7 @@ async def test_replace_keeps_the_connection_of_an_unchanged_server():
             await toolbox.handle(Call(entry, {}))
 
 
-async def test_call_under_way_ends_on_the_server_that_was_replaced():
+async def test_running_call_finishes_on_the_replaced_server():
     old, new = offering("x"), offering("x")
     go_on, began = asyncio.Event(), asyncio.Event()
 

@@ -90,7 +90,7 @@ async def test_resource_is_read_by_its_uri_with_or_without_its_server(uri: str) 
         assert await read(toolbox, uri="note://monday") == "Nothing on monday."
 
 
-async def test_image_of_a_resource_is_an_image_of_the_result() -> None:
+async def test_image_resource_in_a_result_is_shown_as_an_image() -> None:
     model = ScriptedModel([[ToolCall("1", NAME, {"uri": "note://picture"})], "I see."])
     messages: list[Message] = [UserMessage("Look.")]
     async with opened(notes()) as toolbox:
@@ -111,14 +111,14 @@ async def test_list_names_resources_and_templates_with_their_server() -> None:
     ]
 
 
-async def test_user_of_a_gateway_cannot_list_what_they_may_not_see() -> None:
+async def test_gateway_user_cannot_list_hidden_items() -> None:
     caller = Caller(Principal("u"), surface="web")
     async with opened(notes()) as toolbox:
         with pytest.raises(InvalidArguments, match="write the URI"):
             await read(toolbox, caller)
 
 
-async def test_unknown_resource_is_an_error_that_says_what_to_write() -> None:
+async def test_unknown_resource_is_an_error_with_the_expected_form() -> None:
     async with opened(plain()) as toolbox:
         with pytest.raises(InvalidArguments, match="no resource 'x://y'; write SERVER:URI"):
             await read(toolbox, uri="x://y")

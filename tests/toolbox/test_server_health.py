@@ -23,7 +23,7 @@ def health() -> ServerHealth:
         ("needs login", "needs_login"),
     ],
 )
-def test_obstacle_of_each_state_has_a_stable_word(state: State, code: str):
+def test_each_server_state_has_a_stable_reason_code(state: State, code: str):
     server = health()
     server.set(state, "why")
 

@@ -42,7 +42,7 @@ async def test_bare_tool_name_is_refused_with_a_suggestion():
             await toolbox.call("a:get_tiem")
 
 
-async def test_unknown_tool_error_says_why_it_is_missing():
+async def test_unknown_tool_error_states_why_the_tool_is_missing():
     async with box_of(down=served(initialize=fail), up=served("x")) as toolbox:
         for name, problem in (
             ("down:x", r"server 'down' is not available: broken"),

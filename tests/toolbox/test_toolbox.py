@@ -66,7 +66,7 @@ async def test_servers_start_at_the_same_time():
         assert addresses(toolbox) == ["a:x", "b:x", "c:x"]
 
 
-async def test_programs_that_start_at_once_are_limited(
+async def test_number_of_programs_starting_at_the_same_time_is_limited(
     monkeypatch: pytest.MonkeyPatch, programs: dict[str, ScriptedServer]
 ):
     monkeypatch.setattr(toolbox_module, "PROGRAMS_AT_ONCE", 2)
@@ -208,7 +208,9 @@ def test_repeated_server_name_is_refused():
         box_of(a=StdioServer(command="p", namespace="b"), b=served("x"))
 
 
-async def test_limits_are_per_server(programs: dict[str, ScriptedServer]):
+async def test_concurrency_limit_of_one_server_does_not_affect_another(
+    programs: dict[str, ScriptedServer],
+):
     programs["p"] = served("x", **{"tools/call": never})
     server = StdioServer(command="p", timeout=0.01, concurrency=1)
     async with box_of(p=server, other=served("y")) as toolbox:
@@ -319,7 +321,7 @@ def test_open_with_an_idle_timeout_returns_while_a_mute_server_is_starting():
     run_stepped(use())
 
 
-async def test_cancelled_open_closes_what_has_started():
+async def test_cancelled_open_closes_the_servers_that_have_started():
     slow, quick = served(initialize=never), served("x")
     toolbox = box_of(slow=slow, quick=quick)
     opening = asyncio.create_task(toolbox.open())

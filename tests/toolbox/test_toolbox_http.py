@@ -307,7 +307,7 @@ async def test_failing_servers_do_not_affect_others(
     assert "/mcp: no answer from the server within 0.3 s" in status["mute"].reason
     assert "cannot be reached: no TLS" in status["no-tls"].reason
     assert "the environment variable NOT_SET is not set" in status["unset"].reason
-    assert "the URL of h has a user in it" in status["wrong"].reason
+    assert "the URL of h contains a user name" in status["wrong"].reason
     assert "password" not in status["wrong"].reason
 
 
@@ -411,7 +411,7 @@ async def test_restarted_server_is_used_without_an_error(
 
 
 @pytest.mark.parametrize("type", ["sse", "http"])
-async def test_http_sse_server_is_reached_and_its_loss_noticed(
+async def test_loss_of_an_http_sse_server_is_reported(
     serve: Callable[..., Awaitable[Served]], type: Any
 ):
     hosts = await serve(sse=True)

@@ -127,7 +127,7 @@ async def test_server_that_exits_after_listing_is_started_again(clock: SetClock)
 
 
 @pytest.mark.usefixtures("nothing_is_left")
-async def test_failed_start_leaves_no_program():
+async def test_failed_start_leaves_no_process():
     async with Toolbox({"s": listing_program(lists=0)}) as toolbox:
         assert toolbox.status["s"].state == "failed"
         assert toolbox.status["s"].reason == "no list for *** (1)"
@@ -219,7 +219,7 @@ async def test_failed_starts_back_off(clock: SetClock, monkeypatch: pytest.Monke
     assert server.connections == 9
 
 
-async def test_failed_start_has_the_time_of_the_next_one(clock: SetClock):
+async def test_failed_start_states_when_the_next_start_is_allowed(clock: SetClock):
     server = served()
     async with started(server) as upstream:
         server.answers["initialize"] = fail

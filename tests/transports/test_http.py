@@ -97,7 +97,7 @@ async def tell(transport: HttpTransport, frame: bytes) -> None:
 # Headers
 
 
-async def test_modern_request_is_repeated_in_headers(modern: EvilHttp):
+async def test_modern_headers_repeat_the_request(modern: EvilHttp):
     modern.tools = [
         {
             "name": "echo",

@@ -57,7 +57,7 @@ async def pool(nothing_is_left: object) -> AsyncIterator[HttpPool]:
         ("http://a.example:99999/", "invalid server URL"),
         ("http://[::1/", "invalid server URL"),
         ("http://a..b/mcp", "invalid server URL"),
-        (f"http://user:{SECRET}@a.example/", "has a user in it"),
+        (f"http://user:{SECRET}@a.example/", "contains a user name"),
         (f"http://a.example/#{SECRET}", "has a fragment"),
     ],
 )
@@ -149,7 +149,7 @@ async def test_redirect_to_a_failing_url_is_not_kept(server: EvilHttp, pool: Htt
             "//b.example/mcp?a=b",
             "to http://b.example/mcp, which .*; configure that URL",
         ),
-        (307, f"http://user:{SECRET}@$HOST/mcp", "to a URL with a user in it"),
+        (307, f"http://user:{SECRET}@$HOST/mcp", "to a URL that contains a user name"),
         (307, "http://[::1/", "to an invalid URL"),
         (307, "http://$HOST:99999/", "to an invalid URL"),
         (307, "/mcp", "redirects a second time"),

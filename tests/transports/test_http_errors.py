@@ -141,7 +141,7 @@ async def test_reason_in_the_body_is_in_the_error(
         "depth",
     ],
 )
-async def test_body_without_a_reason_is_not_in_the_error(
+async def test_error_body_without_a_reason_is_left_out_of_the_error(
     server: EvilHttp, pool: HttpPool, body: str, type: str
 ):
     error = await refused(server, pool, 403, body=body, type=type)

@@ -332,7 +332,7 @@ async def test_events_before_the_endpoint_event_are_ignored(
     ],
     ids=["404", "html", "empty"],
 )
-async def test_response_that_is_not_a_stream_fails_open(
+async def test_open_fails_if_the_response_is_not_a_stream(
     server: EvilHttp, told: dict[str, object], error: type[InterlockError], why: str
 ):
     server.tell("GET", "status", **told)

@@ -78,7 +78,7 @@ class Full(bytearray):
         raise MemoryError
 
 
-def test_line_that_does_not_fit_into_memory_is_cut_and_the_next_one_is_whole():
+def test_line_is_cut_if_memory_is_exhausted_and_the_next_line_is_whole():
     splitter = LineSplitter(10_000)
     splitter._begun = Full(b'{"id":1' + b"x" * 2_000)
 
@@ -91,7 +91,7 @@ def test_line_that_does_not_fit_into_memory_is_cut_and_the_next_one_is_whole():
     assert splitter.feed(b" one\n") == [b"last one"]
 
 
-def test_bytes_that_do_not_fit_into_memory_raise_memory_error():
+def test_received_bytes_raise_memory_error_if_memory_is_exhausted():
     splitter = LineSplitter(10_000)
     splitter._begun = Full()
 

@@ -39,7 +39,7 @@ async def unmarked(folder: Path, script: str) -> AsyncIterator[tuple[Process, in
         os.close(pipe)
 
 
-async def test_a_process_leads_a_session_of_its_own():
+async def test_server_process_leads_its_own_session():
     async with shell("cat") as started:
         assert os.getsid(started.id) == os.getpgid(started.id) == started.id
 
@@ -78,7 +78,7 @@ async def test_end_works_after_on_exit_has_failed(nothing_is_left: list[object])
     ],
 )
 @pytest.mark.usefixtures("patience")
-async def test_each_step_of_the_end_is_taken_only_when_needed(
+async def test_signals_to_end_a_process_are_sent_only_when_needed(
     script: str, code: int, in_vain: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     for name in in_vain:
@@ -91,7 +91,9 @@ async def test_each_step_of_the_end_is_taken_only_when_needed(
 
 @pytest.mark.slow("starts a program")
 @pytest.mark.usefixtures("patience")
-async def test_members_of_its_group_are_ended_even_without_our_mark(tmp_path: Path):
+async def test_processes_of_the_server_group_are_ended_even_without_the_marker_variable(
+    tmp_path: Path,
+):
     async with unmarked(tmp_path, "exec cat") as (started, pipe):
         await started.end()
         await readable(pipe)
@@ -142,7 +144,7 @@ async def test_end_of_a_process_whose_supervisor_hangs_has_a_limit(
 
 @pytest.mark.slow("starts a program")
 @pytest.mark.usefixtures("patience")
-async def test_ending_twice_is_ending_once():
+async def test_second_end_of_a_process_has_no_effect():
     async with shell("cat") as started:
         await started.end()
         await started.end()
@@ -150,7 +152,7 @@ async def test_ending_twice_is_ending_once():
     assert started.code == 0
 
 
-async def test_process_has_our_mark_whatever_is_configured():
+async def test_process_has_the_marker_variable_despite_its_configuration():
     name = own_mark().partition("=")[0]
     started = await Process.spawn(
         [sys.executable, "-c", "print(flush=True); input()"],

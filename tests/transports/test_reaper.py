@@ -37,7 +37,7 @@ async def cat() -> Process:
 
 
 @nothing_is_left
-async def test_there_is_one_helper_from_the_first_server_to_the_last():
+async def test_all_servers_share_one_supervisor_process():
     assert reaper._process is None
     first = await cat()
     helper = reaper._process
@@ -51,7 +51,7 @@ async def test_there_is_one_helper_from_the_first_server_to_the_last():
 
 
 @nothing_is_left
-async def test_helper_that_was_started_early_starts_all_servers():
+async def test_supervisor_started_early_starts_all_servers():
     with reaper.running():
         helper = reaper._process
         for _ in range(2):
@@ -62,7 +62,7 @@ async def test_helper_that_was_started_early_starts_all_servers():
 
 
 @nothing_is_left
-async def test_helper_is_out_of_reach_of_a_terminal_and_has_no_environment(
+async def test_supervisor_has_no_terminal_and_no_environment(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("API_KEY", "secret")
@@ -77,7 +77,7 @@ async def test_helper_is_out_of_reach_of_a_terminal_and_has_no_environment(
 
 @pytest.mark.slow("starts a program")
 @nothing_is_left
-async def test_helper_that_was_killed_is_replaced_and_servers_continue():
+async def test_killed_supervisor_is_replaced_and_servers_continue():
     first = await cat()
     assert reaper._process is not None
     reaper._process.kill()
@@ -112,7 +112,7 @@ def test_kill_of_our_process_leaves_no_server_and_no_daemon(script: str):
 
 
 @pytest.mark.slow("starts a program")
-def test_own_mark_is_different_in_each_process():
+def test_marker_variable_differs_between_processes():
     source = "from interlock.transports.reaper import own_mark; print(own_mark())"
     other = subprocess.run([sys.executable, "-c", source], stdout=PIPE, check=True)
     assert own_mark().startswith(f"{MARK_VARIABLE}={os.getpid()}-")
@@ -120,7 +120,7 @@ def test_own_mark_is_different_in_each_process():
 
 
 @nothing_is_left
-async def test_forked_process_does_not_end_the_helper_of_its_parent():
+async def test_forked_process_does_not_end_the_supervisor_of_its_parent():
     server = await cat()
     helper = reaper._process
     assert helper is not None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 import pytest
@@ -197,6 +198,20 @@ async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself(
 
 
 @pytest.mark.slow("starts a program")
+def test_server_is_ended_if_the_event_loop_ends_before_the_closing_has_begun():
+    async def begin_to_close() -> asyncio.Future[None]:
+        await transport.open(Ear())
+        return asyncio.ensure_future(transport.close())
+
+    transport = shell("exec sleep 100")
+    closing = asyncio.run(begin_to_close())
+
+    assert closing.cancelled()
+    assert transport._process is not None
+    assert transport._process.code == -signal.SIGKILL
+
+
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("ignores_term", [False, True])
 async def test_server_that_has_to_be_killed_is_logged_as_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ignores_term: bool
@@ -358,7 +373,7 @@ main.main()
         (GO, "panic: no token"),
     ],
 )
-def test_diagnostics_is_the_error_without_what_follows(stderr: str, words: str):
+def test_diagnostics_returns_the_error_without_later_lines(stderr: str, words: str):
     assert diagnostics(stderr) == words
 
 

@@ -109,10 +109,11 @@ def risky(_: Any, entry: Any, arguments: Json) -> str | None:
 
 
 class Served:
-    """A chat at a URL."""
+    """A chat at a URL. `models` are those of the agent and of the graph."""
 
-    def __init__(self, app: ChatApp, port: int, desk: Desk, keys: Keys) -> None:
+    def __init__(self, app: ChatApp, port: int, desk: Desk, keys: Keys, models: Any) -> None:
         self.app = app
+        self.models: tuple[ScriptedModel, ScriptedChatModel] = models
         self.desk = desk
         self.keys = keys
         self.url = f"http://127.0.0.1:{port}"
@@ -204,7 +205,7 @@ async def served_chat(
         app = ChatApp(engine, keys, **options)
         async with listening(app) as port:
             try:
-                yield Served(app, port, desk, keys)
+                yield Served(app, port, desk, keys, (ours, theirs))
             finally:
                 desk.go_on.set()
                 await app.close()

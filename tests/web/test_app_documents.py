@@ -24,7 +24,7 @@ def test_app_without_declaration_connects_to_nothing():
     assert found["script-src"] == "'unsafe-inline'"
 
 
-def test_declared_public_hosts_are_allowed_for_what_they_are_declared():
+def test_declared_public_hosts_are_allowed_for_the_declared_purpose_only():
     found = rules(
         {
             "connectDomains": ["https://api.example.com", "wss://live.example.com:8443"],
@@ -73,7 +73,7 @@ def document(uri: str, meta: Any, listed: Any) -> AppDocument:
     return AppDocument.of(result, uri, [{"uri": uri, "_meta": listed}, {"uri": "ui://other"}])
 
 
-def test_metadata_of_a_document_overrides_that_of_the_list():
+def test_metadata_of_a_document_overrides_metadata_in_the_list():
     bare = {"ui": {"prefersBorder": False}}
 
     assert document("ui://a", None, bare).has_border is False

@@ -27,12 +27,12 @@ BEYOND_THE_CHAT = 35 * 1024  # bytes, compressed
         ("/calls/c1", "call"),
     ],
 )
-def test_an_address_has_its_screen(path: str, screen: str) -> None:
+def test_board_path_selects_its_screen(path: str, screen: str) -> None:
     assert screen_at(path) == f"board/screens/{screen}.js"
 
 
 @pytest.mark.parametrize("path", ["/", "/gateway/x", "/gateway/keys/a/b", "/calls", "/calls/a/b"])
-def test_another_address_has_none(path: str) -> None:
+def test_unknown_path_has_no_screen(path: str) -> None:
     assert screen_at(path) is None
 
 
@@ -82,7 +82,7 @@ async def test_a_screen_is_not_served_to_another_site() -> None:
             assert (await client.get("/gateway", headers=headers)).status_code == 403
 
 
-async def test_what_a_browser_refused_is_logged_within_a_limit(
+async def test_content_policy_reports_of_a_browser_are_logged_up_to_a_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -59,7 +59,7 @@ def check_turn(events: list[Event]) -> None:
 # AG-UI
 
 
-async def test_an_ag_ui_client_sees_text_parallel_calls_and_the_answer(serve: Serve) -> None:
+async def test_ag_ui_client_receives_text_parallel_calls_and_the_answer(serve: Serve) -> None:
     async with serve(("Let me see.", 1, "bad"), "It is so.") as chat:
         seen = await drive("agui", chat, "turn")
         check_turn(await follow(chat))
@@ -83,7 +83,7 @@ async def test_an_ag_ui_client_makes_one_message_of_calls_without_text(serve: Se
     assert len(replies) == 2
 
 
-async def test_an_ag_ui_client_allows_a_call(serve: Serve) -> None:
+async def test_ag_ui_client_can_approve_a_call(serve: Serve) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat:
         seen = await drive("agui", chat, "approval")
         events = await follow(chat)
@@ -97,7 +97,7 @@ async def test_an_ag_ui_client_allows_a_call(serve: Serve) -> None:
     assert seen["messages"][-1]["content"] == "done"
 
 
-async def test_an_ag_ui_client_stops_a_turn(serve: Serve) -> None:
+async def test_ag_ui_client_can_stop_a_turn(serve: Serve) -> None:
     async with serve(("", "wait"), "later") as chat:
         seen = await drive("agui", chat, "stop")
         assert (await follow(chat))[-1]["stop_reason"] == "stopped"
@@ -106,7 +106,7 @@ async def test_an_ag_ui_client_stops_a_turn(serve: Serve) -> None:
     assert seen["outcomes"] == [{"type": "cancelled"}]
 
 
-async def test_an_ag_ui_client_sees_an_error(serve_agent: Serve) -> None:
+async def test_ag_ui_client_receives_an_error(serve_agent: Serve) -> None:
     async with serve_agent(ModelUnavailable("the key sk-123 is wrong")) as chat:
         seen = await drive("agui", chat, "error")
         assert (await follow(chat))[-1]["code"] == "model_failed"
@@ -126,7 +126,7 @@ def texts(seen: Any) -> list[str]:
     return [each["text"] for each in seen["parts"] if each["type"] == "text"]
 
 
-async def test_the_ai_sdk_sees_text_parallel_calls_and_the_answer(serve: Serve) -> None:
+async def test_ai_sdk_client_receives_text_parallel_calls_and_the_answer(serve: Serve) -> None:
     async with serve(("Let me see.", 1, "bad"), "It is so.") as chat:
         seen = await drive("aisdk", chat, "turn")
         check_turn(await follow(chat))
@@ -155,7 +155,7 @@ async def test_call_can_be_approved_through_the_ai_sdk(serve: Serve) -> None:
     assert texts(seen) == ["done"]
 
 
-async def test_the_ai_sdk_stops_a_turn(serve: Serve) -> None:
+async def test_ai_sdk_client_can_stop_a_turn(serve: Serve) -> None:
     async with serve(("", "wait"), "later") as chat:
         seen = await drive("aisdk", chat, "stop")
         assert (await follow(chat))[-1]["stop_reason"] == "stopped"
@@ -164,7 +164,7 @@ async def test_the_ai_sdk_stops_a_turn(serve: Serve) -> None:
     assert seen["types"][-1] == "abort"
 
 
-async def test_the_ai_sdk_sees_an_error(serve_agent: Serve) -> None:
+async def test_ai_sdk_client_receives_an_error(serve_agent: Serve) -> None:
     async with serve_agent(ModelUnavailable("the key sk-123 is wrong")) as chat:
         seen = await drive("aisdk", chat, "error")
         assert (await follow(chat))[-1]["code"] == "model_failed"

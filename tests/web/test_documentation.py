@@ -39,7 +39,7 @@ def _path(route: Route) -> str:
     return re.sub(r"\{(\w+)\*?\}", lambda match: match[1].upper(), route.path)
 
 
-def test_tables_of_routes_are_those_of_the_source():
+def test_documented_route_tables_equal_the_source():
     page = PAGE.read_text()
 
     assert renewed(page) == page, "renew it: python -m tests.web.test_documentation"

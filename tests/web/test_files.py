@@ -29,7 +29,7 @@ def header(answer: object, name: bytes) -> bytes | None:
     return dict(answer.headers).get(name)  # type: ignore[attr-defined]
 
 
-def test_file_under_its_version_is_cached_for_ever(files: Files):
+def test_file_requested_with_its_version_is_cached_for_ever(files: Files):
     answer = files.answer(f"{files.version}/shared/view.js", {})
 
     assert answer.status == 200
@@ -124,7 +124,7 @@ def test_page_preloads_each_module_that_its_entry_imports_before_its_fonts(files
     ],
     ids=["markup as text", "markup by other means", "text as code", "another origin"],
 )
-def test_no_served_file_has(forbidden: str):
+def test_served_files_contain_no_forbidden_code(forbidden: str):
     assert [str(path) for path in SERVED if re.search(forbidden, path.read_text())] == []
 
 
@@ -140,7 +140,7 @@ def test_vendored_files_have_their_recorded_hashes():
     assert found == hashes
 
 
-def test_vendored_packages_are_those_of_the_lock_and_their_licences_are_shipped():
+def test_vendored_packages_match_the_lock_file_and_have_their_licences():
     lock = json.loads(LOCK.read_text())["packages"]
     licences = (VENDOR / "LICENSES.txt").read_text()
 

@@ -77,7 +77,7 @@ def audited(folder: Path) -> list[tuple[str, str, str]]:
     return [(kind, user, str(body)) for kind, user, body in rows if kind in ("intent", "outcome")]
 
 
-async def test_page_logs_in_with_a_key_and_lists_what_its_user_may_use(running, tmp_path: Path):
+async def test_page_logs_in_with_a_key_and_lists_the_tools_of_its_user(running, tmp_path: Path):
     rules = [{"id": "a", "effect": "allow", "who": ["user:anna"], "tools": ["crm:x"]}]
     settings = chat(tmp_path, policy={"rules": rules})
     async with running(settings, crm=offering("x", "y")) as gateway:
@@ -113,7 +113,7 @@ async def test_chat_of_one_view_offers_its_tools_only(running, tmp_path: Path):
     assert time.sent("tools/call") == []
 
 
-async def test_call_of_the_chat_is_recorded_as_one_of_its_user(running, tmp_path: Path):
+async def test_chat_call_is_recorded_as_a_call_of_its_user(running, tmp_path: Path):
     crm = offering("x")
     settings = chat(tmp_path, calling("crm__x"), {"content": "It is so."})
     async with running(settings, crm=crm) as gateway:

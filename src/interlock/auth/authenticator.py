@@ -1,8 +1,8 @@
-"""The interfaces with which an HTTP endpoint authenticates its callers."""
+"""The interfaces with which an HTTP endpoint authenticates its callers, and a wrapper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from interlock.auth.principal import Principal
@@ -39,6 +39,31 @@ class Authenticator(Protocol):
             AuthError: The request is refused.
         """
         ...
+
+
+class CheckedAuth:
+    """Authenticates callers by another authenticator, and then checks their principals.
+
+    Args:
+        authenticator: The other authenticator.
+        check: Returns the principal to use for a caller; raises an `AuthError` to refuse it.
+    """
+
+    def __init__(
+        self, authenticator: Authenticator, check: Callable[[Principal], Principal]
+    ) -> None:
+        self._authenticator = authenticator
+        self._check = check
+
+    @property
+    def challenge(self) -> str:
+        return self._authenticator.challenge
+
+    def published(self, path: str) -> bytes | None:
+        return self._authenticator.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        return self._check(await self._authenticator.authenticate(headers, peer))
 
 
 class RemembersCallers(Protocol):

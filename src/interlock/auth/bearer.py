@@ -159,7 +159,7 @@ def check_url(url: str, what: str, *, query: bool = False) -> None:
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
         raise ConfigError(f"{what} {url!r} must be https, or http on loopback")
     if "@" in parts.netloc or "#" in url or ("?" in url and not query):
-        raise ConfigError(f"{what} {url!r} must not have a user, a query or a fragment")
+        raise ConfigError(f"{what} {url!r} must not contain a user name, a query or a fragment")
 
 
 def _check_scope(scope: str) -> None:

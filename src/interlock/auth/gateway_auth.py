@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -73,11 +74,16 @@ class GatewayAuth:
         self._scope_prefix = scope_prefix
         self._on_refused = on_refused
         self._place = scope_prefix, view
-        self._metadata = BearerAuth(
+        self._resource = resource
+        self._scopes_supported = scopes_supported
+
+    @cached_property  # because most requests never need it
+    def _metadata(self) -> BearerAuth:
+        return BearerAuth(
             verify=_refuse,
-            resource=resource,
-            authorization_servers=issuers.names if issuers is not None else (),
-            scopes_supported=scopes_supported,
+            resource=self._resource,
+            authorization_servers=self._issuers.names if self._issuers is not None else (),
+            scopes_supported=self._scopes_supported,
         )
 
     @property

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
+from interlock.auth.scopes import intersection
 from interlock.auth.verifier import MAX_TOKEN_BYTES, Verify, verified
 
 REMEMBERED_FOR = 60.0  # seconds that a verified token is cached
@@ -31,13 +32,17 @@ class TrustedIssuer(Struct, frozen=True):
         issuer: The exact value of `iss`.
         verify: Verifies the issuer's tokens; a `JwtVerifier`.
         groups: The claim that lists a user's groups; "" if tokens contain no groups.
-        scopes: The scopes of each group, for tokens without scopes.
+        scopes: The scopes of each group; {} if the token's own scopes hold.
+        name: The issuer's name, which also gives the groups "NAME/GROUP"; "" if it has none.
+        is_only: Whether no other issuer gives groups, so that they need no name.
     """
 
     issuer: str
     verify: Verify
     groups: str = ""
     scopes: Mapping[str, tuple[str, ...]] = {}
+    name: str = ""
+    is_only: bool = True
 
 
 class KnownToken(NamedTuple):
@@ -96,7 +101,13 @@ class Issuers:
             self._known.pop(digest, None)
             return None
         known = KnownToken(
-            with_groups(principal, issuer.groups, issuer.scopes),
+            with_groups(
+                principal,
+                issuer.groups,
+                issuer.scopes,
+                name=issuer.name,
+                is_only=issuer.is_only,
+            ),
             {},
             self._clock() + self._rest(token),
         )
@@ -129,19 +140,34 @@ def _payload_of(token: bytes) -> _Payload:
 
 
 def with_groups(
-    principal: Principal, claim: str, scopes_of: Mapping[str, tuple[str, ...]]
+    principal: Principal,
+    claim: str,
+    scopes_of: Mapping[str, tuple[str, ...]],
+    *,
+    name: str = "",
+    is_only: bool = True,
 ) -> Principal:
-    """Return a principal with its token's groups, and their scopes if the token has no scopes.
+    """Return a principal with the groups of its token, and the scopes that it may have.
+
+    If the operator has granted scopes to groups, the principal has those of its groups, and of
+    them only those that a scope of the token includes, if the token states any. So no claim but
+    that of the groups adds a right. Without such grants, the token's scopes hold.
 
     Args:
         principal: The token's owner.
         claim: The claim that lists groups; "" if tokens contain no groups.
         scopes_of: The scopes of each group.
+        name: The issuer's name, which also gives the groups "NAME/GROUP"; "" if it has none.
+        is_only: Whether no other issuer gives groups, so that they need no name.
     """
     groups = _words(principal.claims.get(claim)) if claim else frozenset()
     scopes = principal.scopes
-    if not scopes and "scope" not in principal.claims and "scp" not in principal.claims:
-        scopes = frozenset(scope for group in groups for scope in scopes_of.get(group, ()))
+    if scopes_of:
+        granted = frozenset(scope for group in groups for scope in scopes_of.get(group, ()))
+        is_stated = "scope" in principal.claims or "scp" in principal.claims
+        scopes = intersection(scopes, granted) if is_stated else granted
+    named = frozenset(f"{name}/{group}" for group in groups if name)
+    groups = groups | named if is_only else named
     return replace(principal, groups=groups, scopes=scopes)
 
 

@@ -321,8 +321,15 @@ def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
 
 
 def _scopes(claims: JsonObject) -> frozenset[str]:
-    """Return the scopes in `scope`, or else in `scp`: a list, or words separated by spaces."""
-    told = claims["scope"] if "scope" in claims else claims.get("scp")
+    """Return the scopes in `scope` or `scp`: a list, or words separated by spaces.
+
+    If a token has both, it has the scopes that are in both, so that no claim adds a scope.
+    """
+    told = [_words(claims[name]) for name in ("scope", "scp") if name in claims]
+    return frozenset.intersection(*told) if told else frozenset()
+
+
+def _words(told: object) -> frozenset[str]:
     if isinstance(told, str):
         return frozenset(told.split())
     if isinstance(told, list):

@@ -155,7 +155,7 @@ class ChatAgent:
         except ModelError:
             raise
         except InterlockError:
-            await self.close()  # the program has ended; the next message continues the session
+            await self.close()  # Claude Code has ended; the next message continues the session
             raise
         finally:
             new = transcript.messages()
@@ -269,7 +269,7 @@ async def chat_agent(
     around: AroundCalls,
     warn: Callable[[str], None],
 ) -> AsyncIterator[ChatAgent]:
-    """Start Claude Code for a chat; end the program when the context exits.
+    """Start Claude Code for a chat; end Claude Code when the context exits.
 
     Args:
         name: The model's name in the form of `--model`.

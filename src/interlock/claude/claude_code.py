@@ -57,7 +57,7 @@ from interlock.types import JsonObject
 
 CLAUDE = Caller(surface="claude")
 SERVER_PATIENCE = 2.0  # seconds that `open` waits for servers that are still starting
-DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end; then the program is ended
+DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end; then Claude Code is ended
 INTERRUPT_PAUSE = 1.0  # seconds before an interrupt that had no effect is repeated
 MAX_LINE_BYTES = 64 * 1024 * 1024
 LIST_CHANGES = "sdk_mcp_tools_list_changed"  # capability: accepts notices of changed tools
@@ -213,7 +213,7 @@ class ClaudeCode:
         self._add_toolbox(self._toolboxes[0])
 
     def _can_change(self, address: str) -> bool:
-        # Facades use the arguments that were allowed, whatever the program sends. Other tools get
+        # Facades use the arguments that were allowed, whatever Claude Code sends. Other tools get
         # changed arguments only from newer versions of Claude Code.
         is_new = program.parse_version(self._version) >= program.SUPPORTED
         return is_new or self._servers.has_tool(address)
@@ -590,7 +590,7 @@ def _redactor_of(variables: Mapping[str, str]) -> Redactor:
     return Redactor([value for name, value in variables.items() if _SECRET_NAME.search(name)])
 
 
-# Answers from the program
+# Answers from Claude Code
 
 
 class _Initialized(Struct):

@@ -1,4 +1,4 @@
-"""The conversation with the program, without IO: lines in, events and answers out.
+"""The conversation with Claude Code, without IO: lines in, events and answers out.
 
 Rules:
 
@@ -51,7 +51,7 @@ class PromptTurn:
         uuid: The prompt's UUID.
         events: The turn's events, until the caller has read them.
         answer: The answer; set when the turn has ended.
-        error: Why the program ended before the turn was complete; None otherwise.
+        error: Why Claude Code ended before the turn was complete; None otherwise.
         is_interrupted: Whether we interrupted the turn.
         denials: Addresses of the tools whose calls we denied.
     """
@@ -118,7 +118,7 @@ class _Result(Struct):
 
 
 class SystemInit(Struct):
-    """The program's description of itself at the start of a turn."""
+    """Claude Code's description of itself at the start of a turn."""
 
     session_id: str = ""
     tools: list[str] = []
@@ -141,11 +141,11 @@ class _System(Struct):
 
 
 class ConversationState:
-    """Tracks a conversation with the program from the lines that it sends.
+    """Tracks a conversation with Claude Code from the lines that it sends.
 
     Args:
-        address: Converts the program's name for a tool to the tool's address.
-        on_init: Called with the program's description of itself, once per turn.
+        address: Converts Claude Code's name for a tool to the tool's address.
+        on_init: Called with Claude Code's description of itself, once per turn.
         on_result: Called with each tool result: the call's id, the text, whether it is an error.
         on_end: Called at the end of each turn.
 
@@ -182,7 +182,7 @@ class ConversationState:
         return self.turn
 
     def cancel(self, turn: PromptTurn) -> None:
-        """End a turn whose prompt the program has not begun to answer."""
+        """End a turn whose prompt Claude Code has not begun to answer."""
         turn.answer = ClaudeAnswer(
             "", reason=INTERRUPTED, stop_reason=INTERRUPTED, session=self.session
         )

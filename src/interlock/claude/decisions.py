@@ -1,13 +1,13 @@
-"""One decision for each tool call, no matter how often the program asks for it.
+"""One decision for each tool call, no matter how often Claude Code asks for it.
 
-The program may ask about one call up to three times: with a hook, with a permission request, and
+Claude Code may ask about one call up to three times: with a hook, with a permission request, and
 when it calls the tool. Rules:
 
 1. The first request makes the decision, and later requests get the same decision. They are matched
    by the call's id, or by tool and arguments, because old programs send no id.
 2. An allowed call runs once, and with exactly the arguments that were allowed.
 3. There is always a decision. The call is denied if the decision raises an exception, is malformed,
-   comes too late, or is withdrawn by the program.
+   comes too late, or is withdrawn by Claude Code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNCHANGEABLE = (
     " ignore them"
 )
 BROKEN = "the decision failed because of a bug in the host program"
-_EXACT = 2**53  # larger integers lose digits in the program, which is JavaScript
+_EXACT = 2**53  # larger integers lose digits in Claude Code, which is JavaScript
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode

@@ -1,11 +1,11 @@
-"""A toolbox's server as the program sees it: an MCP server that is always ready.
+"""A toolbox's server as Claude Code sees it: an MCP server that is always ready.
 
 Rules:
 
 1. `initialize` and `tools/list` are answered at once from the toolbox's catalogue. A server that
    is still starting, or is down, has empty lists.
 2. Each request gets one answer. A cancelled request gets an error.
-3. Only running calls are looked up by JSON-RPC id, because the program reuses ids after each
+3. Only running calls are looked up by JSON-RPC id, because Claude Code reuses ids after each
    handshake.
 """
 
@@ -29,7 +29,7 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
 
-ALWAYS_LOADED = 40  # tools of all servers; with more, the program's tool search loads them
+ALWAYS_LOADED = 40  # tools of all servers; with more, Claude Code's tool search loads them
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
@@ -99,7 +99,7 @@ class FacadeHost(Struct):
 
 
 class Facade:
-    """Answers the program's MCP requests to one server of a toolbox.
+    """Answers Claude Code's MCP requests to one server of a toolbox.
 
     Args:
         name: The server's name in the toolbox.
@@ -108,7 +108,7 @@ class Facade:
 
     Attributes:
         name: The server's name in the toolbox.
-        program_name: The server's name for the program.
+        program_name: The server's name for Claude Code.
         toolbox: The toolbox that has its tools.
     """
 
@@ -118,15 +118,15 @@ class Facade:
         self.toolbox = toolbox
         self._host = host
         self._version = -1  # the toolbox's version when the members below were computed
-        self._entries: dict[str, Entry] = {}  # by the program's name for the tool
+        self._entries: dict[str, Entry] = {}  # by Claude Code's name for the tool
         self._tools: bytes | None = None  # the encoded list; None until it is needed
-        self._sent: bytes | None = None  # the list that the program received last
+        self._sent: bytes | None = None  # the list that Claude Code received last
 
     # The catalogue
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """This server's tools, by the program's name for each tool."""
+        """This server's tools, by Claude Code's name for each tool."""
         if self._version != self.toolbox.version:
             self._version = self.toolbox.version
             self._tools = None
@@ -158,7 +158,7 @@ class Facade:
 
     @property
     def is_current(self) -> bool:
-        """Whether the program has the current list of tools, or has not requested it yet."""
+        """Whether Claude Code has the current list of tools, or has not requested it yet."""
         return self._sent is None or self._sent == self._encoded()
 
     def _definition(self, name: str, entry: Entry) -> JsonObject:

@@ -5,7 +5,7 @@ Rules:
 1. The reader never waits for a handler: a request that cannot be answered at once gets its own
    task, so that an interrupt is always read.
 2. Each request gets one answer, even if its handler fails or is cancelled.
-3. When the program ends, our open requests fail, and the tasks are cancelled.
+3. When Claude Code ends, our open requests fail, and the tasks are cancelled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("interlock.claude")
 
 
 class Answerer(Protocol):
-    """The object that answers the program's requests."""
+    """The object that answers Claude Code's requests."""
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
         """Answer a JSON-RPC request to one of our servers; the coroutine may raise `RpcError`."""
@@ -62,7 +62,7 @@ class Answerer(Protocol):
         ...
 
     def program_ended(self, error: InterlockError) -> None:
-        """Handle that the program ended by itself, not by `close`."""
+        """Handle that Claude Code ended by itself, not by `close`."""
         ...
 
 
@@ -77,8 +77,8 @@ class Link:
     """The connection to one Claude Code program; `open` starts the program.
 
     Args:
-        transport: Carries the program's lines.
-        host: Answers the program's requests.
+        transport: Carries Claude Code's lines.
+        host: Answers Claude Code's requests.
     """
 
     def __init__(self, transport: Transport, host: Answerer) -> None:
@@ -86,7 +86,7 @@ class Link:
         self._host = host
         self._protocol = ControlProtocol()
         self._waiting: dict[str, asyncio.Future[Raw]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # by the program's id of the request
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by Claude Code's id of the request
         self._calls: dict[tuple[str, RequestId], list[str]] = {}  # keys in `_tasks`, by JSON-RPC id
         self._timer: asyncio.TimerHandle | None = None
         self._is_flushing = False  # whether a flush will follow in this turn
@@ -94,25 +94,25 @@ class Link:
 
     @property
     def error(self) -> InterlockError | None:
-        """Why the program ended; None while it runs."""
+        """Why Claude Code ended; None while it runs."""
         return self._error
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of lines from the program that were ignored, by reason."""
+        """The number of lines from Claude Code that were ignored, by reason."""
         return dict(self._protocol.dropped)
 
     async def open(self) -> None:
-        """Start the program.
+        """Start Claude Code.
 
         Raises:
-            SpawnError: The program cannot be started.
+            SpawnError: Claude Code cannot be started.
         """
         self._loop = asyncio.get_running_loop()
         await self._transport.open(self)
 
     async def close(self) -> None:
-        """End the program and all processes that it started, within 5 seconds."""
+        """End Claude Code and all processes that it started, within 5 seconds."""
         self._end(InterlockError("Claude Code is closed"))
         await self._transport.close()
         if self._tasks:
@@ -122,7 +122,7 @@ class Link:
         self._transport.abort(error)
 
     def diagnostics(self) -> str:
-        """Return the last lines of the program's stderr."""
+        """Return the last lines of Claude Code's stderr."""
         return self._transport.diagnostics()
 
     # Our requests
@@ -131,9 +131,9 @@ class Link:
         """Send a control request and return its encoded answer.
 
         Raises:
-            RemoteError: The program refused the request, or does not support it.
-            RequestTimeout: The program did not answer in time.
-            InterlockError: The program has ended.
+            RemoteError: Claude Code refused the request, or does not support it.
+            RequestTimeout: Claude Code did not answer in time.
+            InterlockError: Claude Code has ended.
         """
         if self._error is not None:
             raise self._error
@@ -192,7 +192,7 @@ class Link:
         if lines and self._error is None:
             self._transport.send(lines)
 
-    # The program's lines
+    # Claude Code's lines
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:  # noqa: ARG002
         # Send the replies to all these frames in one flush.
@@ -325,6 +325,6 @@ class Link:
 
 
 def object_of(raw: Raw) -> JsonObject:
-    """Decode an answer from the program; return {} if it is not a JSON object."""
+    """Decode an answer from Claude Code; return {} if it is not a JSON object."""
     value = msgspec.json.decode(raw)
     return value if isinstance(value, dict) else {}

@@ -38,11 +38,6 @@ def tool_name(server: str, name: str) -> str:
     return _hashed(name, room)
 
 
-def whole_name(server: str, tool: str) -> str:
-    """Join Claude Code's names for a server and its tool to the name that the model uses."""
-    return f"{PREFIX}{server}__{tool}"
-
-
 def split(name: str) -> tuple[str, str] | None:
     """Split a whole name into server and tool; return None for a built-in tool's name."""
     if not name.startswith(PREFIX):

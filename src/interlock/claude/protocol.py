@@ -4,9 +4,9 @@ Rules:
 
 1. The protocol opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
 2. Each of our control requests ends exactly once: as `ControlResponse` or as `Failed`.
-3. Each control request from the program is delivered once and answered at most once, and never
-   after the program has withdrawn it.
-4. Only valid JSON is sent, one object per line, because an invalid byte on stdin ends the program.
+3. Each control request from Claude Code is delivered once and answered at most once, and never
+   after Claude Code has withdrawn it.
+4. Only valid JSON is sent, one object per line, because an invalid byte on stdin ends Claude Code.
 5. A line that cannot be decoded is counted in `dropped`. Unknown kinds of lines are delivered as
    `Message`, so that newer programs work.
 6. A lone surrogate, which JavaScript permits in strings, becomes U+FFFD in every delivered line.
@@ -26,17 +26,17 @@ from interlock.text.surrogates import repair_json
 from interlock.types import JsonObject, RequestId
 
 CONTROL_TIMEOUT = 10.0  # seconds for the answer to a control request
-MAX_REMEMBERED = 4_096  # ids of the program's requests, to ignore repeated requests
+MAX_REMEMBERED = 4_096  # ids of Claude Code's requests, to ignore repeated requests
 UNSUPPORTED = -32601
 
-# Requests from the program
+# Requests from Claude Code
 
 
 class McpMessage(Struct, frozen=True, gc=False):
     """A JSON-RPC message to a server in this program.
 
     `rpc_id` is UNSET for a notification. The answer is matched by `id`, the id of the control
-    request, because the program reuses JSON-RPC ids after each handshake.
+    request, because Claude Code reuses JSON-RPC ids after each handshake.
     """
 
     id: str
@@ -47,7 +47,7 @@ class McpMessage(Struct, frozen=True, gc=False):
 
 
 class Withdrawn(Struct, frozen=True, gc=False):
-    """The program no longer waits for the answer to its control request `id`."""
+    """Claude Code no longer waits for the answer to its control request `id`."""
 
     id: str
 
@@ -146,7 +146,7 @@ class ControlProtocol:
         self.dropped: Counter[str] = Counter()
         self._last_id = 0
         self._waiting: dict[str, tuple[str, float]] = {}  # our id -> subtype, deadline
-        self._seen: dict[str, bool] = {}  # the program's ids -> whether we still owe an answer
+        self._seen: dict[str, bool] = {}  # Claude Code's ids -> whether we still owe an answer
         self._outbox: list[bytes] = []
 
     # Receiving
@@ -261,7 +261,7 @@ class ControlProtocol:
         Args:
             content: The prompt.
             uuid: The prompt's id.
-            verbatim: Whether the program must not interpret the prompt; see `ClaudeCode`.
+            verbatim: Whether Claude Code must not interpret the prompt; see `ClaudeCode`.
         """
         message: JsonObject = {
             "type": "user",
@@ -306,6 +306,6 @@ class ControlProtocol:
         return Failed(id, error)
 
     def close(self, error: InterlockError) -> list[Failed]:
-        """Fail all our control requests: the program has ended."""
+        """Fail all our control requests: Claude Code has ended."""
         waiting, self._waiting = self._waiting, {}
         return [Failed(id, error) for id in waiting]

@@ -1,4 +1,4 @@
-"""Answers to the program's other requests than MCP: permissions, hooks and elicitations."""
+"""Answers to requests from Claude Code that are not MCP messages: permissions, hooks, forms."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import ElicitParams, JsonObject
 
 HOOK = "decide"  # the id of our hook callback
-HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; ours ends earlier
+HOOK_TIMEOUT = 3_600  # seconds that Claude Code waits for a decision; ours ends earlier
 _log = logging.getLogger("interlock.claude")
 
 
 class UnsupportedQuestion(Exception):
-    """The program sent a request that is not supported."""
+    """Claude Code sent a request that is not supported."""
 
 
 class Questions:
-    """Answers the program's requests about permissions, hooks and elicitations.
+    """Answers Claude Code's requests about permissions, hooks and elicitations.
 
     Args:
         decisions: Makes one decision for each call.
-        address: Converts the program's name for a tool to the tool's address.
+        address: Converts Claude Code's name for a tool to the tool's address.
         agent_of: Returns the subagent that makes the call with this id.
-        elicitation: Asks the user for a server to which the program itself connects.
+        elicitation: Asks the user for a server to which Claude Code itself connects.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Questions:
 
     @staticmethod
     def hooks() -> JsonObject:
-        """Return the hooks that make the program ask about every call."""
+        """Return the hooks that make Claude Code ask about every call."""
         hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT}
         return {"PreToolUse": [{**hook, "onFailure": "block"}]}
 

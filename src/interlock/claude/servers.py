@@ -1,4 +1,4 @@
-"""The program's servers: toolboxes behind facades, and servers to which it connects itself."""
+"""Claude Code's servers: toolboxes behind facades, and servers to which it connects itself."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Server = ServerConfig | InProcessServer
 
 
 class Servers:
-    """All servers that the program uses, by name.
+    """All servers that Claude Code uses, by name.
 
     Args:
         host: The state that all facades share.
-        direct: Configurations of the servers to which the program itself connects, in the format
-            of the program.
+        direct: Configurations of the servers to which Claude Code itself connects, in the format
+            of Claude Code.
 
     Attributes:
-        problems: Why the program cannot connect to a server, by the program's name for it.
+        problems: Why Claude Code cannot connect to a server, by Claude Code's name for it.
     """
 
     def __init__(self, host: FacadeHost, direct: dict[str, JsonObject]) -> None:
         self.problems: dict[str, str] = {}
         self._host = host
         self._direct = direct
-        self._facades: dict[str, Facade] = {}  # by the program's name
+        self._facades: dict[str, Facade] = {}  # by Claude Code's name
 
     def __contains__(self, name: str) -> bool:
         return names.server_name(name) in self._facades or name in self._direct
@@ -50,12 +50,12 @@ class Servers:
 
     @property
     def program_names(self) -> list[str]:
-        """The program's names for the servers that run behind facades here."""
+        """Claude Code's names for the servers that run behind facades here."""
         return [*self._facades]
 
     @property
     def has_direct(self) -> bool:
-        """Whether the program itself connects to any server."""
+        """Whether Claude Code itself connects to any server."""
         return bool(self._direct)
 
     @property
@@ -94,14 +94,14 @@ class Servers:
         return facade.toolbox
 
     def configuration(self, without: Sequence[str] = ()) -> JsonObject:
-        """Return the params of `mcp_set_servers`; leave out the program names in `without`."""
+        """Return the params of `mcp_set_servers`; leave out the names in `without`."""
         ours: JsonObject = {
             name: {"type": "sdk", "name": name} for name in self._facades if name not in without
         }
         return {**ours, **{names.server_name(name): each for name, each in self._direct.items()}}
 
     def outdated(self) -> list[str]:
-        """Return the program names of servers whose tools the program must list again."""
+        """Return Claude Code's names of servers whose tools it must list again."""
         return [name for name, each in self._facades.items() if not each.is_current]
 
     def forget_lists(self, program_names: Iterable[str]) -> None:
@@ -112,7 +112,7 @@ class Servers:
     # Tools
 
     def answer(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
-        """Answer a JSON-RPC request from the program.
+        """Answer a JSON-RPC request from Claude Code.
 
         Raises:
             RpcError: The request must be answered with an error.
@@ -167,7 +167,7 @@ class Servers:
 def direct_configuration(
     servers: Mapping[str, Server] | Toolbox | None, direct: Sequence[str]
 ) -> dict[str, JsonObject]:
-    """Return the configurations of direct servers in the program's format.
+    """Return the configurations of direct servers in Claude Code's format.
 
     Raises:
         ConfigError: A server is not configured, or has settings that Claude Code lacks.

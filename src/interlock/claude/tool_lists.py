@@ -1,4 +1,4 @@
-"""Keeps the program's lists of tools equal to the lists of our servers."""
+"""Keeps Claude Code's lists of tools equal to the lists of our servers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from interlock.claude.link import Link, object_of
 from interlock.claude.servers import Servers
 from interlock.errors import InterlockError, RemoteError
 
-SET_TIMEOUT = 20.0  # seconds for the program to accept a new list of servers
-LIST_PATIENCE = 5.0  # seconds for the program to list the servers' tools
+SET_TIMEOUT = 20.0  # seconds for Claude Code to accept a new list of servers
+LIST_PATIENCE = 5.0  # seconds for Claude Code to list the servers' tools
 LIST_PAUSE = 0.05
 FORGET_TIMEOUT = 3.0  # seconds; the answer comes at once, or never from version 2.0.0
 
@@ -28,11 +28,11 @@ class ToolLists:
 
     Args:
         servers: Our servers.
-        link: Returns the connection to the program; None before it is started.
-        running: Returns the connection to the program; raises an error if it cannot be used.
+        link: Returns the connection to Claude Code; None before it is started.
+        running: Returns the connection to Claude Code; raises an error if it cannot be used.
 
     Attributes:
-        hears_changes: Whether a notification of a change makes the program list tools again.
+        hears_changes: Whether a notification of a change makes Claude Code list tools again.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ToolLists:
         self._closed = False
 
     async def set_servers(self, without: Sequence[str] = ()) -> None:
-        """Send the program our list of servers; it drops all other servers."""
+        """Send Claude Code our list of servers; it drops all other servers."""
         link = self._running()
         servers = self._servers.configuration(without)
         raw = await link.control("mcp_set_servers", SET_TIMEOUT, servers=servers)
@@ -56,7 +56,7 @@ class ToolLists:
         self._servers.problems = errors if isinstance(errors, dict) else {}
 
     async def wait(self) -> bool:
-        """Wait until the program has listed our servers' tools, and connected to its own servers.
+        """Wait until Claude Code has listed our servers' tools, and connected to its own servers.
 
         Returns:
             Whether both happened within `LIST_PATIENCE` seconds.
@@ -74,12 +74,12 @@ class ToolLists:
         return False
 
     def note_change(self) -> None:
-        """Make the program list the tools again in the background."""
+        """Make Claude Code list the tools again in the background."""
         if self._announcing is None and self._link() is not None and not self._closed:
             self._announcing = asyncio.ensure_future(self._announce())
 
     async def _announce(self) -> None:
-        """Make the program list the tools of servers whose tools have changed."""
+        """Make Claude Code list the tools of servers whose tools have changed."""
         await asyncio.sleep(0)  # let the toolbox report changes of other servers first
         self._announcing = None
         link = self._link()
@@ -108,7 +108,7 @@ class ToolLists:
                 _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
 
     async def _forget(self, program_names: Iterable[str]) -> None:
-        """Make the program forget its cached tool lists of these servers.
+        """Make Claude Code forget its cached tool lists of these servers.
 
         Versions before 2.1.330 cannot reconnect to an in-process server and answer with an error,
         but at least 2.1.176 has forgotten the list by then.

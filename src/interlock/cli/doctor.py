@@ -33,8 +33,6 @@ _PACKAGES = {  # package -> the extra that installs it
     "jsonschema-rs": "",
     "sqlalchemy": "chat",
     "prompt-toolkit": "chat",
-    "anthropic": "anthropic",
-    "openai": "openai",
     "xllamacpp": "local",
     "keyring": "oauth",
     "pyyaml": "openapi",
@@ -206,9 +204,9 @@ def _versions() -> dict[str, str]:
 
 
 def _keys() -> dict[str, bool]:
-    from interlock.models.choosing import PROVIDERS
+    from interlock.models.providers import PROVIDERS
 
-    return {provider.key: bool(os.environ.get(provider.key)) for provider in PROVIDERS}
+    return {each.keys[0]: bool(each.key()) for each in PROVIDERS if not each.is_local}
 
 
 def _effects(environ: Mapping[str, str]) -> dict[str, str]:

@@ -151,9 +151,11 @@ async def answer_all(answers: Answers, result: Result, revision: str) -> dict[st
     """
     questions = result.input_requests or {}
     if not questions and result.request_state is None:
-        raise RemoteProtocolError("input_required without inputRequests and requestState")
+        raise RemoteProtocolError(
+            "the answer input_required has neither inputRequests nor requestState"
+        )
     if len(questions) > MAX_ASKS:  # otherwise starting the answers could take seconds
-        raise RemoteProtocolError(f"the server asks too much at once (limit {MAX_ASKS} questions)")
+        raise RemoteProtocolError(f"the server asks too many questions at once (limit {MAX_ASKS})")
 
     async def answer(question: InputRequest) -> Raw:
         return Raw(await answers.answer(question.method, question.params, revision))
@@ -196,7 +198,7 @@ def _fill(
             content[name] = property["default"]
     errors = form.errors(content)
     if errors:
-        raise LocalProtocolError(f"the answer does not fit the form: {'; '.join(errors)}")
+        raise LocalProtocolError(f"the answer is not valid for the form: {'; '.join(errors)}")
     return ElicitResult(action="accept", content=content)
 
 

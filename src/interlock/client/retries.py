@@ -5,14 +5,14 @@ failure                          before the retry                               
 ===============================  =============================================  =============
 401, 403                         get a better token                             3
 session or era is lost           a new handshake                                1
-session or era may be lost       the same, if a ping fails as well              1
+session or era may be lost       a new handshake, if a ping is refused as well  1
 headers do not fit a tool        list the tools again                           1
 429                              wait as long as the server asks                2
-502, 503, 504, truncated answer  the same, if the request is idempotent         2
-the request was not sent         the same, for any request, if known quickly    2
+502, 503, 504, truncated answer  wait, if the request is idempotent             2
+the request was not sent         wait, if this is known within `MAX_SILENCE`    2
 ===============================  =============================================  =============
 
-The retries in the last three rows share a budget: at most one request in ten is retried.
+The retries in the last three rows share a budget of 10 retries; every ten requests add one retry.
 """
 
 from __future__ import annotations

@@ -68,7 +68,10 @@ class Issuer(Struct, frozen=True, kw_only=True):
         audience: The accepted values of `aud`; a token must contain one of them.
         jwks_url: The URL of the issuer's public keys.
         groups: The name of the claim that lists a user's groups; "" if tokens lack such a claim.
-        scopes: The scopes that each group gets, for tokens and logins that contain no scopes.
+        name: The issuer's name, for "group:NAME/GROUP" in `Rule.who`; "" if it has none.
+        is_only: Whether no other issuer gives groups, so that "group:GROUP" is clear.
+        scopes: The scopes that each group gets; a token that states scopes has only those of them
+            that it states. Without grants to groups, the scopes of tokens hold.
         client_id: The gateway's client id for logins on its pages; "" to offer no logins.
         client_secret: The gateway's client secret; "" if the client has no secret.
     """
@@ -77,6 +80,8 @@ class Issuer(Struct, frozen=True, kw_only=True):
     audience: tuple[str, ...]
     jwks_url: str
     groups: str = ""
+    name: str = ""
+    is_only: bool = True
     scopes: dict[str, tuple[str, ...]] = {}
     client_id: str = ""
     client_secret: str = ""
@@ -209,7 +214,8 @@ class Audit(Struct, frozen=True, kw_only=True):
         reads: "overlap" starts a tool of risk "read" while its intent is still being written.
         arguments: How arguments are recorded.
         keep: The seconds after which a record is deleted.
-        copy: A file that receives a copy of each record; "" for no copy.
+        copy: The folder of the files that receive a copy of each record; with "", the folder
+            `audit-copy` beside the database receives the signed ends of the chains only.
     """
 
     mode: Literal["strict", "lenient", "off"] = "strict"

@@ -29,7 +29,7 @@ from interlock.config.gateway import (
 )
 from interlock.config.limits_reading import MAX_CALLS, read_limits, read_rate, read_results
 from interlock.config.patterns import read_patterns
-from interlock.config.policy_reading import is_principal, read_policy, warn_of_groups
+from interlock.config.policy_reading import check_groups, is_principal, read_policy
 from interlock.config.section import MAX_LONG, Section, nearest
 from interlock.config.servers import Config
 from interlock.text import urls
@@ -65,8 +65,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
     policy = None
     if "policy" in gateway.members:
         policy = read_policy(gateway.within("policy"), views, servers)
-        if not any(issuer.groups for issuer in issuers):
-            warn_of_groups(gateway.within("policy"), policy, groups)
+        check_groups(gateway.within("policy"), policy, groups, issuers)
     has_url = "publicUrl" in gateway.members
     return GatewaySettings(
         listen=_address(gateway, "listen"),
@@ -190,7 +189,7 @@ def _url(section: Section, key: str, *, secure: bool = False) -> str:
     if secure and parts.scheme == "http" and not urls.is_loopback(parts.hostname or ""):
         section.refuse("must be https://, or http:// on loopback", key)
     if "@" in parts.netloc or "#" in url or "?" in url or url.split() != [url]:
-        section.refuse("must not have a user, a query, a fragment or blanks", key)
+        section.refuse("must not contain a user name, a query, a fragment or blanks", key)
     return url
 
 
@@ -222,13 +221,24 @@ def _issuers(auth: Section) -> tuple[Issuer, ...]:
         issuer = _issuer(section)
         if any(issuer.issuer == other.issuer for other in issuers):
             section.refuse("is an issuer that is listed twice", "issuer")
+        if issuer.name and any(issuer.name == other.name for other in issuers):
+            section.refuse("is the name of another issuer", "name")
+        if "/" in issuer.name:
+            section.refuse('must not have a "/", which separates it from a group', "name")
         issuers.append(issuer)
-    return tuple(issuers)
+    giving = [each for each in issuers if each.groups]
+    if len(giving) > 1 and not all(each.name for each in giving):
+        auth.refuse(
+            'has several issuers with "groups"; give each a "name", so that a rule can say '
+            '"group:NAME/GROUP"',
+            "issuers",
+        )
+    return tuple(msgspec.structs.replace(each, is_only=len(giving) < 2) for each in issuers)
 
 
 def _issuer(section: Section) -> Issuer:
     section.warn_unknown(
-        ("issuer", "audience", "jwksUrl", "groups", "scopes", "clientId", "clientSecret")
+        ("issuer", "name", "audience", "jwksUrl", "groups", "scopes", "clientId", "clientSecret")
     )
     section.need("issuer", "audience", "jwksUrl")
     if isinstance(section.members["audience"], str):
@@ -244,6 +254,7 @@ def _issuer(section: Section) -> Issuer:
         audience=audience,
         jwks_url=_url(section, "jwksUrl", secure=True),
         groups=section.optional("groups"),
+        name=section.optional("name"),
         scopes=_group_scopes(section.within("scopes")),
         client_id=section.optional("clientId"),
         client_secret=section.optional("clientSecret"),

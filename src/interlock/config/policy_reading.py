@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, cast, get_args
 
 from interlock.config.gateway import (
@@ -11,6 +11,7 @@ from interlock.config.gateway import (
     EVERYBODY,
     GROUP,
     Effect,
+    Issuer,
     Kind,
     PolicyRules,
     Record,
@@ -113,16 +114,34 @@ def is_principal(text: str) -> bool:
     return bool(_USER.fullmatch(text) or _SUBJECT.fullmatch(text))
 
 
-def warn_of_groups(section: Section, policy: PolicyRules, groups: Collection[str]) -> None:
-    """Warn of groups without members. Call this only if no token can add users to groups."""
+def check_groups(
+    section: Section, policy: PolicyRules, groups: Collection[str], issuers: Sequence[Issuer]
+) -> None:
+    """Check the groups of rules that the configuration's own groups lack.
+
+    A group that no issuer gives has no members, which is a warning. A group without the name of an
+    issuer is refused if several issuers give groups, because each of them could give it.
+
+    Raises:
+        ConfigError: A rule names a group that several issuers can give, or an unknown issuer.
+    """
+    giving = [each.name for each in issuers if each.groups]
     for index, rule in enumerate(policy.rules):
         for key, principals in (("who", rule.who), ("approvers", rule.approvers)):
             for place, each in enumerate(principals):
                 name = each.removeprefix(GROUP)
-                if each.startswith(GROUP) and name not in groups:
+                if not each.startswith(GROUP) or name in groups:
+                    continue
+                where = ("rules", index, key, place)
+                issuer, separator, _ = name.partition("/")
+                if not giving:
                     section.warn(
-                        f'names a group that "groups" lacks{nearest(name, groups)}',
-                        *("rules", index, key, place),
+                        f'names a group that "groups" lacks{nearest(name, groups)}', *where
+                    )
+                elif len(giving) > 1 and not (separator and issuer in giving):
+                    ways = " or ".join(f'"{GROUP}{other}/{name}"' for other in giving)
+                    section.refuse(
+                        f"is a group that several issuers can give; write {ways}", *where
                     )
 
 

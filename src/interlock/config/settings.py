@@ -83,6 +83,11 @@ class Settings(Struct, frozen=True):
     models: dict[str, ModelSettings] = {}
     warnings: tuple[str, ...] = ()
 
+    @property
+    def models_named(self) -> tuple[str, ...]:
+        """The names of models in the file, whose servers the user has thereby chosen."""
+        return (self.name_of(self.model), *self.aliases.values(), *self.models)
+
     def name_of(self, model: str) -> str:
         """Return the name of the model for an alias; return other names unchanged."""
         return self.aliases.get(model, model)

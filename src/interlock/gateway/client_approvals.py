@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Call, Entry, Item
-from interlock.config import Config, GatewaySettings
+from interlock.config import Config
 from interlock.config.gateway import ApprovalSettings
+from interlock.config.gateway_reading import resolve
 from interlock.context import Context, Question, elicitation, url_elicitation
 from interlock.errors import CapabilityError, ClientRefused, InputRequired, RequestTimeout
 from interlock.gateway.forwarding.call_link import CallLink
@@ -189,14 +191,15 @@ async def approvals_in(
     Raises:
         StoreError: The database cannot be used.
     """
-    settings, policy = config.gateway or GatewaySettings(), Policy.from_config(config)
+    settings, policy = resolve(config, os.environ), Policy.from_config(config)
     secret = GatewayKey.load(folder_beside(location))
     async with AsyncExitStack() as stack:
         database = await open_database(location)
         stack.push_async_callback(database.close)
         writer = None
         if decides and settings.audit.mode != "off":
-            writer = await stack.enter_async_context(AuditWriter.open(location, key=secret))
+            opened = AuditWriter.open(location, key=secret, settings=settings.audit)
+            writer = await stack.enter_async_context(opened)
         yield await stack.enter_async_context(
             open_approvals(
                 *(database, location, secret, writer),

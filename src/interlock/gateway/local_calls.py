@@ -151,13 +151,12 @@ async def local_trail(
         return
     from interlock.auth.gateway_key import GatewayKey
     from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
-    from interlock.store.audit.copies import AuditCopy
     from interlock.store.audit.writer import AuditWriter
     from interlock.store.database.location import folder_beside
 
     location, audit = settings.database or None, settings.audit
     secret = GatewayKey.load(folder_beside(location))
-    async with AuditWriter.open(location, key=secret, copy=AuditCopy.of(audit)) as writer:
+    async with AuditWriter.open(location, key=secret, settings=audit) as writer:
         trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
         yield trail
         trail.flush()

@@ -43,7 +43,7 @@ class GatewayObserver:
         Args:
             caller: The caller that sent the request.
             reason: A code for why the tool cannot be called.
-            entry: The tool; None if its name may be invented.
+            entry: The tool; None if the gateway does not know it.
             name: The name that the client sent; "" if `entry` is given.
             call: The call's id.
         """

@@ -215,6 +215,8 @@ def _issuers(settings: GatewaySettings, before: Parts | None) -> Issuers | None:
                 JwtVerifier(issuer=each.issuer, audience=each.audience, jwks_url=each.jwks_url),
                 each.groups,
                 each.scopes,
+                each.name,
+                each.is_only,
             )
             for each in settings.issuers
         ]

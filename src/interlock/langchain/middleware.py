@@ -17,6 +17,7 @@ from interlock.errors import InterlockError, UnknownTool
 from interlock.langchain.history import fitted
 from interlock.langchain.messages import MAX_IMAGE, failed, message
 from interlock.langchain.tool import LANGCHAIN, need_reader, tools
+from interlock.langchain.user_images import with_user_images
 from interlock.toolbox import Tools
 
 _log = logging.getLogger("interlock.langchain")
@@ -74,7 +75,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
             self._warned.add(name)
             _log.warning("tool %r of the agent hides the one of the toolbox", name)
         offered = [*request.tools, *(each for each in found if each.name not in own)]
-        messages = fitted(request.messages)
+        messages = with_user_images(request.model, fitted(request.messages))
         return await handler(request.override(tools=offered, messages=messages))
 
     async def awrap_tool_call(

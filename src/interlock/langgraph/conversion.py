@@ -6,14 +6,17 @@ loses nothing, such as attachments or usage. Do not store such messages with a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages import SystemMessage as LcSystemMessage
 from langchain_core.messages import ToolMessage as LcToolMessage
 from msgspec.structs import replace
 
+from interlock.langchain.messages import MAX_IMAGE
 from interlock.langgraph.nodes import about_call
 from interlock.messages import (
     AssistantMessage,
@@ -84,4 +87,32 @@ def from_langchain(message: AnyMessage, files: Files = NO_FILES) -> Message:
             files.get(about_call(message).get("call_id", ""), ()),
         )
     text = str(message.text)
-    return SystemMessage(text) if isinstance(message, LcSystemMessage) else UserMessage(text)
+    if isinstance(message, LcSystemMessage):
+        return SystemMessage(text)
+    return UserMessage(text, tuple(_attachments(message.content)))
+
+
+def blocks_of(message: UserMessage) -> str | list[dict[str, Any]]:
+    """Return a message as the content of a LangChain message.
+
+    A checkpointer stores the content again with each step, so a line replaces a large file.
+    """
+    text, blocks = message.content, []
+    for file in message.attachments:
+        if len(file.data) > MAX_IMAGE:
+            text += f"\n[{file.name or file.media_type}: not sent, too large (limit 1 MiB)]"
+            continue
+        kind = "image" if file.media_type.startswith("image/") else "file"
+        data = b64encode(file.data).decode()
+        block = {"type": kind, "base64": data, "mime_type": file.media_type}
+        # OpenAI requires a name for a file.
+        blocks.append(block | ({"filename": file.name or "file"} if kind == "file" else {}))
+    return [*blocks, {"type": "text", "text": text}] if blocks else text
+
+
+def _attachments(content: str | list[Any]) -> Iterator[Attachment]:
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and isinstance(data := block.get("base64"), str):
+            name = block.get("filename")
+            with suppress(ValueError):  # not base64
+                yield Attachment(str(block.get("mime_type")), b64decode(data), str(name or ""))

@@ -2,9 +2,9 @@
 
     START -> validate -> model -> (approve) -> tool, once for each call -> model … -> END
 
-A call that may have run is never repeated automatically. The state's `live` is set together with
-an answer's calls and never stored. So a run that continues from a checkpoint lacks it, and does not
-repeat the calls.
+A call that may have run is never repeated automatically, unless its tool may be repeated. The
+state's `live` is set together with an answer's calls and never stored. A run that continues from a
+checkpoint therefore lacks it, and does not repeat the answer's calls.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import Finished, message
 from interlock.langchain.tool import need_reader, reporter, run, tools
+from interlock.langchain.user_images import with_user_images
 from interlock.langgraph.answers import ask, normalized
 from interlock.langgraph.state import (
     Approve,
@@ -118,7 +119,7 @@ class Nodes:
         if not isinstance(message, HumanMessage):
             raise InvalidInput("the last message is not a message of the user")
         size = len(message.text)
-        if not message.text.strip():
+        if not message.text.strip() and isinstance(message.content, str):
             raise InvalidInput("the message is empty")
         if size > self._max_input:
             raise InvalidInput(
@@ -135,7 +136,7 @@ class Nodes:
         if toolbox is not None:
             await aio.run_in(toolbox.loop, toolbox.refresh)
         model: Any = self._model if isinstance(self._model, BaseChatModel) else self._model(context)
-        request = [*self._system, *fitted(messages)]
+        request = [*self._system, *with_user_images(model, fitted(messages))]
         write = runtime.stream_writer if context.streams else None
         bound = self._with_tools(model, toolbox, need_reader(messages))
         answer = await ask(bound, request, write)

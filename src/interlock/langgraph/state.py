@@ -29,8 +29,9 @@ class ChatContext:
         user: The user who is chatting; "" for the local user.
         caller: The caller on whose behalf tools are called.
         streams: Whether each piece of an answer is written to the custom stream.
-        begins_at: Number of messages before the answer, if the program itself has checked the
-            last message; then that may be empty, or not from the user. With None the graph checks.
+        begins_at: The number of messages before the answer, if the program itself has checked the
+            last message, which may then be empty, or not from the user. None if the graph must
+            check the last message.
         resumed: Ids of LangGraph tasks that an interrupt ended. Their local tools run again,
             because LangGraph resumes a task from its beginning.
         data: Data for your functions that get the context.
@@ -49,8 +50,8 @@ class ChatContext:
 class ChatState(MessagesState):
     """The state of a conversation.
 
-    `live` is never stored. It is set until the last answer's calls are started, and maps refused
-    calls to the reasons.
+    `live` maps the refused calls of the last answer to the reasons. It is never stored, so it is
+    missing in a run that continues from a checkpoint.
     """
 
     conversation_id: str

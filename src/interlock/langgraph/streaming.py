@@ -44,8 +44,8 @@ async def stream(
 
     Args:
         graph: A result of `chat_graph`.
-        content: The user's message; `Command(resume=...)` to decide about approvals; None to
-            continue a turn that was interrupted.
+        content: The user's message, as text or as LangChain's blocks; `Command(resume=...)` to
+            decide about approvals; None to continue a turn that was interrupted.
         thread: The conversation's id. Do not use a client's id, which may be another user's.
         user: The owner of the conversation.
         context: The context of the run; None makes a context with the user.
@@ -66,10 +66,10 @@ async def stream(
             if snapshot.values.get("user_id", user) != user:
                 raise UnknownConversation(f"no conversation {thread!r}")
             resumed = frozenset(task.id for task in snapshot.tasks if task.interrupts)
-            if isinstance(content, str):
+            if isinstance(content, str | list):
                 await close_open_calls(graph, config)
         given = content
-        if isinstance(content, str):
+        if isinstance(content, str | list):
             messages = [HumanMessage(content)]
             given = {"messages": messages, "conversation_id": thread, "user_id": user}
         context = replace(context or ChatContext(user=user), streams=True, resumed=resumed)

@@ -151,7 +151,10 @@ def _after_lines(text: str, start: int, lines: int) -> int:
 
 
 def _end_within(text: str, start: int, size: int) -> int:
-    """Return the end of a part of at most `size` bytes that has at least one character."""
+    """Return where a part that begins at `start` ends: after at most `size` bytes.
+
+    A part has at least one character, even if the character takes more bytes.
+    """
     piece = text[start : start + size]
     if _size(piece) <= size:
         return start + len(piece)

@@ -1,6 +1,6 @@
 """Limits on calls: rates, daily quotas, and the number of calls at once.
 
-1. A refused call uses up no limit. If an inner layer refuses a call, its tokens are given back.
+1. A refused call does not count towards any limit, even if an inner layer refuses it.
 2. A refusal states when the same call may succeed. A caller is never blocked for longer.
 3. A check takes the same time for any number of callers, and memory is bounded.
 """

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock.calls import Around, Call, CallHandler, Outcome
-from interlock.context import ASK_TIMEOUT, url_elicitation
+from interlock.context import ASK_TIMEOUT, OwnQuestion, url_elicitation
 from interlock.errors import AuthError, InterlockError, LoginNeeded, LoginRequired
 from interlock.protocol.envelope import encode
 from interlock.protocol.questions import lacking
@@ -124,7 +124,9 @@ class LoginQuestions:
             raise needed
         change = self._logins.next_change(owner, server)
         try:
-            raw = await call.back.ask("elicitation/create", encode(params), timeout=ASK_TIMEOUT)
+            raw = await call.back.ask(
+                "elicitation/create", OwnQuestion(encode(params)), timeout=ASK_TIMEOUT
+            )
             if msgspec.json.decode(raw, type=ElicitResult).action != "accept":
                 raise needed
             async with asyncio.timeout(LOGIN_TIMEOUT):

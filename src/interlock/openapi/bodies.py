@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Callable
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
@@ -373,16 +373,22 @@ def _form_pairs(form: Form, value: JsonObject) -> list[str]:
             continue
         if field.content_type and is_json(field.content_type):
             given = msgspec.json.encode(given).decode()
-        if field.style is not None and field.style.name != "deepObject":
-            pairs += serialisation.query(name, given, field.style, field.schema)
-            continue
-        is_deep = field.style is not None or _has_parts(given)
-        if is_deep and isinstance(given, dict | list):
-            found = serialisation.deep(name, given, field.schema, indexed=True)
-            pairs += [f"{quote(key, safe='')}={quote(each, safe='')}" for key, each in found]
-        else:
-            pairs += serialisation.query(name, given, Style("form", explode=True), field.schema)
+        found = _pairs_of(name, given, field)
+        if isinstance(given, dict):
+            sent = [unquote(pair.partition("=")[0]) for pair in found]
+            serialisation.check_names(name, sent, {*form.fields, *value})
+        pairs += found
     return pairs
+
+
+def _pairs_of(name: str, given: Any, field: Field) -> list[str]:
+    if field.style is not None and field.style.name != "deepObject":
+        return serialisation.query(name, given, field.style, field.schema)
+    is_deep = field.style is not None or _has_parts(given)
+    if is_deep and isinstance(given, dict | list):
+        found = serialisation.deep(name, given, field.schema, indexed=True)
+        return [f"{quote(key, safe='')}={quote(each, safe='')}" for key, each in found]
+    return serialisation.query(name, given, Style("form", explode=True), field.schema)
 
 
 def _has_parts(value: Any) -> bool:
@@ -395,7 +401,11 @@ def _multipart(form: Form, value: JsonObject, boundary: str) -> bytes:
     lines: list[bytes] = []
     for name, given in value.items():
         field = form.fields.get(name)
-        for key, each in _parts(name, given, field):
+        found = _parts(name, given, field)
+        if isinstance(given, dict):
+            taken = {*form.fields, *value}
+            serialisation.check_names(name, [key for key, _ in found], taken)
+        for key, each in found:
             headers, data = _part(key, each, field)
             lines += [f"--{boundary}".encode(), *headers, b"", data]
     lines += [f"--{boundary}--".encode(), b""]

@@ -130,9 +130,9 @@ class _Inliner:
 
 
 def _cut(root: JsonObject, definitions: dict[str, Schema], limit: int, steps: list[str]) -> Fitted:
-    """Replace schemas below a depth by stubs, at the greatest depth that is within the limit.
+    """Replace deep schemas by stubs, so that the whole schema is within the limit.
 
-    If no depth is within the limit, the smallest depth is used.
+    The stubs begin at the greatest depth of `DEPTHS` that is sufficient, or else at the smallest.
 
     Raises:
         DocumentError: The schema is over `MAX_BYTES` even at the smallest depth.

@@ -39,7 +39,7 @@ class ApiCatalogue:
         return ServerCapabilities(tools={"listChanged": True}, logging={})
 
     def view(self, context: Context) -> None:
-        """Return the same key for all callers."""
+        """Return None: all callers see the same lists."""
 
     def page(
         self,

@@ -28,7 +28,7 @@ _FIELDS = ("field", "param", "parameter", "property", "path", "name", "pointer")
 
 
 class Help(msgspec.Struct, frozen=True):
-    """Facts for an error text that are not in the answer.
+    """Facts for an error text that the API's answer does not contain.
 
     Attributes:
         missing: The credentials that the operation lacks, in words; "" if none is missing.

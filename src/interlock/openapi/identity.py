@@ -14,6 +14,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -38,7 +39,6 @@ from interlock.types import JsonObject
 
 MIN_SECRET = 8  # characters; shorter values would make any text unreadable
 MASK = "***"
-_ESCAPED = re.compile(r'["\\/]|[^\x20-\x7e]')  # characters that JSON escapes, or may escape
 # Headers that decide which host receives a request and where its body ends.
 _FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
@@ -293,7 +293,9 @@ class Identity:
                     store = self._users.tokens(owner, self._server)
                 found = UserLogin(scheme, credential, self._base_url, scopes, store=store, ask=None)
             else:
-                raise ConfigError(f"openapi.auth.{name} needs no tokens")
+                raise ConfigError(
+                    f"openapi.auth.{name} is a fixed value, so no token can be requested for it"
+                )
             self._sources[key] = found
         return found
 
@@ -442,20 +444,37 @@ def secrets_of(credential: ApiCredential) -> list[str]:
 def mask(text: str, secrets: Iterable[str]) -> str:
     """Mask each secret of `MIN_SECRET` characters or more in a text.
 
-    Percent-encoded and JSON-escaped copies of a secret are masked too.
+    Copies in which characters are percent-encoded, or are written as any escape of JSON, perhaps of
+    JSON within JSON, are masked too.
     """
+    has_escapes = "\\" in text or "%" in text
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= MIN_SECRET:
-            text = text.replace(secret, MASK).replace(quote(secret, safe=""), MASK)
-            if _ESCAPED.search(secret):
-                for form in _json_forms(secret):
-                    text = text.replace(form, MASK)
+            text = text.replace(secret, MASK)
+            if has_escapes:
+                text = _spellings(secret).sub(MASK, text)
     return text
 
 
-def _json_forms(secret: str) -> list[str]:
-    forms = [json.dumps(secret, ensure_ascii=ascii)[1:-1] for ascii in (True, False)]
-    return [*forms, *(form.replace("/", "\\/") for form in forms)]
+@lru_cache(maxsize=256)
+def _spellings(secret: str) -> re.Pattern[str]:
+    """Return a pattern that matches a secret in every spelling."""
+    return re.compile("".join(map(_spellings_of, secret)))
+
+
+def _spellings_of(character: str) -> str:
+    # JSON within JSON doubles backslashes; a bound keeps a text of backslashes from taking long.
+    backslashes = r"\\{1,8}"
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    forms = [
+        re.escape(character),
+        "".join(f"{backslashes}u(?i:{units[at : at + 4]})" for at in range(0, len(units), 4)),
+        "".join(f"(?i:%{each:02x})" for each in character.encode("utf-8", "surrogatepass")),
+    ]
+    short = {"/": "/", "\\": ""}.get(character, json.dumps(character, ensure_ascii=False)[2:-1])
+    if short or character == "\\":
+        forms.insert(0, backslashes + re.escape(short))
+    return f"(?:{'|'.join(forms)})"
 
 
 def check_plain_http(

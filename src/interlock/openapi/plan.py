@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -45,6 +46,9 @@ class PlannedRequest(Struct, frozen=True):
     body: bytes | None = None
 
 
+PairWriter = Callable[[str, Any, operations.Style, Any], list[str]]
+
+
 class Plan:
     """A tool made from an operation.
 
@@ -66,6 +70,7 @@ class Plan:
         arguments: list[Argument],
         form: bodies.Form | None,
         template: routes.PathTemplate,
+        credentials: Iterable[tuple[str, str]],
         input_schema: JsonObject,
         output_schema: JsonObject | None,
     ) -> None:
@@ -76,6 +81,11 @@ class Plan:
         self._arguments = arguments
         self._form = form
         self._template = template
+        self._taken: dict[str, list[str]] = {"query": [], "cookie": []}  # names, by place
+        for place, taken in self._taken.items():
+            taken += (each.name for each in operation.parameters if each.place == place)
+            taken += (each for where, each in credentials if where == place)
+        self._taken["query"] += (unquote(each.partition("=")[0]) for each in operation.fixed_query)
         self._accept = selection.accept or _accept(operation)
         self.has_body = form is not None
         self._is_flat = any(each.place == "body" and each.target for each in arguments)
@@ -145,14 +155,12 @@ class Plan:
             elif value in ([], {}):
                 continue
             elif argument.place == "query":
-                query += serialisation.query(parameter.name, value, parameter.style, argument.kinds)
+                query += self._pairs(argument, parameter, value, serialisation.query)
             elif argument.place == "header":
                 text = serialisation.header(parameter.name, value, parameter.style, argument.kinds)
                 headers.append((parameter.name, text))
             else:
-                cookies += serialisation.cookie(
-                    parameter.name, value, parameter.style, argument.kinds
-                )
+                cookies += self._pairs(argument, parameter, value, serialisation.cookie)
         if cookies:
             headers.append(("Cookie", "; ".join(cookies)))
         body = None if self._form is None else self._body(self._form, values, headers)
@@ -161,6 +169,16 @@ class Plan:
         if query:
             target += "?" + "&".join(query)
         return PlannedRequest(self.operation.method, target, headers, body)
+
+    def _pairs(
+        self, argument: Argument, parameter: Parameter, value: Any, write: PairWriter
+    ) -> list[str]:
+        """Return the `name=value` pairs of a query parameter or a cookie."""
+        pairs = write(parameter.name, value, parameter.style, argument.kinds)
+        if isinstance(value, dict):
+            sent = [unquote(pair.partition("=")[0]) for pair in pairs]
+            serialisation.check_names(parameter.name, sent, self._taken[argument.place])
+        return pairs
 
     def replace_files(
         self, given: JsonObject, change: Callable[[JsonObject], JsonObject]
@@ -286,7 +304,7 @@ class _Compiler:
         has_output = selection.output == "declared"
         output = shapes.of_operation(operation, self._document.references.follow)
         return Plan(
-            *(name, selection, operation, chosen, form, template, input_schema),
+            *(name, selection, operation, chosen, form, template, self._filled, input_schema),
             output if has_output else None,
         )
 

@@ -51,7 +51,14 @@ class PathTemplate:
         decoded = unquote(path)
         if not _DOTS.isdisjoint(decoded.split("/")):
             raise InvalidArguments("a path argument leads to another folder; send a plain name")
-        if len(self._parts) > 1:
+        if len(self._parts) > 1 and self._rivals:
+            self._refuse_rivals(path)
+        return path
+
+    def _refuse_rivals(self, path: str) -> None:
+        """Raise an error if a path matches another operation, however often it is decoded."""
+        for _ in range(_DECODINGS + 1):
+            decoded = unquote(path)
             segments = decoded.casefold().split("/")  # many servers ignore case in paths
             for rival, template in self._rivals:
                 if len(rival) == len(segments) and all(map(_matches, segments, rival)):
@@ -59,7 +66,9 @@ class PathTemplate:
                         f"the path arguments lead to another operation ({template}); "
                         "send other values"
                     )
-        return path
+            if decoded == path:
+                break
+            path = decoded
 
     @cached_property
     def _rivals(self) -> list[tuple[list[list[str]], str]]:

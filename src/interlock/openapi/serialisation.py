@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -100,6 +101,36 @@ def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
         _refuse_delimiter(name, flat, _RAW_DELIMITERS[style.name])
     delimiter = _DELIMITERS.get(style.name, ",")
     return [f"{encoded}={delimiter.join([encode(each) for each in flat])}"]
+
+
+def check_names(name: str, sent: Iterable[str], taken: Collection[str]) -> None:
+    """Raise an error if the keys of an object would be read as other values of the request.
+
+    Receivers differ: many ignore case, and some read `a[]`, `a[0]` and `a.b` as `a` or `a_b`.
+
+    Args:
+        name: The name of the value.
+        sent: The names under which its parts are sent.
+        taken: The names of all values in this place of the request, constants and credentials
+            included.
+
+    Raises:
+        InvalidArguments: A part has the name of another value.
+    """
+    others = {_as_read(each): each for each in taken if each != name}
+    for each in sent:
+        whole = _as_read(each)
+        root = _as_read(each.partition("[")[0])
+        found = others.get(whole) or (others.get(root) if root != _as_read(name) else None)
+        if found is not None:
+            raise InvalidArguments(
+                f"a key of {quoting.clip(name)} is read as the value {quoting.clip(found)}, which "
+                "this call must not set this way; send other keys"
+            )
+
+
+def _as_read(name: str) -> str:
+    return name.strip().casefold().replace(".", "_").replace(" ", "_")
 
 
 def deep(

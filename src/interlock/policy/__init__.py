@@ -6,8 +6,8 @@
    and "ask" over "allow". Among "ask" rules, those that callers cannot approve themselves come
    first.
 3. A call that no rule allows is denied. Without a policy, only scopes and views decide.
-4. If a value has an unexpected type, an "allow" or "ask" rule does not match, but a "deny" rule
-   does.
+4. If a value has another type than a condition implies, the condition of an "allow" or "ask" rule
+   fails, but that of a "deny" rule is met.
 5. If no arguments are given, rules with conditions on arguments are uncertain. A tool is then
    listed unless every call of it would be denied.
 """

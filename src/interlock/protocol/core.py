@@ -397,7 +397,7 @@ class Protocol:
         return [Request(id, method, params, request)]
 
     def accept(self, request: Request) -> bool:
-        """Add a request that the peer sent without a frame; return False if it must be dropped."""
+        """Register a request from a peer in this process; return False if it must be dropped."""
         if self.closed is not None:
             return False
         self._running[request.id] = None
@@ -610,10 +610,6 @@ class Protocol:
         self._running.clear()
         self.outbox.clear()
         return failures
-
-    def is_pending(self, id: RequestId) -> bool:
-        """Return whether our request `id` has not ended."""
-        return id in self._pending
 
     @property
     def pending(self) -> int:

@@ -90,7 +90,9 @@ def _flatten_all(root: SchemaRule, repeats: int) -> dict[SchemaRule, _Flat]:
             queue += [member for member in members if member not in reached]
             reached.update(dict.fromkeys(members))
         if entries > MAX_PATHS:
-            raise SchemaError(f"the schema's references lead along more than {MAX_PATHS:,} paths")
+            raise SchemaError(
+                f"the schema is too complex: its references form over {MAX_PATHS:,} paths"
+            )
     return {rule: flat for rule, flat in flats.items() if flat is not None}
 
 

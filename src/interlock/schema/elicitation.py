@@ -32,7 +32,7 @@ def for_legacy(question: ElicitParams, revision: str) -> ElicitParams:
 def _field(name: str, field: JsonObject) -> JsonObject:
     if field.get("type") == "array":
         raise CapabilityError(
-            f"field {name!r}: the client's revision lacks multiple choices; ask for one at a time"
+            f"field {name!r}: the client's revision has no lists of choices; use single choices"
         )
     if field.get("type") != "boolean":
         field = {key: value for key, value in field.items() if key != "default"}

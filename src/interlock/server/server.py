@@ -328,12 +328,13 @@ class Server:
                 the address cannot be used.
         """
         from interlock.config.gateway import Address
-        from interlock.server.http.listening import bound
+        from interlock.server.http.listening import bound, listen
         from interlock.server.http.serve import UvicornServer, check_exposure
 
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
         with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
+            listen(listener)
             UvicornServer(endpoint, host, port, announces=True).run([listener])
         self.close()
 

@@ -128,7 +128,10 @@ class FunctionTool:
         """Check the arguments and run the function. Most errors become a result for the model.
 
         Raises:
-            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client must act on it.
+            InputRequired: The client must answer questions first.
+            MissingCapability: The function needs a feature that the client lacks.
+            MalformedAnswer: The client's answer to a question is malformed.
+            AuthError: The caller lacks a right.
         """
         raw = _EMPTY if arguments is None else arguments
         try:
@@ -170,7 +173,9 @@ class FunctionTool:
             check_finite(value)
         problems = output.errors(msgspec.json.decode(encoded), echo=False)
         if problems:
-            raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
+            raise LocalProtocolError(
+                f"the result is not valid for the output schema: {'; '.join(problems)}"
+            )
         text = TextContent(text=encoded.decode())
         return CallToolResult(content=[text], structured_content=Raw(bytes(encoded)))
 
@@ -217,7 +222,9 @@ def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult
         check_finite(value)
     problems = output.errors(value, echo=False)
     if problems:
-        raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
+        raise LocalProtocolError(
+            f"the result is not valid for the output schema: {'; '.join(problems)}"
+        )
     return result
 
 

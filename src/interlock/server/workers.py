@@ -135,10 +135,10 @@ class Workers:
             queue = self._waiting.get(job.caller, ())
         if len(queue) >= self._max_queued_each:
             limit = f"{len(queue)} of your calls wait already, limit {self._max_queued_each}"
-            raise ToolError(f"busy ({limit}); try again later")
+            raise ToolError(f"the server is busy ({limit}); try again later")
         if self._queued >= self._max_queued:
             limit = f"{self._queued} calls wait already, limit {self._max_queued}"
-            raise ToolError(f"busy ({limit}); try again later")
+            raise ToolError(f"the server is busy ({limit}); try again later")
         self._waiting.setdefault(job.caller, deque()).append(job)
         self._queued += 1
         if self._timed_by is not job.loop:
@@ -172,7 +172,9 @@ class Workers:
         for job in expired:
             if not job.ended.done():
                 waited = f"no thread was free for {self._max_wait:g} s"
-                job.ended.set_exception(ToolError(f"busy ({waited}); try again later"))
+                job.ended.set_exception(
+                    ToolError(f"the server is busy ({waited}); try again later")
+                )
 
     # Running
 

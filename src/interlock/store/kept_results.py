@@ -120,7 +120,7 @@ class KeptResultStore:
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
         settings = self._settings()
         if len(content) > settings.per_user:
-            raise NotKept(f"it is larger than all that a user may keep ({settings.per_user:,} B)")
+            raise NotKept(f"it is larger than the space of a user ({settings.per_user:,} bytes)")
         kept = Kept.new(settings.keep, self._clock())
         path = self._folder / kept.id
         try:

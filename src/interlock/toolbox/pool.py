@@ -384,7 +384,7 @@ class ConnectionPool:
         for pooled in connections:
             pooled.is_dropped = True
             self._close_later(pooled)
-        self._wake()  # waiting calls fail
+        self._wake()  # lets calls that wait for a connection fail
         if self._closing:
             await asyncio.wait(self._closing)
 

@@ -118,7 +118,8 @@ class Toolbox:
         self.adapted: dict[object, Any] = {}
         self.listeners: set[Callable[[], None]] = set()
         self.find_resource = find_resource or self._find_listed
-        self.own = OwnServer(self.results, (self._resource_tool(), *own_tools))
+        reader = resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
+        self.own = OwnServer(self.results, (reader, *own_tools))
         self._environ = os.environ if environ is None else environ
         self._forwards = forwards
         self._handlers = handlers
@@ -141,9 +142,6 @@ class Toolbox:
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
         self._pool: HttpPool | None = None
         self._install(servers, self._plan(servers), around)
-
-    def _resource_tool(self) -> OwnTool:
-        return resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
 
     def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
         """Return each server's upstream; reuse the upstream if the configuration is unchanged.

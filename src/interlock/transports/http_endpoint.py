@@ -44,7 +44,7 @@ from interlock.protocol.event_stream import ServerSentEvent, SseParser
 from interlock.text import urls
 from interlock.transports import Authorization
 from interlock.transports.http_errors import refusal, sent_token
-from interlock.transports.http_pool import HttpPool
+from interlock.transports.http_pool import HttpPool, deadline
 from interlock.transports.trace import Trace
 
 Request = Callable[..., Awaitable[aiohttp.ClientResponse]]
@@ -95,6 +95,7 @@ class HttpEndpoint:
         authorization: The source of bearer tokens; None to send no token.
         max_bytes: The size of the largest accepted message.
         trace: Records requests and answers; None to record nothing.
+        silence: The longest wait for the next bytes of a response, in seconds; None for no limit.
 
     Raises:
         ConfigError: The URL or a header is invalid.
@@ -108,8 +109,11 @@ class HttpEndpoint:
         authorization: Authorization | None,
         max_bytes: int,
         trace: Trace | None = None,
+        *,
+        silence: float | None = None,
     ) -> None:
         self._trace = trace
+        self._timeout = deadline(silence)
         self.url = url
         self.shown = _check_url(url)
         self.max_bytes = max_bytes
@@ -178,7 +182,12 @@ class HttpEndpoint:
         at_once = at_once or method == "GET"
         session = self._pool.streams if at_once else self._pool.session
         request: Request = partial(
-            session.request, method, data=body, proxy=self._proxy, allow_redirects=False
+            session.request,
+            method,
+            data=body,
+            proxy=self._proxy,
+            allow_redirects=False,
+            timeout=self._timeout,
         )
         if self._authorization is not None:
             request = partial(_send_authorized, self._authorization, request, method)
@@ -220,7 +229,9 @@ class HttpEndpoint:
         except ValueError:
             raise RedirectRefused(f"{self.shown} redirects to an invalid URL", status) from None
         if has_user:  # a user in the URL would replace our credentials
-            raise RedirectRefused(f"{self.shown} redirects to a URL with a user in it", status)
+            raise RedirectRefused(
+                f"{self.shown} redirects to a URL that contains a user name", status
+            )
         if is_elsewhere:
             is_safe = target.startswith("https:") or self.url.startswith("http:")
             raise RedirectRefused(
@@ -317,7 +328,7 @@ class PendingReplies:
         return len(self._answers) >= MAX_PENDING_REPLIES
 
     def overflow(self, shown: str) -> ConnectionClosed:
-        """Return the error for a connection that ends because of the limit."""
+        """Return the error for a connection that ends because too many responses wait."""
         return ConnectionClosed(
             f"{shown} does not accept our responses ({MAX_PENDING_REPLIES:,} are waiting)"
         )
@@ -361,7 +372,7 @@ def _check_url(url: str) -> str:
         raise ConfigError(f"invalid server URL {urls.display(url)}; {needs}")
     host = parts.hostname
     if "@" in parts.netloc:
-        raise ConfigError(f"the URL of {host} has a user in it; give credentials as headers")
+        raise ConfigError(f"the URL of {host} contains a user name; give credentials as headers")
     if parts.fragment:
         raise ConfigError(f"the URL of {host} has a fragment (#…); leave it out, as it is not sent")
     return urls.display(url)

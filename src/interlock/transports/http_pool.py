@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from functools import partial
+from functools import cache, partial
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -35,9 +35,22 @@ NAMES_TTL = 30  # seconds for which a host's addresses are cached
 MAX_REMEMBERED = 1_000  # the most URLs whose facts are remembered
 
 _AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
-_NO_DEADLINE = aiohttp.ClientTimeout(
-    total=None, connect=None, sock_connect=CONNECT_TIMEOUT, ceil_threshold=2 * CONNECT_TIMEOUT
-)
+
+
+@cache
+def deadline(silence: float | None = None) -> aiohttp.ClientTimeout:
+    """Return the timeouts of a request: to connect, and until the next bytes of its response.
+
+    Args:
+        silence: Seconds until the next bytes; None for no limit.
+    """
+    return aiohttp.ClientTimeout(
+        total=None,
+        connect=None,
+        sock_connect=CONNECT_TIMEOUT,
+        sock_read=silence,
+        ceil_threshold=2 * CONNECT_TIMEOUT,
+    )
 
 
 class _Latest(dict[str, _T]):
@@ -143,7 +156,7 @@ def _open(limit_per_host: int) -> aiohttp.ClientSession:
             ttl_dns_cache=NAMES_TTL,
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=_NO_DEADLINE,  # `Protocol` has the timeout of each request
+        timeout=deadline(),  # `Protocol` has the timeout of each request
         auto_decompress=False,  # `Inflater` decompresses, with a limit
         read_bufsize=2**18,
         max_line_size=MAX_HEADER_BYTES,

@@ -180,6 +180,12 @@ class Process:
         finally:
             self._close()
 
+    def end_at_once(self) -> None:
+        """Kill all processes and block until they have ended, unless `end` has ended them."""
+        if not self._ended:
+            self._kill()
+            self._close()
+
     async def _end_gently(self) -> None:
         self._close_pipe(self.stdin)
         if self.id:

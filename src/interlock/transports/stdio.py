@@ -258,10 +258,15 @@ class StdioTransport:
         self._receiver, self._closed = None, True
         if self.process_id is None:
             return
+        # Cancelling `close` must not stop the task that ends the server.
+        await asyncio.shield(self._start_ending())
+
+    def _start_ending(self) -> asyncio.Task[None]:
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
-        # Cancelling `close` must not stop the task that ends the server.
-        await asyncio.shield(self._ending)
+            # If the event loop ends now, it cancels the task before `_end` has begun.
+            self._ending.add_done_callback(lambda _: self._process.end_at_once())
+        return self._ending
 
     async def _end(self) -> None:
         process = self._process
@@ -314,8 +319,7 @@ class StdioTransport:
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             return
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
+        self._start_ending()
         receiver.connection_lost(error or self._why_ended())
 
     def _why_ended(self) -> ConnectionClosed:

@@ -30,7 +30,7 @@ class AppDocument(Struct, frozen=True):
         body: The HTML.
         policy: The Content-Security-Policy of its response.
         has_border: Whether the page draws a border around the document.
-        has_domain: Whether the app declares a domain, so that it needs its own origin.
+        has_domain: Whether the app gets an origin of its own, because it declares a domain.
     """
 
     body: bytes
@@ -113,10 +113,10 @@ def app_policy(declared: Any, page: str = "") -> bytes:
     """Return the Content-Security-Policy for an app's document.
 
     Args:
-        declared: `csp` in the resource's `_meta.ui`: hosts by purpose. Hosts that are not public or
-            not used over https are left out.
-        page: The origin of the page that shows the app, for a document that has its own origin;
-            "" for a document on our origin, which the policy makes opaque.
+        declared: `csp` in the resource's `_meta.ui`: URLs of hosts by purpose. The policy leaves
+            out hosts that are not public, and URLs that are not https (or wss, for connections).
+        page: The origin of the page that shows the app, if the document has its own origin; "" if
+            it shares that of the page. The policy then gives the document an opaque origin.
     """
     sandbox = "sandbox allow-scripts allow-forms"
     told = declared if isinstance(declared, dict) else {}

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from interlock.auth import Authenticator, Principal
-from interlock.auth.authenticator import Headers
+from interlock.auth import Principal
+from interlock.auth.authenticator import CheckedAuth
 from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import Listener
@@ -44,7 +44,7 @@ class GatewayChat:
     def __init__(self, assembly: Assembly, settings: ChatPage, listener: Listener) -> None:
         self._models = ModelChoice(settings.models)
         self._listener = listener
-        self._users = _Users(listener.authenticator)
+        self._users = CheckedAuth(listener.authenticator, _check_tools)
         engine = AgentEngine(
             self._models,
             assembly.server.toolbox,
@@ -99,23 +99,10 @@ class GatewayChat:
         await self._models.close()
 
 
-class _Users:
-    """Authenticates callers, and refuses callers that may not use tools."""
-
-    def __init__(self, authenticator: Authenticator) -> None:
-        self._authenticator = authenticator
-
-    @property
-    def challenge(self) -> str:
-        return self._authenticator.challenge
-
-    def published(self, path: str) -> bytes | None:
-        return self._authenticator.published(path)
-
-    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        principal = await self._authenticator.authenticate(headers, peer)
-        check_scope(principal, "mcp:")
-        return principal
+def _check_tools(principal: Principal) -> Principal:
+    """Refuse a caller that may not use tools."""
+    check_scope(principal, "mcp:")
+    return principal
 
 
 def _limits(settings: ChatPage) -> TurnLimits:

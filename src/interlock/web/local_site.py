@@ -23,7 +23,7 @@ from interlock.gateway.local_calls import LocalCalls, local_calls
 from interlock.layers.results import ResultBudget
 from interlock.policy import LOCAL_USER, Policy
 from interlock.server.http.json_api import ApiRequest, JsonApi, Route
-from interlock.server.http.listening import bound
+from interlock.server.http.listening import bound, listen
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.server.http.serve import UvicornServer
@@ -183,7 +183,7 @@ async def _opened_toolbox(stack: AsyncExitStack, calls: LocalCalls) -> Toolbox:
 async def _serving(app: LocalApp, listener: socket.socket) -> AsyncIterator[None]:
     host, port = listener.getsockname()
     server = UvicornServer(app, host, port, handles_signals=False, takes_sockets=True)
-    listener.listen()
+    listen(listener)
     serving = asyncio.create_task(server.serve([listener]))
     serving.add_done_callback(lambda _: app.ended.set())
     try:

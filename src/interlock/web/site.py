@@ -153,7 +153,7 @@ class Site:
         return _json(201, attachments.described(file))
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
-        # A page of another site cannot send the headers that `authenticate` requires.
+        # A cookie alone is not enough: a header is required that pages of other sites cannot send.
         return await self._authenticator.authenticate(
             request.scope["headers"], request.address or None
         )

@@ -139,7 +139,7 @@ def test_open_pipe_without_a_writer_does_not_delay_the_prompt_for_ever(
 
 
 @pytest.mark.slow("starts a program")
-def test_json_prints_each_event_on_a_line_of_its_own(interlock, servers, script):
+def test_json_prints_each_event_on_a_separate_line(interlock, servers, script):
     servers()
     model = script({"say": {"text": "x\x9b"}}, "Done.")
     ran = interlock("chat", "go", "--json", "--model", model)

@@ -52,7 +52,7 @@ def test_list_prints_one_line_per_conversation(interlock, id: str):
     assert (one["id"], one["message_count"]) == (id, 4)
 
 
-def test_list_without_conversations_says_how_to_start_one(interlock):
+def test_list_without_conversations_prints_how_to_start_one(interlock):
     ran = interlock("conversations", "list")
 
     assert (ran.code, ran.out) == (0, "")
@@ -86,7 +86,7 @@ def test_show_numbers_the_calls_of_one_tool_in_one_answer(interlock):
     ]
 
 
-def test_show_ends_with_the_tokens_of_each_model_and_what_they_cost(
+def test_show_ends_with_the_tokens_and_costs_of_each_model(
     interlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "settings.json"

@@ -48,7 +48,8 @@ def hook_input(event: str, tool: str, **members: Any) -> bytes:
 
 @pytest.mark.parametrize("tool", ["mcp__time__now", "mcp__gateway__time__now", "Read"])
 def test_allowed_call_leaves_the_decision_to_claude_code(tool: str, interlock, policy: Path):
-    ran = interlock("hook", "--config", policy, stdin=asked(tool, text="half \ud83d"))
+    given = asked(tool, text="half \ud83d")
+    ran = interlock("hook", "--gateway", "gateway", "--config", policy, stdin=given)
 
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
@@ -65,6 +66,8 @@ def test_call_that_needs_an_approval_makes_claude_code_ask(interlock, policy: Pa
     [
         (asked("Write", path="x"), "claude-built-in:Write is denied"),
         (asked("mcp__other__tool"), "other:tool is denied"),
+        (asked("mcp__gateway__time__now"), "gateway:time__now is denied"),  # only with --gateway
+        (asked(f"mcp__{BUILT_IN}__Read"), "no server may have the name 'claude-built-in'"),
         (b"{", "the call on stdin is malformed"),
         (hook_input("Stop", "x"), "Stop has no policy"),
     ],
@@ -76,6 +79,22 @@ def test_denied_or_malformed_call_exits_with_2_and_the_reason(
 
     assert (ran.code, ran.out) == (2, "")
     assert reason in ran.err
+
+
+@pytest.mark.slow("starts programs")
+@pytest.mark.parametrize("closed", ["<&-", "2>/dev/full", ">/dev/full"])
+def test_hook_that_cannot_read_or_write_blocks_the_call(policy: Path, closed: str):
+    for tool in ("Bash", "Write"):  # asked about, and denied
+        command = f"{sys.executable} -m interlock hook --config {policy} {closed}"
+        ran = subprocess.run(command, shell=True, input=asked(tool), capture_output=True)
+        assert ran.returncode == 2 or (closed == "2>/dev/full" and tool == "Bash"), ran
+
+
+def test_hook_without_any_configuration_says_so_and_blocks(interlock, home: Path):
+    ran = interlock("hook", stdin=asked("Read"))
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "no configuration was found" in ran.err
 
 
 def test_missing_configuration_denies_the_call(interlock, home: Path):
@@ -93,7 +112,8 @@ def test_call_that_claude_code_makes_has_an_intent_and_an_outcome(
 ):
     after = hook_input(event, "Bash", tool_response={"stdout": "x"}, duration_ms=12.5)
     for stdin in (asked("Bash", command="ls"), after, asked("mcp__gateway__time__now")):
-        assert interlock("hook", "--config", policy, stdin=stdin).code == 0
+        ran = interlock("hook", "--gateway", "gateway", "--config", policy, stdin=stdin)
+        assert ran.code == 0
 
     intent, outcome = told(home)
     assert (intent["kind"], intent["tool"]) == ("intent", "claude-built-in:Bash")

@@ -13,7 +13,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "LOCAL_SERVERS", ())
 
 
-def test_models_are_listed_with_what_they_need(interlock, monkeypatch: pytest.MonkeyPatch):
+def test_models_are_listed_with_their_requirements(interlock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     lines = interlock("models").out.splitlines()
 
@@ -21,7 +21,7 @@ def test_models_are_listed_with_what_they_need(interlock, monkeypatch: pytest.Mo
     assert lines[0].endswith("tools, images, PDFs, reasoning, caching")
     assert lines[1].startswith("openai:")
     assert "  ready  " in lines[1]
-    last = {"name": "local", "problem": "", "can": ["tools"], "context": 0}
+    last = {"name": "local", "problem": "", "can": ["tools"], "context": 0, "learned": []}
     assert interlock("models", "--json").json[-1] == last
 
 

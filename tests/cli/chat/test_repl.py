@@ -311,7 +311,9 @@ def test_a_server_that_exits_in_a_conversation_is_reported(terminal, servers, sc
     assert chat.leave() == 0
 
 
-def test_what_is_typed_during_an_answer_is_the_next_line(terminal, servers, script, interlock):
+def test_input_typed_during_an_answer_becomes_the_next_message(
+    terminal, servers, script, interlock
+):
     servers(e={"command": sys.executable, "args": ECHO, "timeout": 1, "tools": READS})
     chat = terminal("chat", "--model", script({"wait": {}}, "One.", "Two.", "Three."))
     chat.expect(PROMPT)

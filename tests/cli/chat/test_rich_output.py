@@ -76,7 +76,7 @@ class Window(io.StringIO):
 
 
 @pytest.mark.parametrize("width", [15, 25, 80])
-def test_an_answer_stands_once_after_the_window_was_resized(
+def test_answer_is_shown_once_after_the_window_was_resized(
     width: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("XTERM_VERSION", raising=False)
@@ -131,14 +131,14 @@ def test_blocks_splits_markdown_where_the_next_block_starts():
     assert _blocks("") == [""]
 
 
-def test_unusual_line_ends_lose_no_text():
+def test_unusual_line_endings_keep_the_whole_text():
     text = "a\x0bb\x85c\u2028d\x0ce\r\n\r\nf\rg\n\nh"
 
     assert _blocks(text) == ["a\x0bb\x85c\u2028d\x0ce\n\n", "f g\n\n", "h"]
     assert shown(list(text)) == shown([text])
 
 
-def test_html_is_text_and_links_show_their_url():
+def test_html_is_shown_as_text_and_links_show_their_url():
     screen = io.StringIO()
     text = "List<T> <script>x</script>\n\n<div>\ny\n</div>\n\n[good](http://evil.example/?q=1)"
     Console(file=screen, width=60, force_terminal=True).print(markdown(text))

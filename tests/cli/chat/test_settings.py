@@ -58,7 +58,7 @@ def test_settings_are_shown_after_they_were_set(interlock, home: Path):
     assert "alias of openai:gpt-6-luna" in interlock("models").out
 
 
-def test_the_default_model_can_be_an_alias_and_is_the_weakest_choice(
+def test_default_model_can_be_an_alias_and_has_the_lowest_precedence(
     interlock, write, script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     other = tmp_path / "other.json"
@@ -89,9 +89,7 @@ def test_options_without_a_value_or_a_use_are_errors(interlock, script):
     assert "error: option 'max_tokens' must be a whole number from 1" in ran.err
 
 
-def test_options_of_the_command_are_stronger_than_those_of_the_file(
-    interlock, write, served: WireServer
-):
+def test_command_line_options_override_options_in_the_file(interlock, write, served: WireServer):
     name = f"openai:m@{served.root}/v1"
     models = {name: {"options": {"top_p": 0.5, "seed": 1}}}
     write({"options": {"temperature": 0.9, "top_p": 0.1}, "models": models})

@@ -94,14 +94,14 @@ def test_without_an_address_all_tools_are_listed_with_their_first_obstacle(inter
 
 
 @pytest.mark.slow("starts a program")
-def test_a_view_narrows_what_a_user_may_call(interlock, gateway):
+def test_view_restricts_the_tools_that_a_user_may_call(interlock, gateway):
     ran = interlock("explain", "--user", "anna", "--view", "reads", "w:say", "--json")
 
     assert (ran.code, ran.json["reason"]) == (1, "not_in_view")
 
 
 @pytest.mark.slow("works through much data")
-def test_a_revoked_key_is_the_whole_explanation(interlock, key):
+def test_explanation_for_a_revoked_key_has_only_the_key_check(interlock, key):
     interlock("keys", "revoke", key)
 
     explained = interlock("explain", "--key", key, "w:say", "--json").json
@@ -113,7 +113,7 @@ def test_a_revoked_key_is_the_whole_explanation(interlock, key):
     ("arguments", "problem"),
     [
         (["w:say"], "name either --key or --user"),
-        (["--user", "a", "say"], "a tool is named SERVER:NAME"),
+        (["--user", "a", "say"], "is not an address; write SERVER:NAME"),
         (["--user", "a", "w:say", "--arguments", "[]"], "not a JSON object"),
         (["--user", "a", "w:say", "--arguments", "{"], "not JSON"),
         (["--user", "a", "--arguments", "{}"], "--arguments needs the ADDRESS"),

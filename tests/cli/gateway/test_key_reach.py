@@ -11,7 +11,9 @@ from tests.cli.conftest import ECHO
 
 
 @pytest.mark.slow("starts a program")
-def test_create_says_how_many_tools_the_key_can_call_and_why_not_the_others(interlock, servers):
+def test_create_prints_how_many_tools_the_key_can_call_and_why_others_are_denied(
+    interlock, servers
+):
     unmarked = {"command": sys.executable, "args": ECHO}
     servers(w=unmarked, gone={"command": "no-such-program-7d2f"})
     lines = interlock("keys", "create", "anna").err.splitlines()

@@ -69,7 +69,7 @@ def states(interlock: Any) -> dict[str, str]:
     return {each.get("tool", each["server"]): each["state"] for each in pins}
 
 
-def test_status_lists_every_definition_and_counts_what_waits(interlock, offer: Offer):
+def test_status_lists_every_definition_and_counts_waiting_ones(interlock, offer: Offer):
     assert "no definitions yet" in interlock("lock", "status").err
     offer(refund="Refund.", find="Find.", old="Old.")
     offer(refund="Pay.", find="Find.", more="More.")
@@ -106,7 +106,7 @@ def test_diff_shows_both_sides_with_invisible_characters_and_the_hash_to_accept(
 
 
 @pytest.mark.slow("works through much data")
-def test_accept_takes_the_hash_that_was_shown_and_no_other(interlock, offer: Offer):
+def test_accept_requires_the_hash_that_was_shown(interlock, offer: Offer):
     offer(refund="One.")
     offer(refund="Two.")
     (shown,) = interlock("lock", "diff", "crm:refund", "--json").json
@@ -142,7 +142,7 @@ def test_accept_without_terminal_hash_or_yes_shows_and_accepts_nothing(interlock
 
 
 @pytest.mark.slow("works through much data")
-def test_risk_from_hints_becomes_the_operators_word(interlock, offer: Offer):
+def test_accepted_risk_from_hints_counts_as_configured(interlock, offer: Offer):
     offer(refund="Refund.", find="Find.")
     for name in ("refund", "find"):
         ran = interlock("lock", "accept", f"crm:{name}", "--risk-from-hints", "--yes")
@@ -168,7 +168,7 @@ def test_decisions_are_recorded_with_the_pin_before_and_after(interlock, offer: 
 
 
 @pytest.mark.slow("fills a database")
-def test_export_and_import_carry_what_was_accepted_to_another_database(
+def test_accepted_definitions_can_be_exported_and_imported_into_another_database(
     interlock, offer: Offer, home: Path
 ):
     offer(refund="One.")
@@ -205,7 +205,7 @@ def strict(home: Path, offer: Offer) -> Path:
     return file
 
 
-def test_strict_acceptance_is_recorded_as_begun_and_once_the_lock_file_has_it(
+def test_strict_acceptance_is_recorded_before_and_after_the_lock_file_changes(
     interlock, strict: Path
 ):
     ran = interlock("lock", "accept", "crm:find", "--yes")
@@ -264,7 +264,7 @@ def test_strict_acceptance_that_fails_without_a_trail_is_harmless(
     assert (pin["state"], pin["decidedBy"]) == ("accepted", "user:local")
 
 
-def test_lock_file_whose_hash_is_not_that_of_its_definition_is_refused(
+def test_lock_file_with_a_hash_that_differs_from_its_definition_is_refused(
     interlock, offer: Offer, home: Path
 ):
     offer(refund="One.")

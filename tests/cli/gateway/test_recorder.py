@@ -30,7 +30,7 @@ async def test_a_change_is_recorded_in_the_database_of_the_gateway(tmp_path: Pat
     assert msgspec.json.decode(record[3]) == {"surface": "cli", "action": "added"}
 
 
-async def test_nothing_is_recorded_where_the_trail_is_off(tmp_path: Path):
+async def test_calls_are_not_recorded_if_the_trail_is_off(tmp_path: Path):
     database = tmp_path / "gateway.db"
     async with open_recorder(config(database, mode="off")) as recorder:
         assert recorder is None

@@ -176,7 +176,7 @@ def test_servers_that_start_late_are_counted_once_all_are_up_or_failed(serve, co
     assert "servers are up" not in gateway.program.stderr.read()
 
 
-def test_end_of_a_gateway_counts_no_server_that_is_still_starting(serve, config):
+def test_ending_gateway_does_not_announce_servers_that_are_still_starting(serve, config):
     gateway = serve(path=config(mute={"command": "tail", "args": ["-f", "/dev/null"]}))
     assert "warning: mute is still starting" in gateway.lines
 
@@ -243,7 +243,7 @@ def test_missing_http_server_is_an_error_before_any_server_starts(
         (("--start-servers",), "--start-servers is for --check; a server starts when it is served"),
     ],
 )
-def test_options_that_do_not_fit_together_are_a_usage_error(interlock, options, error: str):
+def test_contradictory_options_are_a_usage_error(interlock, options, error: str):
     ran = interlock("serve", *options)
 
     assert (ran.code, error in ran.err) == (2, True)
@@ -255,7 +255,7 @@ def test_view_that_the_file_lacks_is_an_error(interlock, config):
     assert (ran.code, "no view 'support'" in ran.err) == (1, True)
 
 
-async def test_hangup_reads_the_file_again_and_a_broken_file_changes_nothing(serve, config):
+async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve, config):
     path = config()
     gateway = serve(path=path)
     said = iter(gateway.program.stderr.readline, "")
@@ -318,7 +318,9 @@ def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config, tm
     assert "mcpServers.interlock has a reserved name" in reserved.err
 
 
-def test_check_without_servers_knows_the_last_lists_and_what_would_change(serve, interlock, config):
+def test_check_uses_the_last_lists_and_shows_the_changes_without_starting_servers(
+    serve, interlock, config
+):
     rule = {"id": "r", "effect": "allow", "who": ["*"], "tools": ["e:sya"]}
     serve().end()
     same = interlock("serve", "--check", "--config", config())

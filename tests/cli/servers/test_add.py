@@ -76,7 +76,7 @@ def test_add_refuses_a_file_without_mcp_servers(interlock, home):
     assert settings.read_text() == '{"colour": "blue"}'
 
 
-def test_add_of_a_url_prints_how_to_check_it(interlock, home):
+def test_add_of_a_url_prints_the_check_command(interlock, home):
     ran = interlock("servers", "add", "my web", "https://host.example/mcp")
 
     assert (ran.code, ran.out) == (0, "")
@@ -191,7 +191,7 @@ def test_add_with_auth_oauth_prints_how_to_log_in(interlock, home):
             2,
             "--auth oauth and a header Authorization exclude each other",
         ),
-        (["x", f"https://me:{SECRET}@h/"], 1, "the URL of h has a user in it"),
+        (["x", f"https://me:{SECRET}@h/"], 1, "the URL of h contains a user name"),
         (["x", "https://h/#top"], 1, "the URL of h has a fragment"),
         (["x", "https://h:port/"], 1, "invalid server URL"),
         (["x", "https://h", "--auth", "basic"], 2, "'basic' is not one of"),

@@ -132,7 +132,7 @@ def test_json_option_prints_the_whole_result(interlock, servers):
 
 
 @pytest.mark.slow("starts a program")
-def test_content_that_is_not_text_is_described(interlock, servers):
+def test_non_text_content_becomes_a_description(interlock, servers):
     servers()
 
     assert interlock("call", "e:picture").out == "[image/png, 3 bytes: see --json]\n"
@@ -165,7 +165,7 @@ def test_call_starts_only_the_server_of_the_tool(interlock, servers, home):
         ("mcpServers", {"trust": True, "description": "d", "transportType": "stdio"}),
     ],
 )
-def test_file_of_another_program_is_used_as_it_is(
+def test_file_of_another_program_is_used_unchanged(
     interlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, more: dict[str, Any]
 ):
     program = tmp_path / "server"
@@ -219,7 +219,7 @@ def test_an_argument_that_the_tool_does_not_name_is_sent_with_a_warning(interloc
         ({"properties": "rubbish"}, []),
     ],
 )
-def test_unknown_parameters_are_those_the_schema_accepts_without_naming(
+def test_unknown_parameters_are_accepted_if_the_schema_permits_further_members(
     schema: dict[str, object], problems: list[str]
 ):
     whole = {"type": "object", "properties": {"timezone": {}}} | schema
@@ -283,7 +283,7 @@ def test_typed_keeps_a_key_that_the_schema_does_not_name():
 
 
 @pytest.mark.slow("fills a database")
-def test_policy_of_a_gateway_holds_for_a_call_from_the_command_line(interlock, servers):
+def test_gateway_policy_applies_to_calls_from_the_command_line(interlock, servers):
     path = servers()
     rules = [{"id": "asks", "effect": "ask", "who": ["*"], "tools": ["e:say"]}]
     path.write_text(

@@ -87,7 +87,7 @@ def test_a_server_of_this_name_in_your_file_stays(interlock, home, servers, own,
     assert file.read_text() == before
 
 
-def test_of_two_programs_with_a_server_of_one_name_the_first_is_imported(interlock, home):
+def test_import_uses_the_first_program_for_a_server_name_that_two_programs_have(interlock, home):
     write(home / ".cursor/mcp.json", "mcpServers", time=TIME)
     write(home / ".gemini/settings.json", "mcpServers", time={"command": "other"})
     ran = interlock("servers", "import", "--yes")

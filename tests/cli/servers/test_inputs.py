@@ -107,7 +107,7 @@ def safe(monkeypatch: pytest.MonkeyPatch) -> Safe:
 
 
 @pytest.mark.slow("starts a program for each command")
-def test_answers_that_the_user_keeps_are_not_asked_for_until_the_entry_changes(
+def test_stored_inputs_are_not_asked_for_until_the_entry_changes(
     interlock, asking: Path, typing: Typing, safe: Safe
 ):
     def call(tool: str) -> tuple[str, list[str]]:

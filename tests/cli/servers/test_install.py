@@ -63,7 +63,7 @@ def test_install_creates_a_missing_file_with_absolute_paths(interlock, home: Pat
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_entry_of_another_making_is_shown_without_its_secrets_and_kept(
+def test_entry_made_by_another_program_is_shown_without_secrets_and_kept(
     command: str, interlock, home: Path, notes: Path
 ):
     path = home / ".cursor" / "mcp.json"
@@ -134,7 +134,7 @@ def test_desktop_client_gets_values_as_it_has_no_variables(
         (("cursor", "notes.py", "--scope", "local"), "cursor has no scope local"),
     ],
 )
-def test_install_of_what_the_client_cannot_use_is_refused(
+def test_install_of_a_server_that_the_client_cannot_use_is_refused(
     arguments: tuple[str, ...], error: str, interlock, home: Path, notes: Path
 ):
     ran = interlock("install", *arguments)
@@ -154,9 +154,7 @@ def test_print_shows_the_entry_and_changes_nothing(interlock, home: Path):
 
 
 @pytest.mark.slow("starts a program")
-def test_check_starts_the_entries_and_reports_those_that_do_not_answer(
-    interlock, home: Path, notes: Path
-):
+def test_check_starts_the_entries_and_reports_failures(interlock, home: Path, notes: Path):
     interlock("install", "cursor", "notes.py")
     good = interlock("install", "cursor", "--check")
     notes.write_text("raise SystemExit(3)\n")

@@ -241,7 +241,7 @@ def test_a_second_login_replaces_the_first(
     assert tokens.access_token != "s3cr3t-token"
 
 
-def test_a_tool_that_requires_more_scopes_says_how_to_extend_the_login(
+def test_tool_that_requires_more_scopes_fails_with_the_login_command(
     interlock: Callable[..., Any], notes: str, browser: None
 ):
     assert interlock("servers", "login", "notes").code == 0
@@ -471,7 +471,7 @@ def test_an_open_chat_has_the_tools_after_the_login(
 # Logging out
 
 
-def test_logout_without_a_login_says_so(interlock: Callable[..., Any], notes: str):
+def test_logout_without_a_login_prints_a_notice(interlock: Callable[..., Any], notes: str):
     done = "'notes' has no stored login\n"
 
     assert interlock("servers", "logout", "notes") == (0, "", done)

@@ -192,7 +192,7 @@ def test_check_of_a_whole_document_without_problems_exits_with_0(interlock, docu
     assert interlock("openapi", "check", document).code == 0
 
 
-def test_diff_of_a_server_shows_what_touches_its_tools_breaking_changes_first(
+def test_diff_of_a_server_shows_changes_of_its_tools_with_breaking_changes_first(
     interlock, shop, document, home
 ):
     old = json.loads(json.dumps(DOCUMENT))
@@ -227,7 +227,7 @@ def shown(ran: Any) -> list[tuple[bool, str, str]]:
     return [(each["is_breaking"], each["subject"], each["text"]) for each in ran.json["changes"]]
 
 
-def test_diff_of_a_server_alone_compares_with_what_was_read_last(interlock, shop, document):
+def test_diff_without_a_second_document_compares_with_the_last_copy(interlock, shop, document):
     unknown = interlock("openapi", "diff", "shop")
     interlock("tools", "shop")
     same = interlock("openapi", "diff", "shop")
@@ -258,7 +258,7 @@ def test_diff_of_a_server_alone_compares_with_the_accepted_definitions(interlock
     assert shown(ran) == RENAMED
 
 
-def test_check_says_that_a_document_is_stale_and_fails(interlock, shop, document):
+def test_check_of_a_stale_document_reports_it_and_fails(interlock, shop, document):
     interlock("tools", "shop")
     document.write_text("{")
     of_server = interlock("openapi", "check", "shop", "--json")

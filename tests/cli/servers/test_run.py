@@ -94,7 +94,7 @@ async def test_a_server_with_two_names_is_served_without_a_name(file):
 
 
 @pytest.mark.slow("starts a program")
-async def test_a_file_may_print_import_modules_beside_it_and_guard_run(file):
+async def test_server_file_may_print_import_its_neighbours_and_guard_run(file):
     file("greeting = 'good day'", "words.py")
     text = (
         "import sys, words\nprint('loading', flush=True)\n"

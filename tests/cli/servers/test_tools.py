@@ -214,7 +214,7 @@ def test_describe_prints_the_type_of_each_argument(schema: object, kind: str):
     assert description == f"t\n\narguments:\n  x ({kind}, optional)"
 
 
-def test_describe_of_a_tool_without_arguments_says_so():
+def test_describe_of_a_tool_without_arguments_prints_no_arguments():
     description = tools_module.describe(Tool("t", {"type": "object"}, "Does it."))
 
     assert description == "Does it.\n\nno arguments"

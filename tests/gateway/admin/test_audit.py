@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from itertools import chain
@@ -95,7 +96,7 @@ async def test_verification_finds_a_changed_record(running):
 
 @pytest.mark.slow("fills a database")
 async def test_verification_compares_the_copy_and_finds_an_older_database(running, tmp_path: Path):
-    copy, database = tmp_path / "copy.jsonl", tmp_path / "gateway.db"
+    copy, database = tmp_path / "copy", tmp_path / "gateway.db"
     async with running({"audit": {"copy": str(copy)}}, crm=offering("x")) as gateway:
         key = await gateway.key()
         await gateway.call("crm__x", key)
@@ -113,7 +114,7 @@ async def test_verification_compares_the_copy_and_finds_an_older_database(runnin
     async with running({"audit": {"copy": str(copy)}}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
         older_found = await operator.change("POST", "/audit/verify", {})
-        copy.write_text("not a copy\n")
+        shutil.rmtree(copy)
         unread = await operator.change("POST", "/audit/verify", {})
 
     assert (now["whole"], now["copy"]) == (True, {"compared": True})

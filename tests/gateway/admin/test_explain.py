@@ -23,7 +23,7 @@ SETTINGS = {
 
 
 @pytest.mark.slow("fills a database")
-async def test_explanation_agrees_with_the_call(running):
+async def test_explanation_has_the_same_effect_as_the_call(running):
     async with running(SETTINGS, crm=offering("refund", "drop")) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key("anna")
         id = gateway.assembly.services.keys.find(key.encode()).stored.id

@@ -21,7 +21,7 @@ def change(**members: Any) -> StoredKey:
     return narrowed(KEY, members, GatewaySettings(), HOUR)
 
 
-def test_narrowed_key_has_fewer_rights_and_keeps_its_user():
+def test_reduced_key_has_fewer_rights_and_the_same_user():
     key = change(scopes=["mcp:crm:get"], expires="2h", perDay=10, name="laptop")
 
     assert (key.scopes, key.expires, key.limits) == (("mcp:crm:get",), 3 * HOUR, {"perDay": 10})
@@ -41,7 +41,7 @@ def test_narrowed_key_has_fewer_rights_and_keeps_its_user():
         ({"view": "unknown"}, "no view 'unknown'"),
     ],
 )
-def test_more_rights_are_refused(members: Any, problem: str):
+def test_change_that_adds_rights_to_a_key_is_refused(members: Any, problem: str):
     with pytest.raises(InvalidArguments, match=problem):
         change(**members)
 

@@ -102,7 +102,7 @@ CHANGES = [
 
 
 @pytest.mark.slow("fills a database")
-async def test_key_is_narrowed_but_never_widened(running):
+async def test_rights_of_a_key_can_be_reduced_but_never_extended(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
         for change, is_allowed in CHANGES:
@@ -119,7 +119,7 @@ async def test_key_is_narrowed_but_never_widened(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_narrowed_key_cannot_be_given_its_rights_back(running):
+async def test_reduced_key_cannot_get_its_rights_back(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
         made = await operator.change("POST", "/keys", {"user": "anna", "scopes": ["mcp:*"]})
@@ -134,7 +134,7 @@ async def test_narrowed_key_cannot_be_given_its_rights_back(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_every_change_is_recorded_with_actor_action_and_both_states(running):
+async def test_every_key_change_is_recorded_with_actor_action_and_both_states(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
         made = await operator.change("POST", "/keys", {"user": "anna", "scopes": ["mcp:*"]})

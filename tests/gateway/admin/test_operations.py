@@ -181,7 +181,7 @@ async def test_recorded_change_is_answered_as_made_although_later_reads_fail(
 
 
 @pytest.mark.slow("fills a database")
-async def test_key_that_changes_in_two_places_at_once_is_recorded_as_it_was(running):
+async def test_simultaneous_changes_of_a_key_are_recorded_with_the_right_previous_state(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
         made = await operator.change("POST", "/keys", {"user": "anna", "scopes": ["mcp:*"]})

@@ -28,7 +28,7 @@ REFUNDS: Json = {
 
 
 @pytest.mark.slow("fills a database")
-async def test_plugin_is_given_to_a_user_and_taken_from_them(running, tmp_path: Path):
+async def test_operator_installs_and_removes_a_plugin_of_a_user(running, tmp_path: Path):
     folder = tmp_path / "plugins" / "refunds"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(REFUNDS))

@@ -46,7 +46,7 @@ async def test_hash_of_the_configuration_changes_with_it(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_usage_shows_what_is_left_of_the_limits_of_a_key(running):
+async def test_usage_shows_the_remaining_limits_of_a_key(running):
     settings = {"limits": {"perKey": {"rate": "10/min", "perDay": 100}}}
     async with running(settings, crm=offering("x")) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key()
@@ -95,7 +95,7 @@ async def test_server_is_shown_tested_and_restarted(running):
             assert refused == (404, "not_found")
 
 
-async def test_test_of_a_broken_server_says_why(running):
+async def test_testing_a_broken_server_returns_the_reason(running):
     async with running({}, notes=Broken()) as gateway:
         operator = await Operator.of(gateway)
         tested = await operator.change("POST", "/servers/notes/test", {})

@@ -20,7 +20,7 @@ SETTINGS = {
 
 
 @pytest.mark.slow("fills a database")
-async def test_operator_sees_what_a_key_or_a_user_sees(running):
+async def test_operator_can_list_the_tools_that_a_key_or_a_user_sees(running):
     servers = {"crm": offering("get_x", "refund"), "time": offering("get_now"), "notes": Broken()}
     async with running(SETTINGS, **servers) as gateway:
         operator = await Operator.of(gateway)

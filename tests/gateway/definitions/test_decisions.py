@@ -84,7 +84,7 @@ async def test_change_of_one_member_quarantines_that_tool_alone(running, member:
 
 
 @pytest.mark.slow("fills a database")
-async def test_other_order_of_members_and_tools_changes_nothing(running):
+async def test_order_of_members_and_tools_does_not_change_pins(running):
     server = crm()
     async with running(crm=server) as gateway:
         key = await gateway.key()
@@ -97,7 +97,7 @@ async def test_other_order_of_members_and_tools_changes_nothing(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_other_instructions_quarantine_all_tools_of_the_server(running):
+async def test_changed_instructions_quarantine_all_tools_of_the_server(running):
     server, desk = crm(), crm(FIND)
     async with running(crm=server, desk=desk) as gateway:
         assert len(await gateway.names(await gateway.key())) == 3
@@ -116,7 +116,7 @@ def other_instructions(server: ScriptedServer, method: str, params: Json) -> Jso
 
 
 @pytest.mark.slow("fills a database")
-async def test_other_launch_quarantines_all_tools_of_the_server(running):
+async def test_changed_launch_command_quarantines_all_tools_of_the_server(running):
     async with running(crm=crm()) as gateway:
         key = await gateway.key()
         await gateway.reload({}, crm=crm())  # another object, as another command would be
@@ -225,7 +225,9 @@ async def test_rejected_tool_is_not_offered_any_more(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_states_are_a_metric_and_what_waits_is_recorded(running, tmp_path: Path):
+async def test_pin_states_are_a_metric_and_waiting_definitions_are_recorded(
+    running, tmp_path: Path
+):
     server = crm()
     async with running(crm=server) as gateway:
         offer(server, {**DEFINITION, "title": "Other"})

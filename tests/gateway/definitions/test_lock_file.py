@@ -51,7 +51,7 @@ def test_a_definition_that_was_edited_without_its_hash_is_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"version": 2, "servers": {}}', "[" * 10_000])
-def test_another_file_is_not_a_lock_file(tmp_path: Path, content: str):
+def test_file_without_a_lock_is_refused(tmp_path: Path, content: str):
     file = tmp_path / "interlock.lock"
     file.write_text(content)
 

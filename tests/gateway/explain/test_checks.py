@@ -82,7 +82,7 @@ async def test_explanation_of_an_unusable_tool_names_the_obstacle(
     assert "secret" not in str(explained)
 
 
-async def test_limits_are_explained_without_being_spent():
+async def test_explained_limits_are_not_counted():
     limits = Limits(
         per_key=KeyLimits(rate=Rate(100, 1), per_day=50), tools={"crm:*": Rate(1, 3_600)}
     )

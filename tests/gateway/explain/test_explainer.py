@@ -43,7 +43,7 @@ from tests.support.scripted_server import Json
         (("mcp:read",), None, False),  # denied, whatever the arguments are
     ],
 )
-async def test_explanation_says_whether_it_depends_on_arguments_that_are_not_given(
+async def test_explanation_states_whether_it_depends_on_missing_arguments(
     scopes: tuple[str, ...], arguments: dict[str, int] | None, uncertain: bool
 ):
     caller = Caller(Principal("user:anna", frozenset(scopes)))
@@ -53,7 +53,7 @@ async def test_explanation_says_whether_it_depends_on_arguments_that_are_not_giv
     assert explained.as_json().get("uncertain", False) is uncertain
 
 
-async def test_a_denied_call_shows_every_check_and_what_would_change_the_first_denial():
+async def test_denied_call_shows_every_check_and_the_remedy_for_the_first_denial():
     reader = Principal("user:anna", frozenset({"mcp:read"}), key_id="k")
     key = StoredKey("k", b"", "anna", scopes=("mcp:read",), expires=4_000_000_000_000_000)
     async with explaining(policy_of(policy={"rules": RULES})) as (_, explainer, _):
@@ -105,7 +105,7 @@ async def test_tools_that_the_operator_left_out_or_that_clash_are_in_the_list_wi
     }
 
 
-async def test_the_tool_that_reads_kept_results_is_explained_as_one_of_the_gateway():
+async def test_read_result_tool_is_explained_as_a_tool_of_the_gateway():
     async with explaining(policy_of(policy={"rules": RULES})) as (_, explainer, _):
         explained = explainer.explain(Caller(ANNA), "interlock:read_result", {"id": "r_0"})
         missing = explainer.explain(Caller(ANNA), "interlock:other")

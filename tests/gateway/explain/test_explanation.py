@@ -5,7 +5,7 @@ from __future__ import annotations
 from interlock.gateway.explain.explanation import Check, Explanation
 
 
-def test_object_of_an_explanation_has_the_checks_and_what_would_change_it():
+def test_explanation_object_has_the_checks_and_the_remedy():
     server = Check("server", "ok")
     rules = Check("policy", "deny", "no rule allows it", "no_rule", "add a rule")
     denied = Explanation("deny", "no_rule", "", (server, rules), rules, "ok", is_uncertain=True)

@@ -28,7 +28,7 @@ class Client:
 
 
 def link(client: Any, **options: Any) -> CallLink:
-    return CallLink(client, **options)
+    return CallLink(client, "crm", **options)
 
 
 async def test_log_messages_pass_at_the_level_of_the_client():
@@ -39,7 +39,7 @@ async def test_log_messages_pass_at_the_level_of_the_client():
     assert [params for _, params in client.sent] == [b'{"level":"warning"}', b'{"level":"error"}']
 
 
-async def test_nothing_is_sent_once_the_request_has_ended():
+async def test_notifications_of_an_ended_request_are_dropped():
     client = Client()
     client.finished = True
     link(client).notify("notifications/other", b"{}")
@@ -47,7 +47,7 @@ async def test_nothing_is_sent_once_the_request_has_ended():
     assert client.sent == []
 
 
-async def test_a_modern_client_is_asked_by_the_answer_to_its_request():
+async def test_modern_client_receives_the_question_in_the_answer_to_its_request():
     async def park(method: str, params: bytes) -> Raw:
         return Raw(b'"parked"')
 

@@ -171,7 +171,7 @@ async def test_progress_logs_and_questions_of_a_call_reach_no_other_client(their
             await client.call_tool("s__work", progress=lambda _: None)
             await other.ping()
 
-    assert asked == ["canary", "canary"]
+    assert asked == ["s asks: canary", "s asks: canary"]
     assert heard == []
 
 
@@ -196,7 +196,7 @@ async def test_client_without_the_capability_is_not_asked():
     ] * 2
 
 
-async def test_modern_server_that_needs_what_the_client_lacks_ends_the_call():
+async def test_question_that_the_client_does_not_support_ends_the_call():
     question = {"method": "elicitation/create", "params": FORM}
     asking = {"resultType": "input_required", "inputRequests": {"q": question}}
     s = server(MODERN, lambda _: asking)

@@ -235,7 +235,7 @@ async def test_simultaneous_questions_of_a_server_are_sent_in_one_answer():
     assert bytes((await parked.resume(ticket, context)).raw).count(b"anna") == 3
 
 
-async def test_parked_call_holds_no_slot():
+async def test_parked_call_does_not_count_towards_the_concurrency_limit():
     queue = FairQueue("s", 1, 1)
     limiter = Limiter(Limits(per_key=KeyLimits(concurrent=1), concurrent=1))
     handle = limiter.around(queued({"s": queue})(ask))

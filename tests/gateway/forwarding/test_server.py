@@ -111,7 +111,7 @@ async def test_reference_of_a_refusal_is_the_id_of_the_call_in_its_records():
     assert [(denied.meta or {})["interlock/reason"]["reference"]] == ids
 
 
-async def test_server_that_is_down_is_a_result_with_its_reason():
+async def test_call_of_a_server_that_is_down_returns_the_reason():
     server = upstream("get_x")
     async with Client.memory(gateway_of(server)) as client:
         await client.list_tools()

@@ -147,7 +147,7 @@ async def test_question_of_a_task_is_answered_by_the_client(
         await ask(gateway, "tasks/update", key, made["taskId"], inputResponses=answers)
         after = await state(gateway, key, made["taskId"], "completed")
 
-    assert asked["params"]["message"] == "Who is it?"
+    assert asked["params"]["message"] == "jobs asks: Who is it?"
     assert after["result"]["content"] == [{"type": "text", "text": "Hello, Ada!"}]
     assert ("task", "", "answered") in await events(tmp_path)
 

@@ -18,7 +18,7 @@ __all__ = ["issuer"]
 pytestmark = pytest.mark.slow("fills a database")
 
 
-async def test_groups_of_an_id_token_decide_what_a_person_may_do(running, issuer: OidcIssuer):
+async def test_groups_in_an_id_token_determine_the_usable_tools(running, issuer: OidcIssuer):
     issuer.claims["groups"] = ["support"]
     rule = {"id": "r", "effect": "allow", "who": ["group:support"], "tools": ["crm:x"]}
     settings = {"auth": {"issuers": [issuer.entry()]}, "policy": {"rules": [rule]}}

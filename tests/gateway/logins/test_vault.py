@@ -162,7 +162,7 @@ def change(script: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.slow("fills a database")
-async def test_tools_that_wait_for_a_decision_wait_after_a_restart(running, crm):
+async def test_quarantined_tools_stay_quarantined_after_a_restart(running, crm):
     async with running(crm=crm) as gateway:
         await store(gateway, "anna", "anna-1")
     change(Path(crm["args"][0]), "def fail()", "def fail(why: str = '')")
@@ -242,7 +242,7 @@ def contents(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.slow("fills a database")
-async def test_states_show_what_a_user_has_and_what_is_missing(running, crm):
+async def test_states_list_stored_and_missing_credentials_of_a_user(running, crm):
     async with running(crm=crm) as gateway:
         vault = gateway.assembly.services.vault
         needs = {"crm": needs_of(gateway.assembly.parts.config.servers["crm"])}
@@ -266,7 +266,7 @@ async def test_event_of_a_login_is_dropped_when_no_call_waits_for_it():
     assert len(vault._waiting) == 1
 
 
-def test_configuration_in_the_documentation_is_valid_and_needs_what_the_page_says():
+def test_documented_configuration_is_valid_and_requires_the_documented_credentials():
     page = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text()
     example = re.findall(r"## Credentials of users\n.*?```json[^\n]*\n(.*?)```", page, re.DOTALL)[0]
     config = loads(example.encode())

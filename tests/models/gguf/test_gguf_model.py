@@ -77,7 +77,7 @@ async def test_answer_arrives_in_pieces_and_ends_with_the_models_end_token(hello
     assert (reply.stop_reason, reply.usage.output_tokens) == ("end", 3)
 
 
-async def test_template_of_the_file_decides_where_the_answer_starts(tmp_path: Path) -> None:
+async def test_chat_template_of_the_file_determines_where_the_answer_starts(tmp_path: Path) -> None:
     template = CHATML.replace("assistant\n{% endif %}", "assistant\nBegin:{% endif %}")
     path = write_model(tmp_path / "m.gguf", {":": "It", "It": "", "\n": "wrong"}, template=template)
 
@@ -112,7 +112,7 @@ async def test_stopped_answer_ends_the_work_so_that_the_next_one_starts_at_once(
     await model.close()
 
 
-async def test_second_turn_evaluates_only_new_tokens(hello: Path) -> None:
+async def test_second_turn_of_a_gguf_model_evaluates_only_new_tokens(hello: Path) -> None:
     model = GgufModel(hello)
     first = await complete(model, ASK, [TIME, GIT])
     second = await complete(model, [*ASK, first.message, UserMessage("And now?")], [TIME, GIT])
@@ -172,7 +172,7 @@ async def test_text_before_a_call_is_the_answers_text(tmp_path: Path) -> None:
     assert [call.input for call in reply.message.tool_calls] == [{"merges": True}]
 
 
-async def test_each_model_gets_the_grammar_of_its_own_vocabulary(tmp_path: Path) -> None:
+async def test_grammar_is_compiled_for_the_vocabulary_of_each_model(tmp_path: Path) -> None:
     """llama.cpp kept a tokenizer by an address, which the next model could have."""
     for number in range(12):
         words = {f"word{each}": "x" for each in range(number)}  # another vocabulary each time
@@ -272,12 +272,12 @@ async def test_control_tokens_in_a_result_are_tokenized_as_plain_text(
         call = AssistantMessage(tool_calls=(ToolCall("1", "git__log", {"merges": True}),))
         return [*ASK, call, ToolMessage("1", result)]
 
-    plain = await ask(path, asking(""), [GIT])
+    plain = await ask(path, asking("x"), [GIT])
     attacked = await ask(path, asking(attack), [GIT])
 
     # The tiny models read a character of text as one token, or as one a byte.
     added = attacked.usage.input_tokens - plain.usage.input_tokens
-    assert added >= len(attack)
+    assert added >= len(attack) - 1
 
 
 async def test_control_tokens_in_messages_tools_and_calls_are_tokenized_as_plain_text(
@@ -333,7 +333,7 @@ async def test_model_larger_than_the_memory_is_refused_before_it_is_loaded(
         GgufModel(hello)
 
 
-async def test_context_length_is_that_of_the_file_unless_memory_or_an_option_limits_it(
+async def test_context_length_comes_from_the_file_unless_memory_or_an_option_limits_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_model(tmp_path / "m.gguf", {}, context=8192)

@@ -27,7 +27,7 @@ def test_a_single_value_stays_on_one_line() -> None:
 
 
 @each_row("result", ["[]", "{}", '{"result": []}'])
-def test_an_empty_list_is_nothing(result: str) -> None:
+def test_empty_list_is_described_as_nothing(result: str) -> None:
     assert format_results([ToolMessage("1", result, "search")]) == "Search: nothing"
 
 
@@ -61,7 +61,7 @@ def test_an_error_names_the_tool_and_the_reason(prefix: str) -> None:
     assert "no reason" in format_results([ToolMessage("1", "", "git__git_status", is_error=True)])
 
 
-def test_an_empty_result_says_that_nothing_was_returned() -> None:
+def test_empty_result_becomes_a_text_that_nothing_was_returned() -> None:
     assert format_results([ToolMessage("1", " \n", "lights__turn_on")]) == (
         "Turn on: done, and nothing was returned."
     )
@@ -74,7 +74,7 @@ def test_several_results_become_one_answer_with_the_input_of_each() -> None:
     assert format_results(results, calls) == "Is even (n 12): true\n\nThe tool: b"
 
 
-def test_an_oversized_result_is_cut_and_says_so() -> None:
+def test_oversized_result_is_cut_with_a_notice() -> None:
     answer = format_results([ToolMessage("1", "x" * 10_000, "read_file")])
 
     assert len(answer) < 8_200

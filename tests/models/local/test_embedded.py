@@ -153,7 +153,7 @@ async def test_a_follow_up_repeats_the_call_with_the_new_value(model: LocalModel
 
 
 @one_loop
-async def test_a_missing_argument_is_asked_for(model: LocalModel) -> None:
+async def test_missing_argument_makes_the_model_ask_for_it(model: LocalModel) -> None:
     reply = await complete(model, [UserMessage("Create a new branch in /srv/app")], TOOLS)
 
     assert reply.message == AssistantMessage("For git_create_branch I also need: branch_name.")
@@ -163,7 +163,7 @@ async def test_a_missing_argument_is_asked_for(model: LocalModel) -> None:
 @pytest.mark.parametrize(
     "request_", ["Dance on /srv/app", "What is 12 * 4?", "Sing info@example.org"]
 )
-async def test_requests_only_a_tool_can_answer_are_declined(
+async def test_embedded_model_declines_requests_that_need_a_missing_tool(
     model: LocalModel, request_: str
 ) -> None:
     with_tools = await complete(model, [UserMessage(request_)], TOOLS)

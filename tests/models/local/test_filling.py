@@ -39,7 +39,7 @@ def test_the_kind_of_a_parameter_comes_from_its_schema(schema: dict[str, Any], k
 
 
 @each_row("schema", [{}, {"properties": []}, {"properties": {"a": True}}])
-def test_odd_schemas_have_no_parameters(schema: dict[str, Any]) -> None:
+def test_schemas_of_unusual_form_yield_no_parameters(schema: dict[str, Any]) -> None:
     assert parameters(schema) == []
 
 
@@ -69,7 +69,7 @@ def test_values_without_from_and_to_are_assigned_in_order() -> None:
     assert arguments == {"first_path": "/tmp/a", "second_path": "/tmp/b"}
 
 
-def test_the_word_after_a_parameters_name_is_its_value() -> None:
+def test_word_after_a_parameter_name_becomes_its_value() -> None:
     assert filled("describe the table customers", table_name=STRING).arguments == {
         "table_name": "customers"
     }
@@ -130,7 +130,7 @@ def test_a_default_in_the_description_is_used() -> None:
     assert filling.assumed == ()
 
 
-def test_a_missing_path_is_assumed_to_be_the_current_folder() -> None:
+def test_missing_path_argument_is_filled_with_the_current_folder() -> None:
     filling = filled("show the status", repo_path=STRING)
 
     assert filling.arguments == {"repo_path": "."}
@@ -146,7 +146,7 @@ def test_a_missing_path_is_assumed_to_be_the_current_folder() -> None:
         ("Weather in Paris for Berlin", ["Paris"]),
     ],
 )
-def test_each_value_of_a_list_gets_arguments_of_its_own(request_: str, cities: list[str]) -> None:
+def test_each_value_of_a_list_becomes_a_separate_call(request_: str, cities: list[str]) -> None:
     filling = filled(request_, city=STRING)
 
     assert [each["city"] for each in (filling.arguments, *filling.further)] == cities
@@ -174,7 +174,7 @@ def test_names_of_a_list_fill_several_texts_only_if_they_are_a_pair(
     assert [each for each in filling.arguments.values() if each[0].isupper()] == found
 
 
-def test_a_path_that_a_text_accepts_without_a_cue_is_a_guess() -> None:
+def test_path_without_a_cue_is_only_a_guess_for_a_text_parameter() -> None:
     assert filled("How many words does notes.txt have?", query=STRING).guesses == 1
     assert filled("Use the branch feature/x", branch=STRING).guesses == 0
 

@@ -2,7 +2,7 @@ from interlock.models import ToolDefinition
 from interlock.models.local.prompts import abilities
 
 
-def test_abilities_name_each_server_once() -> None:
+def test_system_prompt_names_each_server_once() -> None:
     names = ["time__now", "git__log", "git__show"]
     tools = [ToolDefinition(name, "", b"{}") for name in names]
 

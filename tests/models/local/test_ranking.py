@@ -51,7 +51,7 @@ def test_small_talk_and_general_questions_match_no_tool(request_: str) -> None:
     assert all(candidate.score < SURE for candidate in ToolIndex(TOOLS).rank(request_))
 
 
-def test_a_question_ranks_a_reading_tool_before_a_changing_one() -> None:
+def test_question_ranks_a_read_only_tool_before_a_changing_tool() -> None:
     best = ToolIndex(TOOLS).rank("Which file is in /tmp/x?")[0]
 
     assert best.tool.definition.name == "disk__read_file"

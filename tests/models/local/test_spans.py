@@ -41,21 +41,23 @@ def values(text: str, kind: str) -> list[object]:
         ("a [note] in brackets", "json", []),
     ],
 )
-def test_values_are_found_by_their_form(text: str, kind: str, expected: list[object]) -> None:
+def test_argument_values_are_found_by_their_form(
+    text: str, kind: str, expected: list[object]
+) -> None:
     assert values(text, kind) == expected
 
 
-def test_definite_spans_do_not_overlap() -> None:
+def test_recognised_spans_of_a_request_do_not_overlap() -> None:
     definite = [span.kind for span in find_spans('Commit "3 files" in /srv/app at 10:00')]
 
     assert definite == ["quoted", "path", "clock"]
 
 
-def test_the_word_after_a_preposition_may_be_a_value() -> None:
+def test_word_after_a_preposition_may_become_an_argument_value() -> None:
     assert "main" in values("the differences between my branch and main in /srv", "object")
 
 
-def test_idle_words_are_not_values() -> None:
+def test_filler_words_are_not_taken_as_values() -> None:
     assert values("what is in the box?", "object") == ["box"]
 
 

@@ -19,11 +19,11 @@ def test_stop_words_are_left_out_unless_keep_all() -> None:
     assert stems("from base", keep_all=True) == ["from", "bas"]
 
 
-def test_not_staged_is_read_as_the_word_unstaged() -> None:
+def test_not_staged_has_the_same_stem_as_unstaged() -> None:
     assert stems("which are not yet staged") == stems("unstaged")
 
 
-def test_words_are_similar_by_meaning_or_beginning() -> None:
+def test_similarity_of_words_depends_on_meaning_or_prefix() -> None:
     assert similarity(*stems("erase"), *stems("delete")) > 0.5
     assert similarity(*stems("difference"), *stems("diff")) > 0.3
     assert similarity(*stems("base"), *stems("basement")) == 0

@@ -14,7 +14,7 @@ META = {VERSION: "2026-07-28", CAPABILITIES: {}}
 
 
 @each_row("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS"])
-async def test_only_posts_are_taken(http, method):
+async def test_methods_other_than_post_are_refused(http, method):
     reply = await http.request(method, headers={"mcp-protocol-version": "2026-07-28"})
 
     assert (reply.code, reply.header("allow")) == (405, "POST")
@@ -215,7 +215,7 @@ async def test_several_faults_are_reported_in_a_fixed_order(http):
         ("subscriptions/listen", {"notifications": 7}),
     ],
 )
-async def test_params_that_do_not_fit_their_method_are_refused(server, http, method, params):
+async def test_params_of_another_method_are_refused(server, http, method, params):
     @server.completion("greet", "name")
     async def names(typed: str) -> list[str]:
         return []
@@ -264,14 +264,14 @@ async def test_both_eras_are_served_on_one_path(http):
     assert "resultType" not in legacy.json["result"]
 
 
-async def test_era_follows_from_the_body(http):
+async def test_era_of_a_request_is_detected_from_the_body(http):
     client = await http.initialize()
     reply = await http.call("add", {"a": 1}, headers={"mcp-session-id": client.id})
 
     assert "resultType" in reply.json["result"]
 
 
-async def test_a_body_that_states_nothing_is_modern_by_an_unknown_revision_in_the_header(http):
+async def test_body_without_a_revision_is_modern_if_the_header_has_an_unknown_revision(http):
     client = await http.initialize()
     body = http.rpc("tools/list", id=1)
     headers = {"mcp-session-id": client.id, "mcp-protocol-version": "v999"}

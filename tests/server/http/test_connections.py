@@ -116,7 +116,7 @@ async def test_few_heads_of_a_connection_are_kept(server, repeating):
         ("x-long: " + "x" * connections.MAX_KEPT_HEAD,),
     ],
 )
-async def test_heads_that_say_more_than_most_are_parsed_each_time(server, repeating, more):
+async def test_heads_with_unusual_headers_are_parsed_for_each_request(server, repeating, more):
     async with served(server) as (running, _):
         await repeating.open(running)
         await repeating.ask(written(call("add", {"a": 1}), *more))
@@ -139,7 +139,7 @@ async def test_length_in_the_body_of_a_request_with_a_long_head_is_ignored(serve
     assert repeating.kept == {}
 
 
-async def test_answers_have_the_date_of_now(server, repeating):
+async def test_responses_have_the_current_date(server, repeating):
     async with served(server) as (running, _):
         await repeating.open(running)
         for day in (b"Monday", b"Tuesday"):
@@ -256,7 +256,7 @@ async def answers_to(running: UvicornServer, repeating: Repeating, random: Rando
 
 
 @pytest.mark.slow("makes up many requests")
-async def test_made_up_requests_get_the_same_answers_with_and_without_kept_heads(
+async def test_random_requests_get_the_same_answers_with_and_without_cached_heads(
     server, repeating, monkeypatch
 ):
     seeds = range(60)

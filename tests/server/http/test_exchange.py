@@ -58,7 +58,7 @@ def body(data: bytes, *, more: bool = False) -> dict[str, Any]:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def test_head_and_body_of_a_reply_are_one_write():
+async def test_head_and_body_of_a_response_are_sent_in_one_write():
     connection = OneConnection()
     await connection.answer(with_headers((b"content-length", b"2")), body(b"{}"))
 
@@ -157,7 +157,7 @@ async def test_connection_of_an_incomplete_response_is_closed(fails: bool):
     assert b"".join(connection.written).endswith(b"3\r\none\r\nclosed")
 
 
-async def test_client_that_expects_it_is_told_to_send_its_body():
+async def test_client_that_expects_100_continue_receives_it():
     connection = OneConnection(expects=True)
     connection.exchange.add(b"{}")
     connection.exchange.end()
@@ -168,7 +168,7 @@ async def test_client_that_expects_it_is_told_to_send_its_body():
     assert connection.written == [b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
-async def test_application_is_told_that_its_client_has_gone_and_sends_nothing_more():
+async def test_application_receives_the_disconnect_and_its_later_output_is_dropped():
     connection = OneConnection()
     connection.exchange.disconnect()
 

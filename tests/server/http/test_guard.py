@@ -23,7 +23,7 @@ async def test_names_of_loopback_are_served_on_loopback(http, host):
 
 
 @each_row("host", FOREIGN)
-async def test_other_names_are_refused_on_loopback(http, host):
+async def test_unknown_host_names_are_refused_on_loopback(http, host):
     reply = await http.call("add", {"a": 1}, headers={"host": host})
 
     assert reply.code == 403

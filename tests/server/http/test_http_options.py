@@ -19,7 +19,7 @@ def test_a_verifier_of_tokens_needs_the_public_url():
     assert isinstance(HttpOptions(verify_token=VERIFY, resource=RESOURCE).authenticator, BearerAuth)
 
 
-def test_an_authenticator_of_your_own_is_used_as_it_is():
+def test_custom_authenticator_is_used_unchanged():
     auth = BearerAuth(verify=VERIFY, resource=RESOURCE)
 
     assert HttpOptions(auth=auth, verify_token=VERIFY).authenticator is auth

@@ -107,7 +107,7 @@ async def test_body_is_decoded_within_bounds():
     assert names == ["x", "", "\ufffd"]
 
 
-async def test_answer_of_none_is_a_204():
+async def test_handler_result_none_is_sent_as_204():
     reply = await api().request("GET", "/nothing", headers={"x-api-key": KEY}, query="limit=7")
     assert (reply.code, reply.body) == (204, b"")
 
@@ -121,7 +121,7 @@ async def test_answer_of_none_is_a_204():
         (MemoryError(CANARY), 500, "internal_error"),
     ],
 )
-async def test_error_is_a_problem_without_internals(error, status, reason, caplog):
+async def test_error_is_problem_json_without_internal_details(error, status, reason, caplog):
     caplog.set_level(logging.INFO, "interlock.server")
     reply = await api(error).request("GET", "/fail")
     problem = json.loads(reply.body)

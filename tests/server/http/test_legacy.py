@@ -26,7 +26,7 @@ async def test_a_session_beyond_the_limit_of_listeners_still_works(server, http,
     assert (await client.call("add", {"a": 1})).text == "2"
 
 
-async def test_error_of_a_handler_is_a_200_with_an_error(http):
+async def test_error_of_a_handler_is_a_json_rpc_error_with_status_200(http):
     client = await http.initialize()
     reply = await client.ask("no/method", id="x")
 
@@ -184,7 +184,7 @@ async def test_a_batch_is_answered_by_a_batch(http):
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream"])
-async def test_a_batch_has_all_answers_however_large_they_are(http, monkeypatch, accept):
+async def test_answer_to_a_batch_has_all_results_of_any_size(http, monkeypatch, accept):
     monkeypatch.setattr(streams, "MAX_QUEUED", 10)
     http.app.sessions.budget.max_bytes = 20
     client = await http.initialize("2025-03-26")
@@ -223,7 +223,7 @@ async def test_batch_with_notifications_is_a_stream(http):
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
-async def test_other_revisions_have_no_batches(http, revision):
+async def test_only_revision_2025_03_26_has_batches(http, revision):
     client = await http.initialize(revision)
     reply = await client.post(b"[%b]" % http.rpc("ping", id=1)).finished()
 

@@ -74,7 +74,7 @@ async def test_message_url_includes_the_mount_prefix(make):
     assert "data: /tools/message?session_id=" in await stream.part()
 
 
-async def test_a_client_is_asked_and_answers(oldest):
+async def test_client_answers_a_question_of_the_server(oldest):
     stream, post = await connect(oldest, {"sampling": {}})
     await post("tools/call", {"name": "sample"}, id=1)
     question = await stream.message()
@@ -107,7 +107,7 @@ async def test_sent_messages_of_a_single_stream_are_not_kept(oldest):
     assert oldest.app._legacy._budget.bytes == kept
 
 
-async def test_sessions_of_the_two_kinds_do_not_mix(oldest):
+async def test_session_of_one_http_transport_is_not_found_by_the_other(oldest):
     client = await oldest.initialize()
     body = oldest.rpc("ping", id=1)
     query = f"session_id={client.id}"
@@ -122,7 +122,7 @@ async def test_sessions_of_the_two_kinds_do_not_mix(oldest):
     ("query", "code"),
     [("", 400), ("session_id=", 400), ("session_id=x", 404), ("session_id=x&session_id=y", 400)],
 )
-async def test_a_message_needs_a_session(oldest, query, code):
+async def test_message_without_a_session_is_refused(oldest, query, code):
     body = oldest.rpc("ping", id=1)
 
     assert (await oldest.request("POST", "/messages", body=body, query=query)).code == code
@@ -149,7 +149,7 @@ async def test_bad_messages_are_refused_and_the_session_continues(oldest):
     assert (await stream.message())["id"] == 1
 
 
-async def test_only_json_is_taken(oldest):
+async def test_request_body_of_another_type_than_json_is_refused(oldest):
     await connect(oldest)
     [session] = oldest.app.sessions._open
     body, query = oldest.rpc("ping", id=1), f"session_id={session}"

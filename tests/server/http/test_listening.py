@@ -10,7 +10,7 @@ import pytest
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError
 from interlock.server import Server
-from interlock.server.http.listening import bound
+from interlock.server.http.listening import bound, listen
 
 
 async def test_small_packets_are_sent_without_delay():
@@ -36,6 +36,15 @@ def test_address_in_use_is_an_error():
         address = Address(*listener.getsockname())
         with pytest.raises(ConfigError, match=f"cannot listen on {address}"), bound(address):
             pass
+
+
+def test_port_that_another_program_has_bound_and_listens_on_first_is_an_error():
+    with bound(Address("127.0.0.1", 0)) as first:
+        address = Address(*first.getsockname())
+        with bound(address) as second:  # possible on Linux while neither socket listens
+            listen(first)
+            with pytest.raises(ConfigError, match=f"cannot listen on {address}: .*another port$"):
+                listen(second)
 
 
 def test_run_http_at_an_address_in_use_names_it_and_the_remedy():

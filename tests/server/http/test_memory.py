@@ -31,9 +31,7 @@ def failing(function: Callable[..., Any], nth: int) -> Callable[..., Any]:
     return called
 
 
-async def test_request_that_does_not_fit_into_memory_gets_503(
-    http, monkeypatch: pytest.MonkeyPatch
-):
+async def test_request_gets_503_if_memory_is_exhausted(http, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(envelope, "decode", failing(envelope.decode, 1))
     reply = await http.call("add", {"a": 1})
     assert (reply.code, reply.header("retry-after"), reply.error) == (503, "60", -32603)
@@ -41,7 +39,7 @@ async def test_request_that_does_not_fit_into_memory_gets_503(
     assert (await http.call("add", {"a": 1})).code == 200
 
 
-async def test_body_that_does_not_fit_into_memory_gets_503(http):
+async def test_body_gets_503_if_memory_is_exhausted(http):
     class Unfit(bytes):
         def __len__(self) -> int:
             raise MemoryError
@@ -50,7 +48,7 @@ async def test_body_that_does_not_fit_into_memory_gets_503(http):
     assert (await reply.finished()).code == 503
 
 
-async def test_answer_that_does_not_fit_into_memory_is_an_error(
+async def test_answer_is_replaced_by_an_error_if_memory_is_exhausted(
     http, monkeypatch: pytest.MonkeyPatch
 ):
     class Full:
@@ -63,7 +61,7 @@ async def test_answer_that_does_not_fit_into_memory_is_an_error(
     assert (reply.code, reply.error) == (200, -32603)
 
 
-async def test_stream_is_cut_if_its_end_does_not_fit_into_memory(
+async def test_stream_is_cut_off_if_memory_is_exhausted_at_its_end(
     http, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(modern, "event", failing(modern.event, 3))

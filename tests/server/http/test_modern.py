@@ -115,7 +115,7 @@ async def test_a_client_that_leaves_a_stream_cancels_its_request(http, gate):
     assert gate.cancelled.is_set()
 
 
-async def test_a_client_that_leaves_harms_no_other(http, gate):
+async def test_disconnecting_client_does_not_affect_other_clients(http, gate):
     leaving = http.begin("tools/call", {"name": "hold"}, id=7)
     staying = http.begin("tools/call", {"name": "hold", "arguments": {"word": "here"}}, id=7)
     await gate.entered.wait()
@@ -274,7 +274,7 @@ async def test_overlapping_requests_with_one_id_get_their_own_answers(http, gate
 # Questions
 
 
-async def test_a_question_ends_the_request_and_its_answer_comes_with_the_next(http):
+async def test_question_ends_the_modern_request_and_the_next_request_brings_the_answer(http):
     asked = await http.call("sample", capabilities={"sampling": {}})
     result = asked.json["result"]
     assert result["resultType"] == "input_required"
@@ -390,7 +390,7 @@ async def test_a_filter_too_large_to_keep_is_refused(make, server, uris, with_re
     assert reply.error == -32602
 
 
-async def test_parameters_of_a_stream_are_limited_to_what_may_be_kept(http):
+async def test_parameters_of_a_subscription_stream_are_limited_in_size(http):
     reply = await http.ask("subscriptions/listen", FILTER | {"padding": "x" * 262_144})
 
     assert (reply.code, reply.json["id"]) == (413, 1)
@@ -435,7 +435,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(server, http, caplog):
     assert server.dropped == {"stream that is not read": 1}
 
 
-async def test_a_client_that_stops_reading_before_the_answer_harms_only_itself(http, monkeypatch):
+async def test_client_that_stops_reading_does_not_affect_other_clients(http, monkeypatch):
     monkeypatch.setattr(streams, "SEND_DEADLINE", 0.01)
     reply = http.begin("tools/call", {"name": "count"}, meta=PROGRESS)
     reply.stop_reading()

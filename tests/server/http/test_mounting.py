@@ -103,7 +103,7 @@ async def live(app):
     return await outgoing.get(), end
 
 
-async def test_the_lifespan_is_that_of_the_application(living, events):
+async def test_application_runs_inside_the_lifespan_of_the_server(living, events):
     started, end = await live(living.asgi())
     assert started == {"type": "lifespan.startup.complete"}
     assert events == ["opened"]
@@ -112,7 +112,7 @@ async def test_the_lifespan_is_that_of_the_application(living, events):
     assert events == ["opened", "closed"]
 
 
-async def test_without_one_the_first_request_opens_and_close_closes(living, events, make):
+async def test_application_without_lifespan_events_opens_at_the_first_request(living, events, make):
     http = make()
     http.app = living.asgi()
     assert events == []
@@ -148,7 +148,7 @@ async def test_requests_wait_until_everything_is_open(make):
     await http.app.close()
 
 
-async def test_a_request_that_is_cancelled_while_it_waits_harms_no_other(make):
+async def test_request_cancelled_while_waiting_does_not_affect_others(make):
     opening, ready = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager

@@ -80,9 +80,11 @@ async def test_requests_of_other_sites_are_refused():
 
 
 async def test_page_session_needs_an_origin_header_to_change_something():
-    given = {"host": LOCAL, "x_interlock_key": "k", "content_type": "application/json"}
-    for method in ("POST", "PUT", "PATCH", "DELETE"):
-        assert await status(PageGuard(), method, **given) == 403
-        origin = "http://127.0.0.1:8080"
-        assert await status(PageGuard(), method, **given, origin=origin) == 200
-    assert await status(PageGuard(), "GET", **given) == 200
+    plain, origin = {"host": LOCAL, "content_type": "application/json"}, "http://127.0.0.1:8080"
+    for session in ({"x_interlock_key": "k"}, {"cookie": "interlock=x"}):
+        given = plain | session
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            assert await status(PageGuard(), method, **given) == 403
+            assert await status(PageGuard(), method, **given, origin=origin) == 200
+        assert await status(PageGuard(), "GET", **given) == 200
+    assert await status(PageGuard(), "POST", **plain) == 200

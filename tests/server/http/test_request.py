@@ -21,7 +21,7 @@ async def test_other_media_types_than_json_are_refused(http, kind):
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON"])
-async def test_parameters_of_the_type_are_allowed(http, kind):
+async def test_content_type_may_have_parameters(http, kind):
     assert (await http.call("add", {"a": 1}, headers={"content-type": kind})).code == 200
 
 
@@ -152,7 +152,7 @@ async def test_a_client_that_leaves_before_the_end_of_its_body_is_not_answered(h
     assert reply.body == b""
 
 
-async def test_a_deadline_for_bodies_does_not_touch_handlers(http, gate, monkeypatch):
+async def test_deadline_for_request_bodies_does_not_apply_to_handlers(http, gate, monkeypatch):
     monkeypatch.setattr(request, "BODY_DEADLINE", 0.0)
     reply = http.begin("tools/call", {"name": "hold"})
     await gate.entered.wait()

@@ -31,14 +31,14 @@ async def test_refusal_is_a_json_rpc_error_with_its_length_and_headers():
     assert error["error"] == {"code": -32600, "message": "no é", "data": {"a": 1}}
 
 
-async def test_refusal_for_lack_of_memory_says_when_to_retry():
+async def test_refusal_for_lack_of_memory_has_retry_after():
     status, headers, _ = await sent_by(lambda send: refuse(send, no_memory()))
 
     assert status == 503
     assert headers[b"retry-after"] == b"60"
 
 
-async def test_204_has_no_length_and_other_empty_replies_have():
+async def test_response_204_has_no_content_length_and_other_empty_responses_have():
     for status, length in ((202, b"0"), (204, None)):
         _, headers, body = await sent_by(lambda send, status=status: reply_empty(send, status))
         assert headers.get(b"content-length") == length

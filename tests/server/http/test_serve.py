@@ -248,7 +248,7 @@ async def test_headers_without_end_are_refused(server, what, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["one trailer", "many trailers", "the size of a chunk"])
-async def test_what_surrounds_the_chunks_of_a_body_is_limited(server, what):
+async def test_framing_and_trailers_of_a_chunked_body_are_limited(server, what):
     piece = b"a: b\r\n" * 1000 if what == "many trailers" else b"x" * 6000
     begin = b"1;" if what == "the size of a chunk" else b"2\r\n{}\r\n0\r\na: "
     head = [f"{name}: {value}" for name, value in call("add")["headers"].items()]
@@ -268,7 +268,7 @@ async def test_what_surrounds_the_chunks_of_a_body_is_limited(server, what):
     assert server.dropped == {"HTTP 431": 1}
 
 
-async def test_trailers_are_no_headers(server, monkeypatch):
+async def test_trailers_are_not_added_to_the_headers(server, monkeypatch):
     request = call("add", {"a": 1})
     head = [f"{name}: {value}" for name, value in request["headers"].items()]
     lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", *head, "transfer-encoding: chunked", "", ""]
@@ -334,7 +334,9 @@ async def test_successive_requests_with_long_headers_and_bodies_are_accepted(ser
                 assert reply.status == 200
 
 
-async def test_connections_that_have_ended_count_no_more(server, monkeypatch):
+async def test_ended_connections_do_not_count_towards_the_limit_of_their_address(
+    server, monkeypatch
+):
     monkeypatch.setattr(serve, "MAX_PER_ADDRESS", 1)
     async with served(server) as (running, _):
         for _ in range(3):
@@ -479,7 +481,7 @@ def test_program_prints_its_url_and_ends_on_a_signal(by):
 
 
 @pytest.mark.slow("starts a program")
-def test_uvicorn_is_an_extra():
+def test_missing_uvicorn_is_an_error_that_names_the_extra():
     program = (
         "import sys; sys.modules['uvicorn'] = None\n"
         "from interlock import Server; Server('x').run_http(port=0)"

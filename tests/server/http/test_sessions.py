@@ -286,7 +286,7 @@ def bearer(name):
 
 
 @each_row("member", ["id", "tenant", "key_id", "view"])
-async def test_a_session_is_used_only_with_the_credential_that_began_it(make, member):
+async def test_session_is_usable_only_with_the_principal_that_began_it(make, member):
     async def verify(token: str) -> Principal | None:
         return Principal(**{"id": "anna", token: "other"})
 
@@ -298,7 +298,7 @@ async def test_a_session_is_used_only_with_the_credential_that_began_it(make, me
     assert (await client.listen().finished()).code == 404
 
 
-async def test_a_session_uses_the_scopes_of_the_newest_request(make, server):
+async def test_session_has_the_scopes_of_its_newest_request(make, server):
     async def verify(token: str) -> Principal | None:
         return Principal("anna", scopes=frozenset({token}))
 

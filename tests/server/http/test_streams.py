@@ -282,7 +282,7 @@ async def test_size_of_kept_messages_is_limited(server, http, monkeypatch):
     assert (await client.listen().message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_flood_drops_only_messages_of_its_own_session(server, http):
+async def test_flood_in_one_session_drops_no_messages_of_other_sessions(server, http):
     http.app._legacy._budget.max_bytes = 3000
     one, other = await http.initialize(), await http.initialize()
     await one.call("count", {"to": 3}, **TOKEN)

@@ -43,7 +43,7 @@ async def test_request_without_a_token_is_refused(guarded):
         assert challenge.startswith("Bearer ")
 
 
-async def test_the_body_is_not_read_before_the_token_is_good(guarded):
+async def test_body_is_read_only_after_the_token_was_accepted(guarded):
     reply = guarded.start("POST", body=[])
 
     assert (await reply.finished()).code == 401
@@ -125,7 +125,7 @@ async def test_an_api_key_identifies_the_caller(server, make):
     assert (await http.request("GET", METADATA)).code == 404
 
 
-async def test_any_object_with_the_methods_of_an_authenticator_will_do(server, make):
+async def test_any_object_with_the_methods_of_an_authenticator_is_accepted(server, make):
     class ByAddress:
         challenge = "Address"
 

@@ -105,7 +105,7 @@ async def test_a_failed_commit_fails_each_caller_and_the_next_one_succeeds(disk,
     assert disk.groups == [[1, 2], [3]]
 
 
-async def test_item_that_nothing_waits_for_joins_the_next_commit(disk, group):
+async def test_queued_item_without_a_waiter_joins_the_next_commit(disk, group):
     await group.add(1)
     group.add_soon(2)
     await group.add(3)
@@ -113,7 +113,7 @@ async def test_item_that_nothing_waits_for_joins_the_next_commit(disk, group):
     assert disk.groups == [[1], [2, 3]]
 
 
-async def test_item_that_nothing_waits_for_is_committed_without_another_one(disk, group):
+async def test_queued_item_without_a_waiter_is_committed_without_further_items(disk, group):
     group.add_soon(1)
     await until(lambda: disk.groups == [[1]])
 
@@ -178,7 +178,7 @@ async def test_after_a_fatal_error_nothing_is_committed_again(disk, group):
     assert disk.groups == [[1, 2]]
 
 
-async def test_the_item_of_a_cancelled_caller_is_committed(disk, group):
+async def test_queued_item_of_a_cancelled_caller_is_committed(disk, group):
     disk.ready.clear()
     caller = asyncio.create_task(group.add(1))
     await until(lambda: disk.groups == [[1]])
@@ -218,7 +218,7 @@ async def test_an_unexpected_error_reaches_the_caller_and_does_not_end_the_write
     await group.add(2)
 
 
-async def test_close_commits_what_is_queued_and_accepts_no_more(disk, group):
+async def test_close_commits_queued_records_and_refuses_new_ones(disk, group):
     group.add_soon(1)
     await group.close()
 
@@ -229,7 +229,7 @@ async def test_close_commits_what_is_queued_and_accepts_no_more(disk, group):
         group.add_soon(3)
 
 
-async def test_close_gives_up_a_commit_that_hangs(disk, group, monkeypatch, caplog):
+async def test_close_stops_waiting_for_a_hanging_commit(disk, group, monkeypatch, caplog):
     monkeypatch.setattr(group_commit, "CLOSE_WAIT", 0.01)
     disk.ready.clear()
     group.add_soon(1)

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, AuditRecord, AuditWriter, KeyStore
 from interlock.store.audit import reading as audit_reading
 from interlock.store.audit import writer as audit_module
 from interlock.store.audit.reading import CallFilter
+
+KEY = GatewayKey(bytes(range(32)))
 
 STATUSES = ("ok", "tool_error", "error", "timeout", "cancelled")
 SECOND = 1_000_000
@@ -25,7 +28,7 @@ async def trail(place: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[st
     monkeypatch.setattr(audit_module, "time_ns", lambda: now[0] * 1_000)
     async with KeyStore.open(place) as store:
         berta, _ = await store.create("berta")
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         for number in range(10):
             now[0] = (10 + number) * SECOND
             user, key = ("user:anna", "k1") if number % 2 else ("user:berta", berta.id)
@@ -89,7 +92,7 @@ async def test_filters_select_calls_newest_first(trail: str):
 
 async def test_successful_call_with_a_reason_is_found_by_each_filter(place: str):
     names = ("c1", "user:anna", "k1", "crm", "crm:t")
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         await writer.append(AuditRecord("intent", *names))
         await writer.append(AuditRecord("outcome", *names, status="ok", reason="input_required"))
         async with AuditReader.open(place) as reader:
@@ -140,7 +143,7 @@ async def test_export_yields_every_record_of_a_time_once(trail: str):
 
 async def test_filters_use_indexes_instead_of_reading_every_record(tmp_path):
     place = str(tmp_path / "a.db")
-    async with AuditWriter.open(place) as writer, AuditReader.open(place) as reader:
+    async with AuditWriter.open(place, key=KEY) as writer, AuditReader.open(place) as reader:
         await writer.append(AuditRecord("intent", "c1", "user:anna"))
         plans: list[str] = []
         fetch = reader._tables.fetch
@@ -203,7 +206,7 @@ async def test_open_call_is_found_behind_many_finished_ones_in_bounded_steps(
 ):
     monkeypatch.setattr(audit_reading, "SCAN_SECONDS", 0.0)
     monkeypatch.setattr(audit_reading, "FIRST_WINDOW", 10)
-    async with AuditWriter.open(place) as writer, AuditReader.open(place) as reader:
+    async with AuditWriter.open(place, key=KEY) as writer, AuditReader.open(place) as reader:
         await writer.append(AuditRecord("intent", "stuck", "user:anna"))
         for number in range(30):
             kinds = ("intent", "outcome")

@@ -42,7 +42,7 @@ def test_member_of_a_body_cannot_replace_a_column():
 WHOLE = ("ab", 3, 0, *["x"] * 9, '{"risk":"write"}', b"\x01")
 
 
-def test_stored_object_of_a_whole_row_is_that_of_a_written_one():
+def test_object_read_from_a_row_equals_the_written_object():
     assert stored_object(WHOLE) == as_object(WHOLE)
 
 

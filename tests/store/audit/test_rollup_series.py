@@ -8,21 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, AuditWriter
 from interlock.store.audit.rollup_series import MINUTE, percentiles, read_series
 from interlock.store.audit.rollups import BITS, BOUNDS, add_up
 from interlock.text.timestamps import now_micros
 from tests.store.audit.test_rollups import Clock, ended, fill
 
+KEY = GatewayKey(bytes(range(32)))
+
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("is_added_up", [False, True])
 @pytest.mark.parametrize("hours", [5, 300])
-async def test_a_chart_has_all_calls_of_its_time_whatever_is_added_up(
+async def test_chart_contains_all_calls_of_its_time_span_at_every_resolution(
     place: str, hours: int, is_added_up: bool
 ):
     begin = 25_000_000 // 1_440 * 1_440
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         await fill(writer, range(begin, begin + 300 * 60, 37))
         if is_added_up:
             await add_up(writer.tables, wall=Clock(begin + 290 * 60))
@@ -41,7 +44,7 @@ async def test_a_chart_has_all_calls_of_its_time_whatever_is_added_up(
 
 async def test_a_chart_by_tool_has_the_largest_lines_and_the_sum_of_the_others(sqlite: str):
     begin = 25_000_000
-    async with AuditReader.open(sqlite), AuditWriter.open(sqlite) as writer:
+    async with AuditReader.open(sqlite), AuditWriter.open(sqlite, key=KEY) as writer:
         for number in range(25):
             minutes = range(begin, begin + 1 + number)
             await fill(writer, minutes, tool=f"crm:{number}")
@@ -58,7 +61,7 @@ async def test_a_chart_by_tool_has_the_largest_lines_and_the_sum_of_the_others(s
 
 
 async def test_percentiles_leave_failures_out_on_demand(sqlite: str):
-    async with AuditWriter.open(sqlite) as writer:
+    async with AuditWriter.open(sqlite, key=KEY) as writer:
         await writer.append(ended(ms=1.0))
         await writer.append(ended("timeout", ms=30_000.0))
         now = now_micros()
@@ -75,7 +78,7 @@ async def test_percentiles_leave_failures_out_on_demand(sqlite: str):
 
 
 @given(st.lists(st.floats(0.1, 300_000), min_size=1, max_size=50))
-def test_a_percentile_is_within_one_step_of_the_exact_one(durations: list[float]):
+def test_percentile_is_within_one_step_of_the_exact_value(durations: list[float]):
     histogram = sum(1 << BITS * bisect_left(BOUNDS, each) for each in durations)
 
     for percent, found in zip((50, 95, 99), percentiles(histogram), strict=True):

@@ -50,7 +50,7 @@ def refused(reason: str, count: int = 1, **columns: Any) -> AuditRecord:
 
 
 async def test_each_outcome_and_refusal_is_counted_under_its_final_word(place: str, rows: Rows):
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         await writer.append(msgspec.structs.replace(CALL, kind="intent", status=""))
         for record in (
             *(ended("ok", ms=ms) for ms in (0.1, 3.0, 3.1)),
@@ -81,7 +81,7 @@ async def test_each_outcome_and_refusal_is_counted_under_its_final_word(place: s
 
 
 async def test_a_name_that_a_caller_made_up_gets_no_row_of_its_own(sqlite: str, rows: Rows):
-    async with AuditWriter.open(sqlite) as writer:
+    async with AuditWriter.open(sqlite, key=KEY) as writer:
         for number in range(5):
             await writer.append(refused("unknown_tool", server="", tool=f"made up {number}"))
 
@@ -92,7 +92,7 @@ async def test_a_name_that_a_caller_made_up_gets_no_row_of_its_own(sqlite: str, 
 async def test_records_that_are_not_committed_are_counted_once_when_they_are(
     sqlite: str, rows: Rows
 ):
-    async with AuditWriter.open(sqlite) as writer:
+    async with AuditWriter.open(sqlite, key=KEY) as writer:
         await writer.append(ended())
         with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -107,7 +107,7 @@ async def test_records_that_are_not_committed_are_counted_once_when_they_are(
 
 
 async def test_writers_at_the_same_time_share_no_rows(place: str):
-    async with AuditWriter.open(place) as one, AuditWriter.open(place) as other:
+    async with AuditWriter.open(place, key=KEY) as one, AuditWriter.open(place, key=KEY) as other:
         for _ in range(2):
             await one.append(ended())
             await other.append(ended())
@@ -145,7 +145,7 @@ async def fill(writer: AuditWriter, minutes: range, **columns: Any) -> None:
 async def test_a_clock_that_is_set_back_loses_no_counts(sqlite: str, rows: Rows):
     clock = Clock(1_000)
     counted = RollupWriter("w", wall=clock)
-    async with AuditWriter.open(sqlite) as writer:
+    async with AuditWriter.open(sqlite, key=KEY) as writer:
         for clock.minute in (1_000, 1_001, 1_000, 1_000, 1_001):
             changed = counted.plan([row_of(ended())])
             await writer.tables.write(upsert(changed))
@@ -175,7 +175,7 @@ async def test_old_rows_are_deleted_with_the_records(place: str, rows: Rows):
 
 async def test_charts_and_their_upkeep_read_no_whole_table(sqlite: str):
     """A plan of SQLite says "SCAN" where it reads a whole table or index."""
-    async with AuditWriter.open(sqlite):
+    async with AuditWriter.open(sqlite, key=KEY):
         pass
     with closing(sqlite3.connect(sqlite)) as connection:
         for name, sql in vars(rollups).items():
@@ -188,5 +188,5 @@ def spans() -> Iterator[tuple[int, int]]:
     yield from zip((1, *SPANS), SPANS, strict=False)
 
 
-def test_each_span_is_made_of_whole_shorter_ones():
+def test_each_chart_span_consists_of_whole_shorter_spans():
     assert all(longer % shorter == 0 for shorter, longer in spans())

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from interlock import Server
+from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 from interlock.store import AuditRecord, AuditWriter, ConversationStore
@@ -17,9 +18,11 @@ from interlock.toolbox import Toolbox
 from tests.faults.failing_disk import failing_disk
 from tests.store.audit_chains import INTENT, OUTCOME, Rows, check_chains, within_a_second
 
+KEY = GatewayKey(bytes(range(32)))
+
 
 async def test_a_body_that_is_not_utf_8_fails_no_other_record(sqlite: str, rows: Rows):
-    async with AuditWriter.open(sqlite) as writer:
+    async with AuditWriter.open(sqlite, key=KEY) as writer:
         wrong = writer.append(AuditRecord("intent", body=b"\xff"))
         await asyncio.gather(writer.append(INTENT), wrong)
 
@@ -30,7 +33,7 @@ async def test_a_body_that_is_not_utf_8_fails_no_other_record(sqlite: str, rows:
 async def test_every_operation_of_the_disk_may_fail_once(sqlite: str, kind: str, rows: Rows):
     acknowledged = 0
     with failing_disk() as disk:
-        async with AuditWriter.open(sqlite) as writer:
+        async with AuditWriter.open(sqlite, key=KEY) as writer:
             for nth in range(1, 12):
                 disk.arm(kind, nth)
                 for _ in range(3):
@@ -72,7 +75,7 @@ async def test_a_full_disk_stops_a_call_before_its_effect(sqlite: str, rows: Row
 
     with failing_disk() as disk:
         async with (
-            AuditWriter.open(sqlite) as writer,
+            AuditWriter.open(sqlite, key=KEY) as writer,
             Toolbox({"crm": server}, around=[audited(writer)], environ={}) as toolbox,
         ):
             await toolbox.call("crm:refund", {"order": 1})
@@ -94,7 +97,10 @@ async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_agai
     sqlite: str, rows: Rows
 ):
     with failing_disk() as disk:
-        async with ConversationStore.open(sqlite) as store, AuditWriter.open(sqlite) as writer:
+        async with (
+            ConversationStore.open(sqlite) as store,
+            AuditWriter.open(sqlite, key=KEY) as writer,
+        ):
             await writer.append(INTENT)
             disk.arm("unsynced", 1)
             with pytest.raises(AuditFailed, match="the disk did not keep what was written"):
@@ -107,7 +113,7 @@ async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_agai
             with pytest.raises(StoreError, match="fsync failed"):
                 await store.create()
         with pytest.raises(StoreError, match="fsync failed"):
-            async with AuditWriter.open(sqlite):
+            async with AuditWriter.open(sqlite, key=KEY):
                 pass
         assert disk.count == 0
 
@@ -117,7 +123,7 @@ async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_agai
 
 async def test_records_of_concurrent_calls_share_the_syncs_of_the_disk(sqlite: str):
     with failing_disk() as disk:
-        async with AuditWriter.open(sqlite) as writer:
+        async with AuditWriter.open(sqlite, key=KEY) as writer:
             disk.arm("unsynced", 1_000)  # only counts
             await asyncio.gather(*(writer.append(INTENT) for _ in range(100)))
             syncs = disk.count
@@ -127,7 +133,10 @@ async def test_records_of_concurrent_calls_share_the_syncs_of_the_disk(sqlite: s
 
 async def test_a_failed_sync_of_a_conversation_fails_audit_records_too(sqlite: str):
     with failing_disk() as disk:
-        async with ConversationStore.open(sqlite) as store, AuditWriter.open(sqlite) as writer:
+        async with (
+            ConversationStore.open(sqlite) as store,
+            AuditWriter.open(sqlite, key=KEY) as writer,
+        ):
             disk.arm("unsynced", 1)
             with pytest.raises(StoreError, match="fsync failed"):
                 await store.create()
@@ -137,7 +146,7 @@ async def test_a_failed_sync_of_a_conversation_fails_audit_records_too(sqlite: s
 
 @pytest.mark.slow("waits for a timeout")
 async def test_a_lock_of_another_process_fails_appends_within_a_second(sqlite: str, rows: Rows):
-    async with AuditWriter.open(sqlite) as writer:
+    async with AuditWriter.open(sqlite, key=KEY) as writer:
         with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             appends = (within_a_second(writer.append(INTENT)) for _ in range(3))
@@ -154,5 +163,5 @@ async def test_opening_a_database_that_refuses_records_fails(sqlite: str):
         other.execute("ALTER TABLE audit_heads RENAME TO missing")
 
     with pytest.raises(AuditUnavailable, match="no such table"):
-        async with AuditWriter.open(sqlite):
+        async with AuditWriter.open(sqlite, key=KEY):
             pass

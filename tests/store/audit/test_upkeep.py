@@ -22,9 +22,10 @@ from interlock.errors import AuditFailed
 from interlock.store import AuditReader, AuditRecord, AuditWriter, open_trail
 from interlock.store.audit import upkeep as audit_upkeep
 from interlock.store.audit import writer as audit_module
+from interlock.store.audit.copy_reading import read_copy
 from interlock.store.audit.reading import CallFilter
 from interlock.store.audit.upkeep import DAY, AuditUpkeep
-from interlock.store.audit.verification import Verification, read_copy
+from interlock.store.audit.verification import Verification
 from tests.faults.failing_disk import failing_disk
 
 KEY = GatewayKey(bytes(range(32)))
@@ -63,9 +64,9 @@ def rows(dump: Callable[[str], Awaitable[Any]]) -> Rows:
     return read
 
 
-async def verify(place: str, key: GatewayKey | None = KEY, **marks: Any) -> Verification:
+async def verify(place: str, copy: Path | None = None) -> Verification:
     async with AuditReader.open(place) as reader:
-        return await reader.verify(key, **marks)
+        return await reader.verify(KEY, read_copy([copy], KEY) if copy else None)
 
 
 async def test_trail_begins_with_started_and_ends_with_stopped(place: str, rows: Rows):
@@ -151,7 +152,7 @@ async def test_running_writer_is_not_taken_for_dead(place: str, rows: Rows):
     assert (await verify(place)).problems == []
 
 
-def test_no_file_of_a_writer_is_left(tmp_path: Path):
+def test_closed_writer_leaves_no_lock_file(tmp_path: Path):
     async def use() -> None:
         async with open_trail(tmp_path / "a.db", KEY, Audit()):
             assert any("a.db-writer-" in name for name in names())
@@ -160,7 +161,7 @@ def test_no_file_of_a_writer_is_left(tmp_path: Path):
         return [each.name for each in tmp_path.iterdir()]
 
     asyncio.run(use())
-    assert names() == ["a.db"]
+    assert sorted(names()) == ["a.db", "audit-copy"]
 
 
 async def test_end_of_a_chain_is_signed_every_thousand_records_and_on_demand(
@@ -170,48 +171,43 @@ async def test_end_of_a_chain_is_signed_every_thousand_records_and_on_demand(
     async with AuditWriter.open(place, key=KEY) as writer:
         for _ in range(9):
             await writer.append(INTENT)
-        assert (await rows(place, "audit_heads"))[0]["signature"] is None
+        assert (await rows(place, "audit_heads"))[0]["seq"] == 0
         await writer.append(INTENT)
+        await writer.signed()
         (head,) = await rows(place, "audit_heads")
         assert (head["seq"], head["signature"] is None) == (10, False)
         await writer.append(OUTCOME)
         writer.sign_soon()
-        await writer.append(INTENT)
-        assert (await rows(place, "audit_heads"))[0]["seq"] >= 11
+        await writer.signed()
+        assert (await rows(place, "audit_heads"))[0]["seq"] == 11
     assert (await verify(place)).problems == []
 
 
-async def test_copy_holds_every_record_and_finds_an_older_database(tmp_path: Path):
-    place, copy, older = tmp_path / "a.db", tmp_path / "copy" / "audit.jsonl", tmp_path / "older.db"
-    copy.parent.mkdir()
-    settings = Audit(copy=str(copy))
-    async with open_trail(place, KEY, settings) as writer:
-        await writer.append(INTENT)
-        with closing(sqlite3.connect(place)) as source, closing(sqlite3.connect(older)) as target:
-            source.backup(target)
-        await writer.append(OUTCOME)
+async def test_copy_holds_every_record_only_if_it_is_configured(tmp_path: Path):
+    for number, settings in enumerate((Audit(copy=str(tmp_path / "copy")), Audit())):
+        place = tmp_path / f"{number}" / "a.db"
+        place.parent.mkdir()
+        async with open_trail(place, KEY, settings) as writer:
+            await writer.append(INTENT)
 
-    lines = [msgspec.json.decode(line) for line in copy.read_bytes().splitlines()]
-    kinds = [line["kind"] for line in lines]
-    assert kinds == ["started", "intent", "outcome", "stopped", "checkpoint"]
-    assert lines[1]["tool"] == "crm:refund"
-    assert copy.stat().st_mode & 0o777 == 0o600
-
-    marks = read_copy(copy, KEY)
-    assert (await verify(str(place), marks=marks)).problems == []
-    assert (await verify(str(older))).problems == []
-    ((writer_id, seq, text),) = (await verify(str(older), marks=marks)).problems
-    assert (writer_id, seq) == (writer.id, 3)
-    assert text == "is missing, with all records up to 4"
+    (full,), (ends,) = (tmp_path / "copy").iterdir(), (tmp_path / "1" / "audit-copy").iterdir()
+    kinds = [
+        [msgspec.json.decode(line)["kind"] for line in file.read_bytes().splitlines()]
+        for file in (full, ends)
+    ]
+    assert kinds == [["head", "started", "intent", "stopped", "head"], ["head", "head"]]
+    assert (await verify(str(tmp_path / "0" / "a.db"), full.parent)).problems == []
+    assert (await verify(str(tmp_path / "1" / "a.db"), ends.parent)).problems == []
 
 
 async def test_copy_that_cannot_be_written_stops_no_call(tmp_path: Path, caplog):
-    copy = tmp_path / "missing" / "audit.jsonl"
+    (tmp_path / "file").touch()
+    copy = tmp_path / "file" / "copy"
     async with open_trail(tmp_path / "a.db", KEY, Audit(copy=str(copy))) as writer:
         for _ in range(5):
             await writer.append(INTENT)
 
-    assert caplog.text.count("cannot be written: No such file or directory") == 1
+    assert caplog.text.count("cannot be written: Not a directory") == 1
 
 
 # Retention
@@ -228,7 +224,7 @@ async def test_whole_days_are_deleted_and_the_rest_verifies(
         for _ in range(30):
             await over.append(INTENT)
     async with AuditWriter.open(place, key=KEY) as writer:
-        upkeep = AuditUpkeep(writer, KEY, keep=10 * 86_400)
+        upkeep = AuditUpkeep(writer, KEY, 10 * 86_400)
         for _ in range(20):
             for _ in range(30):
                 writer.append_soon(INTENT)

@@ -5,26 +5,26 @@ from __future__ import annotations
 import random
 from base64 import b64decode
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from interlock.auth.gateway_key import GatewayKey
-from interlock.errors import ConfigError
-from interlock.store.audit.records import COLUMNS
-from interlock.store.audit.verification import (
-    MAX_PROBLEMS,
-    Mark,
+from interlock.store.audit.copy_reading import Mark, TrailCopy
+from interlock.store.audit.heads import (
+    EMPTY,
+    FIRST_HASH,
+    Register,
     StoredHead,
-    Verification,
-    read_copy,
+    chain_hash,
+    chain_key,
 )
-from interlock.store.audit.writer import FIRST_HASH, base_message, chain_hash, head_message
+from interlock.store.audit.records import COLUMNS
+from interlock.store.audit.verification import MAX_PROBLEMS, REGISTER, Verification
 
 KEY = GatewayKey(bytes(range(32)))
+CHAIN_KEY = chain_key(KEY)
 LENGTH = 12
 Row = tuple[Any, ...]
 
@@ -46,31 +46,37 @@ def chain(writer: str, length: int = LENGTH) -> list[Row]:
             "",
             "",
         )
-        hash = chain_hash(hash, seq, columns, f'{{"n":{seq}}}')
+        hash = chain_hash(hash, seq, columns, f'{{"n":{seq}}}', CHAIN_KEY)
         rows.append((writer, seq, *columns, f'{{"n":{seq}}}', hash))
     return rows
 
 
 def head_of(rows: list[Row], *, ended: bool = True, key: GatewayKey = KEY) -> StoredHead:
     writer, seq, hash = rows[-1][0], rows[-1][1], rows[-1][-1]
-    signature = key.sign(head_message(writer, seq, hash, 7))
     ended_at = 9 if ended else None
-    return StoredHead(writer, 1, ended_at, "host", seq, hash, signature, 7, None, 0, None, None)
+    head = StoredHead(writer, 1, ended_at, "host", seq, hash, None, 7, None, 0, None, None)
+    return head.signed(key)
+
+
+def register_of(*heads: StoredHead) -> Register:
+    register = EMPTY
+    for head in heads:
+        register = register.changed(KEY, None, head)
+    return register
 
 
 def purged(rows: list[Row], head: StoredHead, upto: int) -> tuple[list[Row], StoredHead]:
-    hash = rows[upto - 1][-1]
-    signature = KEY.sign(base_message(head.writer, upto, hash))
-    return rows[upto:], replace(head, base_seq=upto, base_hash=hash, base_signature=signature)
+    return rows[upto:], head.purged(KEY, upto, rows[upto - 1][-1])
 
 
 def problems(
     rows: list[Row],
     *heads: StoredHead,
     marks: dict[str, Mark] | None = None,
-    key: GatewayKey | None = KEY,
+    register: Register | None = None,
 ) -> list[tuple[str, int, str]]:
-    verification = Verification(heads, key, marks)
+    register = register or register_of(*heads)
+    verification = Verification(heads, register, KEY, TrailCopy(0, marks or {}))
     for writer in sorted({row[0] for row in rows}):
         verification.check(writer, [row[1:] for row in rows if row[0] == writer])
     verification.finish()
@@ -83,7 +89,7 @@ HEADS = head_of(A), head_of(B)
 
 
 def test_untouched_chains_are_whole():
-    verification = Verification(HEADS, KEY)
+    verification = Verification(HEADS, register_of(*HEADS), KEY)
     for rows in (A, B):
         verification.check(rows[0][0], [row[1:] for row in rows])
     verification.finish()
@@ -116,9 +122,9 @@ def test_column_of_another_type_is_named_once_with_its_record(column: int, value
         assert problems([*A[: seq - 1], row, *A[seq:], *B], *HEADS) == [("aa", seq, text)]
 
 
-def test_blob_that_is_hashed_like_the_text_before_it_is_found():
+def test_text_replaced_by_an_equal_blob_is_detected():
     columns = (1_000, "", "intent", "c1", "user:anna", "abcd", "s", "s:t", "", "")
-    whole = ("cc", 1, *columns, "{}", chain_hash(FIRST_HASH, 1, columns, "{}"))
+    whole = ("cc", 1, *columns, "{}", chain_hash(FIRST_HASH, 1, columns, "{}", CHAIN_KEY))
     changed = (*whole[:7], b64decode("abcd"), *whole[8:])
 
     assert problems([whole], head_of([whole])) == []
@@ -163,18 +169,18 @@ def test_head_of_another_type_is_named_with_its_writer(column: str):
 
 @pytest.mark.parametrize(("writer", "shown"), [(b"\xff", "x'ff'"), ("\udcff", r"\xff")])
 def test_damaged_name_of_a_writer_is_shown_as_text(writer: Any, shown: str):
-    verification = Verification(HEADS[:1], KEY)
+    verification = Verification(HEADS[:1], None, KEY)
     verification.check("aa", [row[1:] for row in A])
     verification.check(writer, [A[0][1:]])
 
     assert [str(each) for each in verification.problems] == [
-        f"writer {shown}: has records but no head: the head was removed"
+        f"writer {shown}: has records but no head"
     ]
 
 
 def test_changed_purge_record_is_reported_as_changed():
     columns = (1, "", "checkpoint", *[""] * 7)
-    hash = chain_hash(FIRST_HASH, 1, columns, "{}")
+    hash = chain_hash(FIRST_HASH, 1, columns, "{}", CHAIN_KEY)
     text = "was changed, or does not follow the record before it"
     for body in ("not json", "[]", '{"before":7}', '{"a":' + "[" * 100_000):
         row = ("cc", 1, *columns, body, hash)
@@ -196,7 +202,7 @@ def test_deleted_records_are_named(first: int, count: int):
 
 
 @pytest.mark.parametrize("seq", range(1, LENGTH))
-def test_swapped_records_are_found(seq: int):
+def test_swapped_audit_records_are_detected(seq: int):
     one, other = A[seq - 1], A[seq]
     rows = [
         *A[: seq - 1],
@@ -209,12 +215,12 @@ def test_swapped_records_are_found(seq: int):
 
 
 @pytest.mark.parametrize("seq", range(1, LENGTH + 1))
-def test_inserted_record_is_found_though_all_later_hashes_are_made_to_fit(seq: int):
+def test_inserted_record_is_detected_even_if_later_hashes_are_recomputed(seq: int):
     made = [*A[: seq - 1], A[0], *A[seq - 1 :]]
     rows: list[Row] = []
     hash = FIRST_HASH
     for number, row in enumerate(made, 1):
-        hash = chain_hash(hash, number, row[2:12], row[12])
+        hash = chain_hash(hash, number, row[2:12], row[12], CHAIN_KEY)
         rows.append((row[0], number, *row[2:13], hash))
 
     found = problems([*rows, *B], *HEADS)
@@ -250,27 +256,26 @@ def test_records_after_the_head_are_expected_of_a_running_writer_only():
 
 
 def test_removed_head_is_found():
-    assert problems([*A, *B], HEADS[1]) == [
-        ("aa", 0, "has records but no head: the head was removed")
-    ]
+    assert problems([*A, *B], HEADS[1]) == [("aa", 0, "has records but no head")]
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"signature": None}, "the head has no signature"),
-        ({"signed_at": None}, "the head has no signature"),
-        ({"signature": None, "ended": None}, "the head has no signature"),
+        ({"signed_at": None}, "the head is not signed by this key"),
+        ({"ended": None}, "the head is not signed by this key"),
+        ({"started": 2}, "the head is not signed by this key"),
+        ({"open_seq": 5}, "the head is not signed by this key"),
         ({"signature": b"x"}, "the head is not signed by this key"),
     ],
 )
-def test_cut_chain_whose_head_was_rewound_is_found_by_the_missing_signature(
+def test_cut_chain_whose_head_was_changed_is_found_by_the_signature(
     changes: dict[str, Any], text: str
 ):
     rewound = replace(head_of(A[:5]), **changes)
 
     assert problems([*A[:5], *B], rewound, HEADS[1]) == [("aa", 5, text)]
-    assert problems([*A[:5], *B], rewound, HEADS[1], key=None) == []
 
 
 def test_removed_chain_whose_head_was_rewound_is_found_by_the_missing_signature():
@@ -279,10 +284,22 @@ def test_removed_chain_whose_head_was_rewound_is_found_by_the_missing_signature(
     assert problems(B, rewound, HEADS[1]) == [("aa", 0, "the head has no signature")]
 
 
-def test_head_of_a_running_writer_needs_no_signature_before_its_first_one():
-    new = StoredHead("aa", 1, None, "host", 0, FIRST_HASH, None, None, None, 0, None, None)
+def test_register_shows_heads_that_were_removed_added_or_put_back():
+    register = register_of(*HEADS)
+    older = head_of(A[:5])
+    removed = "1 of 2 writers were removed with all their records"
+    moved = "a writer was removed, added, or put back to an older state"
 
-    assert problems([*A, *B], new, HEADS[1]) == []
+    assert problems([*A, *B], *HEADS, register=register) == []
+    assert problems(B, HEADS[1], register=register) == [(REGISTER, 0, removed)]
+    assert problems([*A[:5], *B], older, HEADS[1], register=register) == [(REGISTER, 0, moved)]
+    assert problems([*A, *B], *HEADS, register=register_of(HEADS[1])) == [(REGISTER, 0, moved)]
+    forged = register._replace(heads=1)
+    text = "was changed, or is not signed by this key"
+    assert problems(B, HEADS[1], register=forged) == [(REGISTER, 0, text)]
+    assert problems([*A, *B], *HEADS, register=forged.changed(KEY, None, None)) == [
+        (REGISTER, 0, text)
+    ]
 
 
 @pytest.mark.parametrize("upto", [1, 5, LENGTH])
@@ -300,7 +317,7 @@ def test_records_that_the_head_states_as_purged_are_found():
     ]
 
 
-def test_front_that_is_removed_like_a_purge_is_found_by_its_signature():
+def test_records_removed_like_a_purge_are_detected_by_the_missing_signature():
     rows, head = purged(A, HEADS[0], 5)
     forged = replace(head, base_signature=bytes(64))
 
@@ -340,7 +357,7 @@ def test_purged_records_of_the_copy_are_not_missing():
 def test_purged_chain_of_the_copy_is_not_missing(at: str):
     body = '{"before":"2026-02-01T00:00:00.000Z","records":5,"ends":{"aa":5}}'
     columns = (1, "default", "checkpoint", "", "", "", "", "", "", "")
-    row = ("cc", 1, *columns, body, chain_hash(FIRST_HASH, 1, columns, body))
+    row = ("cc", 1, *columns, body, chain_hash(FIRST_HASH, 1, columns, body, CHAIN_KEY))
 
     found = problems([row], head_of([row]), marks={"aa": Mark(5, A[4][-1], at)})
 
@@ -356,7 +373,7 @@ DAMAGE: list[Callable[[list[Row], int], object]] = [
 
 
 @pytest.mark.slow("works through much data")
-def test_random_damage_is_always_found_where_it_begins():
+def test_random_damage_is_detected_at_its_first_record():
     chance = random.Random(7)
     for _ in range(500):
         rows, at = [*A], chance.randrange(LENGTH)
@@ -367,53 +384,9 @@ def test_random_damage_is_always_found_where_it_begins():
 
 def test_long_list_of_problems_is_cut_and_counted():
     rows = [(*row[:6], "user:eve", *row[7:]) for row in chain("aa", 3 * MAX_PROBLEMS)]
-    verification = Verification([], KEY)
+    verification = Verification([], None, KEY)
     verification.check("aa", [row[1:] for row in rows])
     verification.finish()
 
     assert len(verification.problems) == MAX_PROBLEMS
-    assert verification.total == 3 * MAX_PROBLEMS + 1
-
-
-# The copy
-
-
-def copy_line(row: Row, **more: Any) -> bytes:
-    line = {"kind": row[4], "writer": row[0], "seq": row[1], "at": "2026", "hash": row[-1].hex()}
-    return msgspec.json.encode(line | more) + b"\n"
-
-
-def checkpoint(row: Row, key: GatewayKey = KEY) -> bytes:
-    signature = key.sign(head_message(row[0], row[1], row[-1], 7))
-    return copy_line(row, kind="checkpoint", micros=7, signature=signature.hex())
-
-
-def test_copy_states_the_newest_record_of_each_chain(tmp_path: Path):
-    path = tmp_path / "audit.jsonl"
-    path.write_bytes(
-        copy_line(A[0]) + checkpoint(A[0]) + copy_line(B[3]) + copy_line(A[4]) + b'{"kind":"outc'
-    )
-
-    assert read_copy(path, KEY) == {
-        "aa": Mark(5, A[4][-1], "2026"),
-        "bb": Mark(4, B[3][-1], "2026"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("lines", "error"),
-    [
-        (copy_line(A[0]) + b"garbage\n", "line 2: not a line of an audit copy"),
-        (
-            copy_line(A[0], kind="checkpoint", signature="xy"),
-            "line 1: not a line of an audit copy",
-        ),
-        (checkpoint(A[0], GatewayKey.random()), "line 1: the head is not signed by this key"),
-    ],
-)
-def test_wrong_copy_is_refused_with_its_line(tmp_path: Path, lines: bytes, error: str):
-    path = tmp_path / "audit.jsonl"
-    path.write_bytes(lines)
-
-    with pytest.raises(ConfigError, match=error):
-        read_copy(path, KEY)
+    assert verification.total == 3 * MAX_PROBLEMS + 2

@@ -9,18 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable
 from interlock.store import AuditReader, AuditRecord, AuditWriter, ConversationStore
-from interlock.store.audit.writer import FIRST_HASH, chain_hash
+from interlock.store.audit.heads import FIRST_HASH, chain_hash
 from tests.faults.failing_disk import failing_disk
 from tests.store.audit_chains import INTENT, OUTCOME, Rows, check_chains, within_a_second
 from tests.store.test_processes import run_processes
+
+KEY = GatewayKey(bytes(range(32)))
 
 # Records
 
 
 async def test_append_returns_when_other_connections_see_the_record(place: str, rows: Rows):
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         await writer.append(INTENT)
         (row,) = await rows(place)
 
@@ -48,7 +51,7 @@ async def test_concurrent_appends_are_all_durable_and_in_one_chain(place: str, r
             await writer.append(msgspec.structs.replace(INTENT, call=f"{number}-{step}"))
             writer.append_soon(msgspec.structs.replace(OUTCOME, call=f"{number}-{step}"))
 
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         await asyncio.gather(*(call(writer, number) for number in range(40)))
         found = await rows(place)
         assert sum(row["kind"] == "intent" for row in found) == 200
@@ -63,7 +66,7 @@ async def test_concurrent_appends_are_all_durable_and_in_one_chain(place: str, r
 
 
 async def test_a_writer_stores_its_start_and_on_close_its_last_record(place: str, rows: Rows):
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         (head,) = await rows(place, "audit_heads")
         assert (head["writer"], head["ended"], head["seq"]) == (writer.id, None, 0)
         await writer.append(INTENT)
@@ -77,14 +80,14 @@ async def test_a_writer_stores_its_start_and_on_close_its_last_record(place: str
 
 
 async def test_each_writer_has_a_chain_of_its_own(place: str, rows: Rows):
-    async with AuditWriter.open(place) as one, AuditWriter.open(place) as other:
+    async with AuditWriter.open(place, key=KEY) as one, AuditWriter.open(place, key=KEY) as other:
         await asyncio.gather(*(each.append(INTENT) for each in [one, other] * 10))
 
     assert check_chains(await rows(place)) == {one.id: 10, other.id: 10}
 
 
 async def test_characters_that_no_database_stores_are_replaced_in_a_record(place: str, rows: Rows):
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         body = '{"🗼":1}'.encode()
         await writer.append(AuditRecord("refused", user="日本", tool="a\0b\ud800", body=body))
 
@@ -108,7 +111,7 @@ def test_a_hash_depends_on_every_column_the_number_and_the_previous_hash():
 
 
 async def test_a_closed_writer_refuses_records(sqlite: str):
-    async with AuditWriter.open(sqlite) as writer:
+    async with AuditWriter.open(sqlite, key=KEY) as writer:
         pass
 
     with pytest.raises(AuditUnavailable, match="has been closed"):
@@ -124,7 +127,7 @@ async def test_a_full_disk_fails_appends_within_a_second_until_there_is_room(
     sqlite: str, rows: Rows
 ):
     with failing_disk() as disk:
-        async with AuditWriter.open(sqlite) as writer:
+        async with AuditWriter.open(sqlite, key=KEY) as writer:
             await writer.append(INTENT)
             disk.arm("full", 1, lasting=True)
             for _ in range(2):
@@ -143,7 +146,7 @@ async def test_a_full_disk_fails_appends_within_a_second_until_there_is_room(
 async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
     place: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ):
-    async with AuditWriter.open(place) as writer:
+    async with AuditWriter.open(place, key=KEY) as writer:
         write = writer._tables.write
 
         async def write_without_answer(*statements: Any) -> None:
@@ -163,7 +166,7 @@ async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
 
 
 @pytest.mark.slow("starts processes")
-async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: str, rows: Rows):
+async def test_four_processes_writing_at_once_keep_separate_chains(place: str, rows: Rows):
     async with ConversationStore.open(place):
         pass
     run_processes("audit", place, 4, 25)
@@ -171,7 +174,7 @@ async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: s
     lengths = check_chains(await rows(place))
     assert sorted(lengths.values()) == [100] * 4
     async with AuditReader.open(place) as reader:
-        assert (await reader.verify(None)).problems == []
+        assert (await reader.verify(KEY)).problems == []
 
 
 @pytest.mark.slow("starts processes")

@@ -62,7 +62,9 @@ QUERIES = [
 
 
 @pytest.mark.slow("fills a database")
-async def test_no_query_breaks_the_search_or_finds_what_others_own(empty: ConversationStore):
+async def test_no_query_breaks_the_search_or_finds_conversations_of_others(
+    empty: ConversationStore,
+):
     other = empty.owned_by("user:anna")
     foreign = await other.create("Tokyo")
     await other.append(foreign.id, UserMessage("tokyo content owner o x a b"))

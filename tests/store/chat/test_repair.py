@@ -34,7 +34,7 @@ def test_a_conversation_without_unanswered_calls_is_not_changed():
         assert answer_every_call(messages) == messages
 
 
-def test_a_turn_that_ends_at_any_step_is_completed():
+def test_turn_interrupted_at_any_step_gets_its_missing_answers():
     steps = [ASKED, CALLED, answer(A), answer(B), answer(C)]
 
     assert unanswered_calls(steps[:2]) == [A, B, C]

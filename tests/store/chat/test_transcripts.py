@@ -15,7 +15,7 @@ MESSAGES: list[Message] = [
 ]
 
 
-async def test_json_holds_every_message_unchanged(sqlite: str):
+async def test_json_contains_every_message_unchanged(sqlite: str):
     async with ConversationStore.open(sqlite) as store:
         conversation = await store.create("A title")
 

@@ -18,7 +18,7 @@ from interlock.store.database.tables import changes as table
 from interlock.store.keys import KeyStore
 
 
-async def test_key_is_read_as_changed_once(place: str):
+async def test_changed_key_is_reported_once(place: str):
     async with KeyStore.open(place) as gateway, KeyStore.open(place) as cli:
         old, _ = await cli.create("anna")
         assert await gateway.load() == [old]
@@ -186,7 +186,7 @@ class Followed:
         await self.is_quiet.wait()
 
 
-async def test_change_wakes_those_who_follow_its_kind_and_a_restored_copy_wakes_all(
+async def test_change_wakes_followers_of_its_kind_and_a_restored_database_wakes_all(
     place: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(changes, "POLL_EVERY", 0.01)

@@ -34,7 +34,7 @@ async def test_work_that_a_closing_event_loop_cancels_is_rolled_back(place: str)
     await database.close()
 
 
-def test_sqlalchemy_has_what_connections_need_beside_its_documented_names():
+def test_sqlalchemy_has_the_undocumented_names_that_connections_use():
     """If this fails, SQLAlchemy has changed: see `interlock.store.database.connection`."""
     engine = create_engine("sqlite+aiosqlite:///unused.db")
 

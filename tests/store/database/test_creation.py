@@ -189,7 +189,9 @@ asyncio.run(database.open_database(sys.argv[1]))
 
 
 @pytest.mark.slow("starts a program")
-async def test_a_creation_that_was_killed_is_done_by_the_next_start(new_place: str, dump):
+async def test_database_creation_interrupted_by_a_kill_is_completed_by_the_next_start(
+    new_place: str, dump
+):
     code, output = run_forked(KILLED_BEFORE_THE_COMMIT, new_place)
     assert (code, output) == (-SIGKILL, "")
 

@@ -44,7 +44,7 @@ def test_store_error_names_the_type_of_an_error_without_a_code():
         ("row 1 missing from index conversations_owner_updated", StoreCorrupt),
     ],
 )
-def test_damage_error_of_an_unreadable_page_does_not_say_damaged(
+def test_damage_error_has_the_kind_that_the_integrity_check_shows(
     verdict: str, kind: type[StoreError]
 ):
     assert type(damage_error(verdict, "x.db")) is kind

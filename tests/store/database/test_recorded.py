@@ -16,7 +16,7 @@ ROW = {"scope": "calls", "name": "k1", "day": 1, "value": 1}
 CHANGE = update(counters).where(counters.c.name == "k1", counters.c.value == 1).values(value=2)
 
 
-async def test_a_change_needs_a_row_as_it_was_seen(place: str):
+async def test_change_is_made_only_if_the_row_is_unchanged(place: str):
     database = await open_database(place)
     assert await make_change(database, claim_of(insert(counters).values(ROW)), None)
 
@@ -27,7 +27,7 @@ async def test_a_change_needs_a_row_as_it_was_seen(place: str):
     await database.close()
 
 
-async def test_what_follows_a_change_is_written_only_with_it(place: str):
+async def test_further_statements_run_only_if_the_change_succeeds(place: str):
     database = await open_database(place)
     await make_change(database, claim_of(insert(counters).values(ROW)), None)
     sql = "INSERT INTO counters (scope, name, day, value) VALUES (?, ?, ?, ?)"

@@ -99,7 +99,9 @@ def test_storable_replaces_only_characters_that_no_column_can_hold():
         ("tool", ToolMessage("", "hello")),
     ],
 )
-def test_a_row_from_before_tool_calls_is_read_as_a_plain_message(role: str, expected: Message):
+def test_message_row_without_tool_call_columns_is_read_as_a_plain_message(
+    role: str, expected: Message
+):
     added = dict.fromkeys(
         ("tool_calls", "tool_results", "provider_data", "content_json", "attachments", "usage")
     )
@@ -125,7 +127,7 @@ def test_input_nested_over_the_limit_is_refused():
         row_from_message(AssistantMessage("", (ToolCall("1", "dig", nested(100_000)),)))
 
 
-def test_wide_input_is_not_taken_for_deep_input():
+def test_wide_input_does_not_exceed_the_depth_limit():
     wide = AssistantMessage("", (ToolCall("1", "dig", {"list": [[]] * 1000}),))
 
     assert read_back(wide) == wide

@@ -11,7 +11,7 @@ from interlock.store.database.tables import versions
 SOURCE = Path(interlock.store.database.tables.__file__).read_text()
 
 
-def test_the_version_is_that_of_the_tables_and_fits_into_its_column():
+def test_version_is_made_from_the_tables_and_is_short_enough_for_its_column():
     assert revision_of(SOURCE) == REVISION
     assert REVISION.startswith(UNRELEASED)
     assert len(REVISION) <= versions.c.version_num.type.length
@@ -36,9 +36,11 @@ def test_every_edit_of_the_tables_makes_another_version():
     assert not versions_made & OUTDATED
 
 
-def test_comments_and_white_space_leave_the_version_as_it_is():
+def test_edits_of_comments_docstrings_and_white_space_keep_the_version():
     assert "# from 0, without gaps" in SOURCE
+    assert "An aware time." in SOURCE
     changed = SOURCE.replace("# from 0, without gaps", "# it's the place; 1 + 1")
+    changed = changed.replace("An aware time.", "A time.")
     changed = changed.replace('    Column("role"', '    # Who has said it.\n\n    Column( "role"')
 
     assert changed != SOURCE

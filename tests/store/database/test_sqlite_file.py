@@ -62,7 +62,9 @@ async def test_a_log_is_written_over_and_grows_no_longer(
 
 
 @pytest.mark.slow("fills a database")
-async def test_sqlite_does_not_copy_the_log_by_itself(sqlite: str, monkeypatch: pytest.MonkeyPatch):
+async def test_automatic_checkpoints_of_sqlite_are_off(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+):
     """SQLite would not report a sync that fails then."""
     monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 10**9)
     id = await fill(sqlite)

@@ -29,7 +29,7 @@ async def ask_first(call: Call) -> Outcome:
     return Outcome(RAN if is_allowed else REFUSED)
 
 
-async def test_decision_counts_only_for_the_call_that_was_shown():
+async def test_decision_applies_only_to_the_call_that_was_shown():
     call = made({"name": "plan"})
     call.begin(ask_first)
     asked = (await call.shown("", 5))["asked"]
@@ -81,7 +81,7 @@ async def test_app_has_a_limited_number_of_calls_at_once(monkeypatch: pytest.Mon
     await calls.close()
 
 
-async def test_room_for_a_call_is_made_by_an_ended_one_or_by_one_of_the_same_user(
+async def test_call_over_the_limit_replaces_an_ended_call_or_one_of_the_same_user(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(app_calls, "MAX_CALLS", 3)

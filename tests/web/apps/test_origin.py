@@ -10,7 +10,7 @@ from interlock.web.apps.origin import AppsOrigin
 PAGE = "https://tools.example.com"
 
 
-def test_each_server_has_an_origin_of_its_own_that_stays():
+def test_each_server_has_its_own_constant_origin():
     origin = AppsOrigin.of("https://*.apps.example.org:8443", PAGE)
     first, again, other = (origin.of_server(each) for each in ("crm", "crm", "mail"))
 

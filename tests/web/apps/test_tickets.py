@@ -8,7 +8,7 @@ from interlock.web.apps import tickets as app_tickets
 from interlock.web.apps.tickets import Tickets
 
 
-def test_ticket_is_for_one_request():
+def test_ticket_serves_one_request_only():
     tickets = Tickets()
     path = tickets.path_of(b"<p>app", b"default-src 'none'")
     first, again, other = (tickets.document(each) for each in (path, path, "/apps/none"))
@@ -19,7 +19,7 @@ def test_ticket_is_for_one_request():
     assert again is other is None
 
 
-def test_ticket_that_expired_is_for_no_request(monkeypatch: pytest.MonkeyPatch):
+def test_expired_ticket_serves_no_document(monkeypatch: pytest.MonkeyPatch):
     tickets = Tickets()
     path = tickets.path_of(b"<p>app", b"")
     now = app_tickets.monotonic() + app_tickets.TICKET_TTL + 1

@@ -68,7 +68,7 @@ def test_reasoning_and_progress_have_events_of_their_own() -> None:
     assert progress["value"]["progress"] == 1
 
 
-def test_a_run_that_waits_ends_with_what_a_person_is_asked() -> None:
+def test_run_that_needs_an_approval_ends_with_the_question() -> None:
     encoder = AguiEncoder("thread", "run", "turn", frozenset())
     shown = encoder.feed(APPROVAL)
     (ended,) = encoder.interrupted()
@@ -88,7 +88,7 @@ def test_an_error_has_its_code() -> None:
     assert ended == {"type": "RUN_ERROR", "code": "timeout", "message": "too slow"}
 
 
-def test_a_call_that_the_client_knows_is_not_announced_again() -> None:
+def test_call_that_the_client_already_knows_is_not_announced_again() -> None:
     assert encoded(START, announced=frozenset({"t1"})) == []
 
 

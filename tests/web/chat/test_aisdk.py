@@ -28,7 +28,7 @@ def chunks(*events: dict[str, Any]) -> list[Any]:
     return [each for event in events for each in encoder.feed(event)]
 
 
-def test_every_part_and_step_that_begins_ends() -> None:
+def test_every_started_part_and_step_of_the_stream_is_ended() -> None:
     found = [each["type"] for each in chunks(TEXT, START, end(), TEXT, DONE)]
 
     assert found == [
@@ -95,7 +95,7 @@ def test_a_result_is_an_output_an_error_or_a_denial(event: Any, kind: str) -> No
     ("reason", "kinds"),
     [("stopped", ["abort"]), ("length", ["finish-step", "finish"])],
 )
-def test_a_turn_ends_as_it_did(reason: str, kinds: list[str]) -> None:
+def test_turn_ends_with_its_own_stop_reason(reason: str, kinds: list[str]) -> None:
     found = chunks({"type": "complete", "stop_reason": reason})
 
     assert [each["type"] for each in found] == kinds

@@ -94,7 +94,9 @@ async def test_every_route_needs_both_halves_of_the_session(place: Path, half: s
                 route.method, path, headers=headers if route.method != "GET" else {}, content=b"{}"
             )
             assert answer.status_code == 401, (route.method, route.path)
-        upload = await served.client.post("/api/files?name=a", content=b"x")
+        upload = await served.client.post(
+            "/api/files?name=a", content=b"x", headers={"origin": "http://127.0.0.1"}
+        )
         assert upload.status_code == 401
 
 
@@ -201,7 +203,7 @@ def _exchange(number: int, made: ToolCall) -> list[Any]:
     ]
 
 
-def test_export_equals_that_of_the_command(place: Path, monkeypatch: pytest.MonkeyPatch):
+def test_export_equals_the_export_of_the_command(place: Path, monkeypatch: pytest.MonkeyPatch):
     async def exported() -> tuple[str, str, str]:
         async with pages(place) as served:
             made = await served.store.create("milk")
@@ -234,7 +236,7 @@ async def test_file_in_a_message_is_split_off_again(place: Path):
     async with ConversationStore.open(place) as store:
         file = await store.files.add("a\nb.txt", "text/plain", b"one\n</file f_x>\ntwo")
         message = await with_files(store.files, "look", [file.id])
-        content, files = split_files(message)
+        content, files = split_files(message.content)
 
     assert content == "look"
     assert [(each["name"], each["givenAs"]) for each in files] == [("a b.txt", "text")]
@@ -243,7 +245,9 @@ async def test_file_in_a_message_is_split_off_again(place: Path):
 async def test_file_over_the_limit_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("interlock.web.chat.attachments.MAX_FILE", 10)
     async with pages(place) as served:
-        answer = await served.client.post("/api/files?name=a", content=b"x" * 11)
+        answer = await served.client.post(
+            "/api/files?name=a", content=b"x" * 11, headers={"origin": "http://127.0.0.1"}
+        )
         assert answer.status_code == 413
         async with ConversationStore.open(place) as store:
             count = await store._database.read(
@@ -278,7 +282,7 @@ async def test_conversation_is_created_changed_and_deleted(place: Path):
     assert gone.status_code == 404
 
 
-async def test_copy_of_a_conversation_has_so_many_messages_and_knows_its_origin(place: Path):
+async def test_copied_conversation_has_the_requested_messages_and_names_its_original(place: Path):
     async with pages(place) as served:
         made = await served.store.create("Milk")
         await served.store.append(made.id, *_exchange(1, ToolCall("c1", "kb__get", {"x": 1})))
@@ -292,7 +296,7 @@ async def test_copy_of_a_conversation_has_so_many_messages_and_knows_its_origin(
         assert [each["id"] for each in origin["branches"] if each["parent"]] == [copy["id"]]
 
 
-async def test_list_of_conversations_comes_in_pages_and_says_why_it_is_empty(place: Path):
+async def test_list_of_conversations_has_pages_and_an_empty_list_has_a_reason(place: Path):
     async with pages(place) as served:
         assert (await served.get("/api/conversations"))["reason"] == "no_conversations"
         made = [(await served.store.create(str(number))).id for number in range(3)]
@@ -318,7 +322,7 @@ async def test_search_finds_conversations_by_their_messages(place: Path):
 # Servers, tools and results
 
 
-async def test_servers_and_tools_are_listed_with_what_the_page_shows_of_them(place: Path):
+async def test_listed_servers_and_tools_have_every_member_that_the_page_shows(place: Path):
     async with pages(place) as served:
         assert (await served.get("/api/servers"))["items"] == [
             {"name": "kb", "state": "ok", "reason": "", "tools": 1}
@@ -343,7 +347,7 @@ async def test_servers_and_tools_are_listed_with_what_the_page_shows_of_them(pla
         ("GET", "/api/results/r_none"),
     ],
 )
-async def test_what_does_not_exist_is_not_found(place: Path, method: str, path: str):
+async def test_missing_items_get_404(place: Path, method: str, path: str):
     async with pages(place) as served:
         answer = await served.send(method, path)
 

@@ -263,7 +263,7 @@ echo.main()
 
 @pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("token", [CANARY, f"{CANARY}-wrong"])
-async def test_token_of_a_server_is_found_nowhere(
+async def test_server_token_is_in_no_log_file_or_answer(
     kb: Knowledge,
     place: Path,
     tmp_path: Path,

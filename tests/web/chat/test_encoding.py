@@ -37,7 +37,7 @@ def test_empty_text_and_unknown_events_are_not_sent(make: Any) -> None:
     assert encoder.feed({"type": "something new"}) == []
 
 
-def test_an_open_text_is_closed_before_an_error(make: Any) -> None:
+def test_open_text_part_is_ended_before_an_error(make: Any) -> None:
     encoder: TurnEncoder = make([])
     encoder.feed({"type": "token", "content": "a"})
 

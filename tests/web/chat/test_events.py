@@ -27,7 +27,7 @@ def question(method: str = "elicitation/create", **params: Any) -> dict[str, Any
     return fields
 
 
-def test_a_call_has_its_arguments_as_text_and_both_of_its_ids() -> None:
+def test_call_event_has_the_arguments_as_text_and_both_ids() -> None:
     fields = fields_of(STARTED)
 
     assert fields is not None
@@ -64,11 +64,13 @@ def test_a_refused_call_has_its_reason() -> None:
     ],
     ids=["form", "url", "sampling"],
 )
-def test_each_kind_of_question_has_what_the_page_needs(asked: Any, members: Any) -> None:
+def test_each_kind_of_question_has_the_members_that_the_page_needs(
+    asked: Any, members: Any
+) -> None:
     assert {key: asked[key] for key in members} == members
 
 
-def test_a_stopped_call_ends_as_the_one_that_was_started() -> None:
+def test_stopped_call_ends_with_the_id_with_which_it_started() -> None:
     started = fields_of(STARTED)
     assert started is not None
 

@@ -25,7 +25,7 @@ def answer(action: str, content: object = None, **params: Any) -> Any:
     return checked_answer(question, action, content)
 
 
-def test_an_answer_that_fits_the_form_is_passed_on() -> None:
+def test_valid_form_answer_is_passed_to_the_server() -> None:
     assert answer("accept", {"n": 1}) == {"action": "accept", "content": {"n": 1}}
 
 
@@ -39,14 +39,14 @@ def test_an_answer_that_fits_the_form_is_passed_on() -> None:
         ("yes", {"n": 1}),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused(action: str, content: object) -> None:
+def test_invalid_form_answer_is_refused(action: str, content: object) -> None:
     with pytest.raises(TurnError) as refused:
         answer(action, content)
 
     assert refused.value.code == "bad_message"
 
 
-def test_a_refusal_and_a_visit_of_a_page_carry_no_content() -> None:
+def test_declined_form_and_visited_page_send_no_content() -> None:
     assert answer("decline", {"n": 1}) == {"action": "decline"}
     assert answer("accept", {"n": 1}, mode="url") == {"action": "accept"}
 
@@ -75,7 +75,7 @@ async def test_a_server_gets_the_answer_of_the_person_to_its_form() -> None:
     assert msgspec.json.decode(await asking) == {"action": "accept", "content": {"n": 2}}
 
 
-async def test_a_question_that_nobody_answers_in_time_is_cancelled() -> None:
+async def test_unanswered_question_is_cancelled_after_its_timeout() -> None:
     asker, _ = questions()
 
     answer = await asker.ask("elicitation/create", FORM, timeout=0)
@@ -83,7 +83,7 @@ async def test_a_question_that_nobody_answers_in_time_is_cancelled() -> None:
     assert msgspec.json.decode(answer) == {"action": "cancel"}
 
 
-async def test_what_the_page_cannot_ask_is_refused_to_the_server() -> None:
+async def test_questions_that_the_page_cannot_show_are_refused() -> None:
     asker, turn = questions()
 
     with pytest.raises(AskRefused, match="the chat page does not support sampling/createMessage"):

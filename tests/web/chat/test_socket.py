@@ -178,6 +178,7 @@ async def test_the_subprotocol_is_chosen_if_it_is_offered(serve_agent: Serve) ->
         ('{"type":"message","content":"go"}', 4401),
         ("[1]", 4400),
         ("{", 4400),
+        ("[" * 4_000, 4400),
         (b"\0", 4400),
         ('{"type":"hello","token":"%s"}' % ("x" * 5_000), 4413),
     ],

@@ -82,7 +82,7 @@ async def hosts(
     """Connect sockets that follow a conversation."""
     sockets = Sockets(turns, Anybody())
     made = [Host() for _ in range(count)]
-    scope: JsonObject = {"type": "websocket", "headers": []}
+    scope: JsonObject = {"type": "websocket", "headers": [(b"origin", b"http://127.0.0.1")]}
     serving = [asyncio.create_task(sockets.serve(scope, each.receive, each.send)) for each in made]
     for host in made:
         host.ask()  # websocket.connect

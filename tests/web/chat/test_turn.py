@@ -36,7 +36,7 @@ async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -
     assert "sk-123" not in json.dumps(events)
 
 
-async def test_a_bug_ends_the_turn_without_details(
+async def test_unexpected_exception_ends_the_turn_without_details(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(RuntimeError("secret")) as chat, chat.socket() as client:
@@ -48,7 +48,7 @@ async def test_a_bug_ends_the_turn_without_details(
     assert number in caplog.text
 
 
-async def test_a_stopped_turn_ends_its_calls_and_tells_the_server(serve: Serve) -> None:
+async def test_stopping_a_turn_cancels_its_calls_at_the_server(serve: Serve) -> None:
     async with serve(("Wait.", "wait"), "later") as chat, chat.socket() as client:
         await client.send(type="message", content="go")
         started = await client.until("tool_start")
@@ -82,7 +82,7 @@ async def waiting_for_approval(client: Client) -> Event:
 @pytest.mark.parametrize(
     ("decision", "state", "made"), [("allow", "approved", ["all"]), ("deny", "denied", [])]
 )
-async def test_a_call_waits_for_a_decision(
+async def test_call_that_needs_approval_waits_for_the_decision(
     serve: Serve, decision: str, state: str, made: list[str]
 ) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
@@ -211,7 +211,7 @@ async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:
         assert chat.desk.made == []
 
 
-async def test_another_connection_of_the_user_may_decide(serve: Serve) -> None:
+async def test_approval_can_be_given_from_another_connection_of_the_same_user(serve: Serve) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
         asked = await waiting_for_approval(client)
         async with chat.socket() as other:
@@ -220,7 +220,7 @@ async def test_another_connection_of_the_user_may_decide(serve: Serve) -> None:
             assert (await client.until("complete"))["content"] == "done"
 
 
-async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
+async def test_turn_waiting_for_a_decision_can_be_stopped(serve: Serve) -> None:
     async with serve(("", "all"), "later", approve=risky) as chat, chat.socket() as client:
         asked = await waiting_for_approval(client)
         await client.send(type="stop", conversation_id=asked["conversation_id"])
@@ -264,7 +264,7 @@ async def test_answer_to_a_question_is_passed_on_once() -> None:
     assert turn.state == "running"
 
 
-async def test_approval_that_nobody_decides_expires_and_cannot_be_given_later() -> None:
+async def test_undecided_approval_expires_and_cannot_be_given_later() -> None:
     turn = idle_turn()
 
     with pytest.raises(TimeoutError):

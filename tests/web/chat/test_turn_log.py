@@ -109,7 +109,7 @@ async def test_reasoning_and_answer_are_not_joined_with_each_other() -> None:
     assert emitted == [("reasoning", "a"), ("reasoning", "b"), ("token", "cd")]
 
 
-async def test_text_that_waits_is_emitted_by_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_text_is_emitted_by_a_single_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_log, "JOIN_SECONDS", 0.001)
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     call_later, timers = loop.call_later, []

@@ -163,7 +163,7 @@ async def test_call_of_a_tool_on_ask_runs_only_if_the_user_allows_it():
     assert (denied.bought, allowed.bought) == ([], [7])
 
 
-async def test_call_with_changed_arguments_is_asked_about_again_and_the_model_is_told():
+async def test_call_with_changed_arguments_needs_another_approval_and_the_model_sees_the_change():
     asking = Asking("ask")
     async with asking.opened() as (tools, call):
         calling = asyncio.create_task(tools.handle(call))

@@ -92,7 +92,7 @@ async def test_limit_of_messages_ends_with_its_period(monkeypatch: pytest.Monkey
     await turns.close()
 
 
-async def test_turn_and_what_it_waits_for_are_found_by_its_owner_only() -> None:
+async def test_turn_and_its_open_questions_are_visible_to_its_owner_only() -> None:
     engine = Engine()
     engine.go_on.clear()
     turns = Turns(engine)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-async def test_texts_of_a_call_do_what_the_call_did(path: Path, tmp_path: Path):
+async def test_copied_texts_of_a_call_repeat_the_call(path: Path, tmp_path: Path):
     inspection, inspector = await called(path, "echo", ARGUMENTS)
     texts = inspect_texts.of_call(inspection, "echo", ARGUMENTS)
     await inspector.close()
@@ -113,7 +113,7 @@ async def test_server_that_is_in_no_file_has_no_texts_but_a_reason(path: Path):
     assert texts == {"reason": "not_in_file"}
 
 
-async def test_text_in_the_documentation_is_the_one_that_is_made(path: Path):
+async def test_documented_text_equals_the_generated_text(path: Path):
     inspection, inspector = await called(path, "say", {"text": "hello"})
     text = inspect_texts.of_call(inspection, "say", {"text": "hello"})["test"]
     await inspector.close()

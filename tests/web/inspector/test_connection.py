@@ -63,7 +63,7 @@ async def test_program_that_exits_is_down_with_the_reason_and_started_by_the_nex
     assert kinds.count("spawn") == kinds.count("exit") == 2
 
 
-async def test_era_is_chosen_and_switched():
+async def test_era_is_detected_and_switched_when_the_server_changes():
     connection = InspectedConnection(
         "x", Server("x"), environ={}, wire=InspectedWire(), on_change=lambda: None
     )

@@ -33,7 +33,7 @@ async def test_call_by_hand_passes_the_policy_and_is_recorded(running):
     assert refused["call"] in json.dumps(trail.json)
 
 
-async def test_lists_and_calls_show_what_another_key_gets(running):
+async def test_inspector_shows_lists_and_denials_of_another_key(running):
     async with running({}, crm=offering("list_customers")) as gateway:
         await gateway.key("ci", "mcp:tools:crm:other", name="ci-bot")
         stored = next(each for each in await gateway.keys.list() if each.user == "ci")
@@ -85,7 +85,7 @@ async def test_tool_whose_definition_is_held_is_shown_and_not_called(running):
     assert crm.sent("tools/call") == []
 
 
-async def test_inspection_of_somebody_else_looks_absent(running):
+async def test_inspection_of_another_user_gets_404(running):
     async with running({}, crm=offering("x")) as gateway:
         mine = await begun(gateway)
         other = Inspecting(gateway, await gateway.key("ben", *ADMIN))

@@ -61,7 +61,7 @@ async def test_site_of_the_local_user_inspects_a_command(
     assert card["result"]["content"][0]["text"] == "hi"
 
 
-async def test_server_is_inspected_once_and_the_oldest_inspection_makes_room(path: Path):
+async def test_second_inspection_of_a_server_reuses_the_first_and_the_oldest_is_evicted(path: Path):
     inspector = inspector_of(path)
     first = await inspector.open(LOCAL_USER, Wanted(server="gone"))
     again = await inspector.open(LOCAL_USER, Wanted(server="gone"))

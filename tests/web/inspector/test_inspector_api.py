@@ -31,7 +31,7 @@ async def test_result_that_does_not_fit_its_schema_is_shown_with_the_problems(ru
     assert card["check"] == ["total: 'much' is not a number"]
 
 
-async def test_wire_is_followed_and_the_era_switched(running):
+async def test_inspector_shows_the_wire_and_switches_the_era(running):
     async with running({}, crm=offering("x")) as gateway:
         inspecting = await begun(gateway)
         await inspecting.call("x")

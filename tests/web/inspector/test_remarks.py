@@ -50,7 +50,7 @@ def test_good_tool_has_no_remark():
         (
             {"inputSchema": {"type": "object", "properties": {"a": {"enum": [1], "default": 2}}}},
             NEWEST,
-            "advice: the default of a does not fit",
+            "advice: the default of a is not valid for its schema",
         ),
         ({"outputSchema": {"type": "array"}}, "2025-11-25", "error: outputSchema must say"),
         ({"outputSchema": {"type": "object"}}, "2025-03-26", "advice: outputSchema exists since"),
@@ -64,7 +64,7 @@ def test_good_tool_has_no_remark():
         ({"execution": {}}, NEWEST, "advice: execution exists in 2025-11-25 only"),
     ],
 )
-def test_tool_that_breaks_a_rule_gets_a_remark(change, revision: str, expected: str):
+def test_invalid_tool_gets_a_remark(change, revision: str, expected: str):
     assert expected in texts("tool", GOOD | change, revision)
 
 
@@ -80,7 +80,7 @@ def test_tool_that_breaks_a_rule_gets_a_remark(change, revision: str, expected: 
         ),
     ],
 )
-def test_other_item_that_breaks_a_rule_gets_a_remark(kind: str, item, expected: str):
+def test_invalid_resource_or_prompt_gets_a_remark(kind: str, item, expected: str):
     assert expected in texts(kind, item)
 
 

@@ -199,17 +199,17 @@ async def _answer(
     as_json: bool,
     **options: Unpack[ChatOptions],
 ) -> None:
-    from interlock.cli.chat.output import warn_of_unread
     from interlock.cli.chat.terminal_chat import open_terminal_chat
 
-    async with open_terminal_chat(config, yes=yes, **options) as opened:
-        warn_of_unread(opened.chat.model.name, files)
-        async with aclosing(opened.chat.ask(prompt, files)) as events:
-            async for event in events:
-                if as_json:
-                    _print_event(event, opened.chat.log.conversation)
-                else:
-                    opened.screen.show(event)
+    async with (
+        open_terminal_chat(config, yes=yes, **options) as opened,
+        aclosing(opened.chat.ask(prompt, files)) as events,
+    ):
+        async for event in events:
+            if as_json:
+                _print_event(event, opened.chat.log.conversation)
+            else:
+                opened.screen.show(event)
     stored = opened.chat.log.conversation
     if stored is not None and is_terminal(sys.stderr):
         say(f"continue with: interlock chat --conversation {stored.id}")

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from interlock.cli import config_option
 from interlock.cli.terminal import safe_line, say
-from interlock.errors import InterlockError
+from interlock.errors import ConfigError, InterlockError
 from interlock.text.surrogates import repair_json
 
 if TYPE_CHECKING:
@@ -43,8 +43,14 @@ class HookInput(Struct):
 
 
 @click.command()
+@click.option(
+    "--gateway",
+    metavar="NAME",
+    help="The name of an interlock gateway among Claude Code's servers: a call of its tool "
+    "SERVER__TOOL is judged as a call of SERVER.",
+)
 @config_option.config_option
-def hook(config: Path | None) -> int:
+def hook(gateway: str | None, config: Path | None) -> int:
     """Decide about a tool call by the policy and record it, as a hook of Claude Code.
 
     Reads the call as JSON from stdin. As a PreToolUse hook, exits with 2 and prints the reason if
@@ -57,112 +63,162 @@ def hook(config: Path | None) -> int:
     Example:
       interlock hook --config ~/policy.json < call.json
     """
+    event = ""
     try:
-        asked = _read()
-    except (msgspec.DecodeError, RecursionError) as error:
-        say(f"interlock: the call on stdin is malformed: {safe_line(str(error))}")
-        return DENIED
-    try:
-        if asked.hook_event_name in ENDS:
-            asyncio.run(_report(asked, config_option.load(config)))
+        asked = msgspec.json.decode(_stdin(), type=HookInput)
+        event = asked.hook_event_name
+        found = _Hook(asked, _loaded(config), gateway)
+        if event in ENDS:
+            asyncio.run(found.report())
             return 0
-        if asked.hook_event_name == "PreToolUse":
-            return _decide(asked, config_option.load(config))
-        reason = f"{asked.hook_event_name} has no policy; use PreToolUse"
+        if event == "PreToolUse":
+            return found.decide()
+        reason = f"{event} has no policy; use PreToolUse"
+    except (msgspec.DecodeError, RecursionError) as error:
+        reason = f"the call on stdin is malformed: {error}"
     except InterlockError as error:
         reason = str(error)
     except Exception as error:  # deny, because an unchecked call must not run
         reason = f"internal error: {type(error).__name__}"
-    say(f"interlock: {safe_line(reason)}")
-    return FAILED if asked.hook_event_name in ENDS else DENIED
+    _say(f"interlock: {safe_line(reason)}")
+    return FAILED if event in ENDS else DENIED
 
 
-def _read() -> HookInput:
-    return msgspec.json.decode(repair_json(sys.stdin.buffer.read()), type=HookInput)
+def _stdin() -> bytes:
+    if sys.stdin is None:
+        raise ConfigError("stdin is closed; Claude Code passes the call there")
+    return repair_json(sys.stdin.buffer.read())
 
 
-def _decide(asked: HookInput, config: Config) -> int:
-    from interlock.policy import Policy
-
-    call = _call(asked, config)
-    item = call.entry
-    call.decision = decision = Policy.from_config(config).decide(call.caller, item, call.arguments)
-    if config.gateway is not None and not _is_recorded_elsewhere(call, asked.tool_name):
-        asyncio.run(_announce(call, decision, config))
-    by = f" by rule {decision.rule}" if decision.rule else ""
-    if decision.effect == "deny":
-        say(f"interlock: {safe_line(item.address)} is denied{safe_line(by)} ({decision.reason})")
-        return DENIED
-    if decision.effect == "ask":
-        output = {
-            "hookEventName": "PreToolUse",
-            "permissionDecision": "ask",
-            "permissionDecisionReason": f"{item.address} needs an approval{by}",
-        }
-        click.echo(msgspec.json.encode({"hookSpecificOutput": output}).decode())
-    return 0
+def _loaded(path: Path | None) -> Config:
+    config = config_option.load(path)
+    if config.path is None and config.gateway is None and not config.servers:
+        raise ConfigError(
+            "no configuration was found, so no policy can be applied; name a file with --config, "
+            "or remove this hook from settings.json"
+        )
+    return config
 
 
-async def _announce(call: Call, decision: Decision, config: Config) -> None:
-    from interlock.gateway.local_calls import local_trail
+def _say(text: str) -> None:
+    """Print a reason; a stream that cannot be written must not change the exit code."""
+    try:
+        say(text)
+    except OSError:
+        sys.stderr = None  # or Python writes again, and exits with 120
 
-    async with local_trail(config) as trail:
-        if trail is None:
-            return
+
+class _Hook:
+    """One run of the hook.
+
+    Args:
+        asked: The input of Claude Code.
+        config: The configuration with the policy.
+        gateway: Claude Code's name for an interlock gateway; None if it uses none.
+    """
+
+    def __init__(self, asked: HookInput, config: Config, gateway: str | None) -> None:
+        self._asked = asked
+        self._config = config
+        self._gateway = gateway
+        self._call = self._read_call()
+
+    def decide(self) -> int:
+        from interlock.policy import Policy
+
+        call, item = self._call, self._call.entry
+        policy = Policy.from_config(self._config)
+        call.decision = decision = policy.decide(call.caller, item, call.arguments)
+        if self._config.gateway is not None and not self._is_recorded_elsewhere:
+            asyncio.run(self._announce(decision))
+        by = f" by rule {decision.rule}" if decision.rule else ""
         if decision.effect == "deny":
-            trail.refused(
-                call.caller, decision.reason, entry=call.entry, call=call.id, rule=decision.rule
+            address = safe_line(item.address)
+            _say(f"interlock: {address} is denied{safe_line(by)} ({decision.reason})")
+            return DENIED
+        if decision.effect == "ask":
+            output = {
+                "hookEventName": "PreToolUse",
+                "permissionDecision": "ask",
+                "permissionDecisionReason": f"{item.address} needs an approval{by}",
+            }
+            try:
+                click.echo(msgspec.json.encode({"hookSpecificOutput": output}).decode())
+            except OSError:
+                sys.stdout = None  # as in `_say`
+                raise
+        return 0
+
+    async def _announce(self, decision: Decision) -> None:
+        from interlock.gateway.local_calls import local_trail
+
+        call = self._call
+        async with local_trail(self._config) as trail:
+            if trail is None:
+                return
+            if decision.effect == "deny":
+                trail.refused(
+                    call.caller, decision.reason, entry=call.entry, call=call.id, rule=decision.rule
+                )
+            else:
+                await trail.announce(call)
+
+    async def report(self) -> None:
+        from interlock.gateway.local_calls import local_trail
+
+        asked = self._asked
+        if not asked.tool_use_id or self._is_recorded_elsewhere:
+            return
+        status, size = ENDS[asked.hook_event_name], len(asked.tool_response)
+        async with local_trail(self._config) as trail:
+            if trail is not None:
+                await trail.report(self._call, status, ms=asked.duration_ms, size=size)
+
+    def _read_call(self) -> Call:
+        """Return the call, whose id is the same in all of the call's hooks."""
+        from interlock.calls import Call, Caller, Item
+        from interlock.calls.call import call_id_of, new_call_id
+
+        asked = self._asked
+        own = f"{asked.session_id}\n{asked.tool_use_id}".encode()
+        id = call_id_of(own) if asked.tool_use_id else new_call_id()
+        origin = {
+            "session": asked.session_id,
+            "toolUse": asked.tool_use_id,
+            "agent": asked.agent_id,
+        }
+        item = Item("tools", *self._parts())
+        return Call(item, asked.tool_input, Caller(surface="claude"), id=id, origin=origin)
+
+    def _parts(self) -> tuple[str, str]:
+        """Return a call's server and tool; for a gateway's tool, the server behind the gateway.
+
+        Raises:
+            ConfigError: A server of Claude Code has the name that stands for its own tools.
+        """
+        from interlock.claude import split
+        from interlock.config.gateway import BUILT_IN
+
+        parts = split(self._asked.tool_name)
+        if parts is None:
+            return BUILT_IN, self._asked.tool_name
+        server, tool = parts
+        if server == self._gateway:
+            inner, separator, rest = tool.partition("__")
+            server, tool = (inner, rest) if separator else parts
+        if server == BUILT_IN:
+            raise ConfigError(
+                f"{self._asked.tool_name}: no server may have the name {BUILT_IN!r}, which stands "
+                "for Claude Code's own tools; rename it"
             )
-        else:
-            await trail.announce(call)
+        return server, tool
 
+    @property
+    def _is_recorded_elsewhere(self) -> bool:
+        """Whether the call goes through a gateway, which itself records the call."""
+        from interlock.claude import split
 
-async def _report(asked: HookInput, config: Config) -> None:
-    from interlock.gateway.local_calls import local_trail
-
-    call = _call(asked, config)
-    if not asked.tool_use_id or _is_recorded_elsewhere(call, asked.tool_name):
-        return
-    status, size = ENDS[asked.hook_event_name], len(asked.tool_response)
-    async with local_trail(config) as trail:
-        if trail is not None:
-            await trail.report(call, status, ms=asked.duration_ms, size=size)
-
-
-def _call(asked: HookInput, config: Config) -> Call:
-    """Return the call, whose id is the same in all of the call's hooks."""
-    from interlock.calls import Call, Caller, Item
-    from interlock.calls.call import call_id_of, new_call_id
-
-    own = f"{asked.session_id}\n{asked.tool_use_id}".encode()
-    id = call_id_of(own) if asked.tool_use_id else new_call_id()
-    origin = {
-        "session": asked.session_id,
-        "toolUse": asked.tool_use_id,
-        "agent": asked.agent_id,
-    }
-    item = Item("tools", *_parts(asked.tool_name, config))
-    return Call(item, asked.tool_input, Caller(surface="claude"), id=id, origin=origin)
-
-
-def _parts(name: str, config: Config) -> tuple[str, str]:
-    """Return a call's server and tool; for a gateway's tool, the server behind the gateway."""
-    from interlock.claude import split
-    from interlock.config.gateway import BUILT_IN
-
-    parts = split(name)
-    if parts is None:
-        return BUILT_IN, name
-    server, tool = parts
-    names = {each.namespace or key for key, each in config.servers.items()}
-    inner, separator, rest = tool.partition("__")
-    if server not in names and separator and inner in names:
-        return inner, rest
-    return server, tool
-
-
-def _is_recorded_elsewhere(call: Call, name: str) -> bool:
-    """Return whether the call goes through a gateway, which itself records the call."""
-    from interlock.claude import split
-
-    return split(name) not in (None, (call.entry.server, call.name))
+        return split(self._asked.tool_name) not in (
+            None,
+            (self._call.entry.server, self._call.name),
+        )

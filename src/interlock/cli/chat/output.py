@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Protocol
@@ -22,14 +22,11 @@ from interlock.agent import (
     ToolProgress,
     ToolStarted,
 )
-from interlock.attachments import TEXT
 from interlock.cli.call_lines import LONGEST_ARGUMENTS, call_line
 from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
-from interlock.messages import Attachment
 from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
 
 _EMBEDDED = "local:gemma-3-270m"
-_TEXT_ONLY = ("deepseek", "local")  # providers of models that accept no files
 _NOTES = {
     "length": "the answer was cut off at the model's token limit",
     "refusal": "the model refused to answer",
@@ -43,14 +40,6 @@ def introduce(model: str) -> None:
             "the embedded model only picks tools by words and knows no facts; "
             "for more, use --model anthropic:…, openai:…, ollama:… or local:FILE.gguf"
         )
-
-
-def warn_of_unread(model: str, files: Sequence[Attachment]) -> None:
-    """Warn about files that a model cannot read; the model gets a line about each file instead."""
-    names = [each.name or "a file" for each in files if each.media_type != TEXT]
-    if names and model.partition(":")[0] in _TEXT_ONLY:
-        shown = ", ".join(names)
-        warn(f"{model} reads only text, so it gets the name but not the content of {shown}")
 
 
 def usage_line(usage: Usage, cost: float | None = None) -> str:

@@ -19,7 +19,6 @@ import click
 
 from interlock import __version__, aio, attachments
 from interlock.chat import CHAT, Chat
-from interlock.cli.chat.output import warn_of_unread
 from interlock.cli.chat.terminal_chat import ChatOptions, TerminalChat, open_terminal_chat
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.servers.call import format_block, texts_of
@@ -173,7 +172,6 @@ class _Repl:
     async def _show_turn(self, text: str) -> None:
         with self._screen.turn():
             files, self._files = self._files, []
-            warn_of_unread(self._chat.model.name, files)
             async with aclosing(self._chat.ask(text, files)) as events:
                 async for event in events:
                     self._screen.show(event)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from interlock.cli import config_option
 from interlock.cli.database_options import database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import complain, emit, emit_json, emit_table, say, working
+from interlock.errors import ConfigError
 from interlock.store.audit.records import Status
 
 if TYPE_CHECKING:
@@ -181,13 +184,15 @@ def export(since: int | None, until: int | None, config: Path | None) -> None:
 @audit.command()
 @click.option(
     "--head",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="A copy of the trail (gateway.audit.copy), to detect that the trail is older or cut.",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    metavar="PATH",
+    help="A copy of the trail (gateway.audit.copy): its folder or a file, to detect that the "
+    "trail is older or cut. Several gateways have several copies.",
 )
 @config_option.json_option
 @config_option.config_option
-def verify(head: Path | None, as_json: bool, config: Path | None) -> int:
+def verify(head: tuple[Path, ...], as_json: bool, config: Path | None) -> int:
     """Check that no record was changed, removed, moved or added.
 
     Exits with 1 if something is wrong, and names the writer and the record.
@@ -195,18 +200,28 @@ def verify(head: Path | None, as_json: bool, config: Path | None) -> int:
     \b
     Example:
       interlock audit verify
-      interlock audit verify --head /mnt/other/audit.jsonl
+      interlock audit verify --head /mnt/other/audit-copy
     """
     found = config_option.load(config)
     key = _key(found, create=False)
     if key is None:
-        say("warning: signatures are not checked: there is neither gateway.key nor INTERLOCK_KEY")
+        raise ConfigError(
+            "the audit trail is verified with the key that wrote it, but there is neither "
+            "gateway.key beside the database nor INTERLOCK_KEY"
+        )
 
     async def work(reader: AuditReader) -> Verification:
-        from interlock.store.audit.verification import read_copy
+        from interlock.config.gateway_reading import resolve
+        from interlock.store.audit.copies import copy_folder
+        from interlock.store.audit.copy_reading import read_copy
 
-        marks = {} if head is None else read_copy(head, key)
-        return await reader.verify(key, marks)
+        if head:
+            return await reader.verify(key, read_copy(head, key))
+        folder = copy_folder(resolve(found, os.environ).audit, database_of(found))
+        if not folder.is_dir():
+            return await reader.verify(key)
+        hosts = frozenset((socket.gethostname(),))  # gateways on other hosts have their own copies
+        return await reader.verify(key, read_copy([folder], key, hosts=hosts))
 
     with working("verifying the audit trail"):
         result = _with_reader(found, work)

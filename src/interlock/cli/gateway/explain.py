@@ -75,7 +75,7 @@ def explain(
     if bool(key_id) == bool(user):
         raise click.UsageError("name either --key or --user")
     if address and not address.partition(":")[2]:
-        raise click.BadParameter("a tool is named SERVER:NAME", param_hint="ADDRESS")
+        raise click.BadParameter("is not an address; write SERVER:NAME", param_hint="ADDRESS")
     if arguments is not None and not address:
         raise click.UsageError("--arguments needs the ADDRESS of a tool")
     texts, values = given_arguments(pairs, arguments)

@@ -39,7 +39,13 @@ class Recorder:
     async def write_all(
         self, kind: str, about: Iterable[tuple[JsonObject, str, str]], claim: Claim | None
     ) -> None:
-        """Write a change and several records; `about` has each record's body, server and tool."""
+        """Write a change and its records in one transaction.
+
+        Args:
+            kind: The kind of the records.
+            about: The body, the server and the tool of each record.
+            claim: The change; None to write records only.
+        """
         import msgspec
 
         from interlock.store import AuditRecord
@@ -68,7 +74,6 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.config.gateway_reading import resolve
     from interlock.store import AuditWriter
-    from interlock.store.audit.copies import AuditCopy
     from interlock.store.database.location import folder_beside
 
     settings = resolve(config, os.environ)
@@ -78,6 +83,5 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     location = settings.database or None
     secret = GatewayKey.load(folder_beside(location))
     secret.sign(b"")  # raises an error before the change if a package is missing
-    copy = AuditCopy.of(settings.audit)
-    async with AuditWriter.open(location, key=secret, copy=copy) as writer:
+    async with AuditWriter.open(location, key=secret, settings=settings.audit) as writer:
         yield Recorder(writer)

@@ -249,7 +249,8 @@ def _say_servers(toolbox: Toolbox) -> None:
     enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
     up = sum(each.state == "ok" for each in enabled)
     tools = len(toolbox.tools)
-    say(f"{up} of {_count(len(enabled), 'server')} {_be(len(enabled))} up, {_count(tools, 'tool')}")
+    be = "is" if len(enabled) == 1 else "are"
+    say(f"{up} of {_count(len(enabled), 'server')} {be} up, {_count(tools, 'tool')}")
 
 
 def _warn_of(status: ServerStatus) -> None:
@@ -277,7 +278,3 @@ def _say_clients(url: str, key: str) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _be(number: int) -> str:
-    return "is" if number == 1 else "are"

@@ -72,7 +72,8 @@ class ClientFile(Struct, frozen=True):
         """
         if self.client == "claude-desktop":
             raise ConfigError(
-                "Claude Desktop reads no URLs from its file; add it there under Connectors"
+                "Claude Desktop reads no URLs from its file; add the URL in its settings, under "
+                "Connectors"
             )
         entry: Entry = {"type": kind, "url": self._text(url, "url")}
         if headers:
@@ -121,7 +122,11 @@ class ClientFile(Struct, frozen=True):
 
     def ours(self) -> dict[str, Entry]:
         """Return the entries that interlock made, as they are in the file now."""
-        made = {name for path, keys, name, _ in _records() if self._is_at(path, keys)}
+        made = {
+            name
+            for path, keys, name, _ in _records()
+            if (path, keys) == (path_text(self.path), self.keys)
+        }
         return {name: entry for name, entry in self.entries().items() if name in made}
 
     def add(self, name: str, entry: Entry, *, force: bool) -> None:
@@ -220,9 +225,6 @@ class ClientFile(Struct, frozen=True):
 
     def _record(self, name: str) -> tuple[str, tuple[str, ...], str]:
         return path_text(self.path), self.keys, name
-
-    def _is_at(self, path: str, keys: tuple[str, ...]) -> bool:
-        return (path, keys) == (path_text(self.path), self.keys)
 
 
 _SECRET = ("env", "headers")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -22,10 +22,11 @@ from interlock.server.http.json_api import (
     Route,
     not_found,
 )
+from interlock.store.audit.copies import copy_folder
+from interlock.store.audit.copy_reading import TrailCopy, read_copy
 from interlock.store.audit.reading import CallFilter
 from interlock.store.audit.records import Status
 from interlock.store.audit.rollup_series import MAX_BUCKETS, By
-from interlock.store.audit.verification import Mark, read_copy
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
@@ -125,17 +126,19 @@ async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: 
         raise Problem(
             409, "busy", "another verification is running; wait for its end", retry_after=5.0
         )
-    secret, copy = gate.services.secret, gate.assembly.started.audit.copy
-    marks: dict[str, Mark] = {}
+    secret, started = gate.services.secret, gate.assembly.started
+    folder = copy_folder(started.audit, started.database or None)
+    copy = TrailCopy(0)
     compared: JsonObject = {}
     async with gate.verifying, gate.reading_audit() as reader:
-        if copy:  # read first, because the table then has at least the records of the copy
-            try:
-                marks = await aio.in_thread(lambda: read_copy(Path(copy), secret))
-                compared = {"copy": {"compared": True}}
-            except ConfigError as error:
-                compared = {"copy": {"compared": False, "problem": str(error)}}
-        return (await reader.verify(secret, marks)).as_json() | compared
+        hosts = frozenset((socket.gethostname(),))  # gateways on other hosts have own copies
+        # The copy is read first: then the table has at least the records of the copy.
+        try:
+            copy = await aio.in_thread(lambda: read_copy([folder], secret, hosts=hosts))
+            compared = {"copy": {"compared": True}}
+        except ConfigError as error:
+            compared = {"copy": {"compared": False, "problem": str(error)}}
+        return (await reader.verify(secret, copy)).as_json() | compared
 
 
 def _moment(text: str, name: str) -> int | None:

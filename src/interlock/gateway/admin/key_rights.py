@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from interlock.auth.scopes import covers
 from interlock.auth.stored_key import StoredKey
 from interlock.config.gateway import GatewaySettings, KeyLimits
 from interlock.config.gateway_reading import scope_problem
@@ -108,14 +109,6 @@ def narrowed(
     _check_limits(key_limits(old.limits, common), key_limits(limits, common))
     name = change.get("name", old.name)
     return replace(old, name=name, scopes=scopes, view=view, limits=limits, expires=expires)
-
-
-def covers(wide: str, scope: str) -> bool:
-    """Return whether a scope includes another scope."""
-    if wide == scope or (wide == "mcp:*" and scope.startswith("mcp:")):
-        return True
-    server, _, pattern = wide.removeprefix("mcp:").partition(":")
-    return wide.startswith("mcp:") and pattern == "*" and scope.startswith(f"mcp:{server}:")
 
 
 def _sooner(old: StoredKey, lifetime: float | None, now: int) -> int | None:

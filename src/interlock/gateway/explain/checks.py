@@ -113,20 +113,9 @@ def _check_arguments(question: ExplainedCall) -> Check | None:
     return Check("arguments", "ok", "they fit the schema")
 
 
-def _check_plugin(question: ExplainedCall) -> Check | None:
-    return question.steps.get("plugin")
-
-
-def _check_scope(question: ExplainedCall) -> Check | None:
-    return question.steps["scope"]
-
-
-def _check_read_only(question: ExplainedCall) -> Check | None:
-    return question.steps.get("read_only")
-
-
-def _check_policy(question: ExplainedCall) -> Check | None:
-    return question.steps["policy"]
+def _step(name: str) -> Callable[[ExplainedCall], Check | None]:
+    """Return a function that returns a check of the policy, or None if it was not made."""
+    return lambda question: question.steps.get(name)
 
 
 def _check_limits(question: ExplainedCall) -> Check | None:
@@ -188,14 +177,14 @@ def _way_to_connect(question: ExplainedCall) -> str:
 
 CHECKS: list[Callable[[ExplainedCall], Check | None]] = [
     _check_key,
-    _check_plugin,
+    _step("plugin"),
     _check_view,
     _check_server,
     _check_definition,
     _check_arguments,
-    _check_scope,
-    _check_read_only,
-    _check_policy,
+    _step("scope"),
+    _step("read_only"),
+    _step("policy"),
     _check_limits,
     _check_approval,
     _check_credential,

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.context import LEVELS, Context
+from interlock.gateway.forwarding.attribution import attributed
 from interlock.protocol import Progress
 
 PROGRESS_GAP = 0.05  # seconds between two notifications of a call's progress
@@ -30,12 +31,14 @@ class CallLink(Struct, eq=False):
 
     Attributes:
         context: The client's current request.
+        server: The name of the server that the call goes to.
         park: Asks a modern client while the call waits; None if the client is not asked this way.
         end_if_abandoned: Ends the call if its client has not answered a question for a long time.
         latest: The latest progress that is not sent yet; `flush` sends it.
     """
 
     context: Context
+    server: str
     park: Park | None = None
     end_if_abandoned: Callable[[], None] = lambda: None
     latest: Progress | None = None
@@ -58,6 +61,7 @@ class CallLink(Struct, eq=False):
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
         """Ask a legacy client with a request, or a modern client in the response to its request."""
+        params = attributed(self.server, method, params)
         if self.park is None:
             return await self.context.link.ask(method, params, timeout=timeout)
         return await self.park(method, params)

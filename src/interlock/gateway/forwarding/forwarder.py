@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
+from interlock.gateway.forwarding.attribution import attributed
 from interlock.gateway.forwarding.call_link import CallLink
 from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.parking import Parking, Ticket
@@ -114,7 +115,7 @@ class Forwarder:
                 await self._want_log_level(entry, context.log_level)
             if (can.elicitation, can.sampling, can.roots) != _NOTHING and self._may_be_asked(entry):
                 return self._passed_on(entry, await self.parking.run(call, context), context, id)
-        call.back = link = CallLink(context)
+        call.back = link = CallLink(context, entry.server)
         if context.progress_token is not None:
             call.progress = link.progress
         if self.in_force.policy.asks:  # needed while the call waits for an approval
@@ -129,7 +130,7 @@ class Forwarder:
     def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
         """Return a result for the client; raise an error if the client must continue the call."""
         if outcome.result_type != "complete" and context.is_modern:
-            _raise_questions(outcome, self.permitted(entry, context), id)
+            _raise_questions(outcome, self.permitted(entry, context), entry.server, id)
             if outcome.is_task and isinstance(entry, Entry):
                 raise self.task_ids.begun(entry, outcome.raw, context.principal, id)
         # Content block types that contain a URI.
@@ -191,12 +192,12 @@ def ticket_of(context: Context) -> ApprovalTicket | None:
     return state if isinstance(state, ApprovalTicket) else None
 
 
-def _raise_questions(outcome: Outcome, can: ClientCapabilities, call: str) -> None:
+def _raise_questions(outcome: Outcome, can: ClientCapabilities, server: str, call: str) -> None:
     result = decode(Result, outcome.raw, "result")
     if result.result_type != "input_required":
         return
     questions = {
-        key: (each.method, bytes(each.params))
+        key: (each.method, attributed(server, each.method, bytes(each.params)))
         for key, each in (result.input_requests or {}).items()
     }
     for method, params in questions.values():

@@ -61,16 +61,15 @@ class ForwardedResource:
         except InterlockError as error:
             if isinstance(error, UnknownResource):
                 raise
-            if isinstance(error, RemoteError) and _is_not_found(error):
+            if isinstance(error, RemoteError) and error.code in (
+                RESOURCE_NOT_FOUND,
+                INVALID_PARAMS,
+            ):
                 raise UnknownResource(uri) from None
             raise refused(self.item, error, id) from None
         if not self._uris.is_prefixed(self.item.server):
             return result
         return _with_prefixes(result, self.item.server, self._uris)
-
-
-def _is_not_found(error: RemoteError) -> bool:
-    return error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS)
 
 
 def _with_prefixes(result: Raw, server: str, uris: Uris) -> Raw:

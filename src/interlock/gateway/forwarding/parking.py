@@ -11,8 +11,9 @@ Rules:
 
 1. Only the same user can continue a parked call, once for each state and with the same request.
 2. A parked call occupies no slot, and its deadlines are suspended.
-3. A parked call ends after `TTL`, or when its server is removed from the configuration. After
-   `ABANDONED` it also ends when its server asks a question without naming a call.
+3. A parked call ends after `TTL`, when its key is revoked, when its user loses the right to the
+   tool, or when its server is removed from the configuration. After `ABANDONED` it also ends when
+   its server asks a question that may belong to it or to another call.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from interlock.types import CreateMessageResult, ElicitResult, ListRootsResult
 
 TOGETHER = 0.02  # seconds to collect a server's questions, so that the client gets them at once
 TTL = 600.0  # seconds that a call may be parked
-ABANDONED = 60.0  # seconds until a waiting call may be ended in favour of another call
+ABANDONED = 60.0  # seconds that a client has to answer before the call counts as abandoned
 MAX_EACH = 8  # parked calls of one principal
 MAX_OF_SERVER = 32
 MAX_ALL = 1_024
@@ -196,7 +197,7 @@ class _ParkedAtServer(ParkedCall):
 
     def __init__(self, parking: Parking, call: Call, context: Context) -> None:
         super().__init__(owner_of(context.principal), TTL)
-        self.link = CallLink(context, self._ask_client, self._end_if_abandoned)
+        self.link = CallLink(context, call.entry.server, self._ask_client, self._end_if_abandoned)
         self.slots = Slots()
         self.call = msgspec.structs.replace(
             call,

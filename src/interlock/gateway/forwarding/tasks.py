@@ -26,6 +26,7 @@ from msgspec import Raw
 from interlock.calls import Call, Entry, Outcome
 from interlock.context import Context
 from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
+from interlock.gateway.forwarding.attribution import attributed
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.refusals import refused
 from interlock.gateway.forwarding.task_ids import SealedTask
@@ -76,7 +77,8 @@ class ForwardedTasks:
         members = decode(dict[str, Raw], raw, "tasks/get result")
         members["taskId"] = Raw(encode(params.task_id))
         if "inputRequests" in members:
-            self._check_questions(members["inputRequests"], entry, context)
+            questions = self._checked_questions(members["inputRequests"], entry, context)
+            members["inputRequests"] = questions
         if "result" in members:
             members["result"] = await self._fitted(members["result"], sealed, entry, context)
         status = decode(str, members.get("status", Raw(b'""')), "status of a task")
@@ -136,14 +138,25 @@ class ForwardedTasks:
         except InterlockError as error:
             raise refused(entry, error, sealed.call) from None
 
-    def _check_questions(self, questions: Raw, entry: Entry, context: Context) -> None:
-        """Raise an error if a task asks for a capability that the client or the policy excludes."""
+    def _checked_questions(self, questions: Raw, entry: Entry, context: Context) -> Raw:
+        """Return a task's questions with the server's name.
+
+        Raises:
+            MissingCapability: The client or the policy excludes a question.
+        """
         can = self._forwarder.permitted(entry, context)
         asked = decode(dict[str, InputRequest], questions, "questions of a task")
         for each in asked.values():
             missing = lacking(can, each.method, each.params)
             if missing:
                 raise MissingCapability(missing)
+        named = {
+            key: InputRequest(
+                each.method, Raw(attributed(entry.server, each.method, bytes(each.params)))
+            )
+            for key, each in asked.items()
+        }
+        return Raw(encode(named))
 
     async def _fitted(self, result: Raw, sealed: SealedTask, entry: Entry, context: Context) -> Raw:
         """Return a task's result, treated like a call's result: within the limit, prefixed URIs."""

@@ -53,7 +53,7 @@ class Uris:
         return server in self._prefixed
 
     def shown(self, server: str, uri: str) -> str:
-        """Return the URI under which clients see a server's URI."""
+        """Return the URI that clients see in place of a server's URI."""
         return f"{PREFIX}{quote(server, safe='')}/{uri}" if server in self._prefixed else uri
 
     def split(self, uri: str) -> tuple[str, str] | None:

@@ -126,7 +126,14 @@ class OidcLogin:
         if self.issuer.groups and self.issuer.groups not in principal.claims:
             more = await self._user_info(found, tokens.access_token, principal)
             principal = replace(principal, claims={**more, **principal.claims})
-        return with_groups(principal, self.issuer.groups, self.issuer.scopes)
+        issuer = self.issuer
+        return with_groups(
+            principal,
+            issuer.groups,
+            issuer.scopes,
+            name=issuer.name,
+            is_only=issuer.is_only,
+        )
 
     async def _owner(self, id_token: str, nonce: str) -> Principal:
         where = display(self.issuer.issuer)

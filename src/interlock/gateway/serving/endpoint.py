@@ -23,7 +23,7 @@ from interlock.gateway.logins import connect
 from interlock.gateway.logins.connect_pages import ConnectPages
 from interlock.gateway.logins.login_pages import LoginPages
 from interlock.gateway.serving.admin_app import AdminApp
-from interlock.gateway.serving.view_auth import InView, LatestAuth
+from interlock.gateway.serving.view_auth import LatestAuth, in_view
 from interlock.layers.asking import AskCaller
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK
@@ -280,7 +280,7 @@ class Endpoint(GatewayFront):
         guard = PageGuard(hosts, public_url)
         auth: Authenticator = PageAuth(self.sessions, cookie, keys, on_refused=on_refused)
         if self._view and not is_admin:
-            auth = InView(auth, self._view)
+            auth = in_view(auth, self._view)
         if settings.chat is not None and self._make_chat and not is_admin:
             listener = Listener(auth, guard, hosts, public_url)
             self.chat = self._make_chat(self._assembly, settings.chat, listener)

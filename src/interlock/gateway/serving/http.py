@@ -18,6 +18,7 @@ from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import PATH, Endpoint, MakeChat, MakeInspector, MakePages
 from interlock.gateway.serving.listeners import Listeners, address_of
 from interlock.gateway.serving.process import on_signals
+from interlock.server.http.listening import listen
 from interlock.server.http.serve import UvicornServer
 from interlock.text import urls
 from interlock.toolbox import Toolbox
@@ -104,7 +105,7 @@ async def _serve(
         server.end()
 
     async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
-        listeners.public.listen()  # before the URL is printed, so that clients can connect at once
+        listen(listeners.public)  # before the URL is printed, so that clients can connect at once
         serving = asyncio.create_task(server.serve([listeners.public]))
         with on_signals(end, reload):
             announce()
@@ -138,6 +139,7 @@ async def _admin_listener(
     if listener is None:
         yield
         return
+    listen(listener)
     host, port = listener.getsockname()[:2]
     app = endpoint.admin_app(Address(host, port))
     server = UvicornServer(app, host, port, handles_signals=False)

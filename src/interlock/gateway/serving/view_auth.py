@@ -8,45 +8,32 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from interlock.auth import Authenticator, Principal
-from interlock.auth.authenticator import Headers
+from interlock.auth.authenticator import CheckedAuth, Headers
 from interlock.errors import AuthError
 
 MAX_SEEN = 1_000  # cached principals
 
 
-class InView:
-    """Authenticates callers for a listener that serves a single view.
+def in_view(authenticator: Authenticator, view: str) -> Authenticator:
+    """Return an authenticator that restricts callers to a view.
 
-    Args:
-        authenticator: Authenticates callers.
-        view: The only view that is served.
+    It refuses keys that are bound to another view.
     """
+    seen: OrderedDict[int, tuple[Principal, Principal]] = OrderedDict()
 
-    def __init__(self, authenticator: Authenticator, view: str) -> None:
-        self._authenticator = authenticator
-        self._view = view
-        self._seen: OrderedDict[int, tuple[Principal, Principal]] = OrderedDict()
-
-    @property
-    def challenge(self) -> str:
-        return self._authenticator.challenge
-
-    def published(self, path: str) -> bytes | None:
-        return self._authenticator.published(path)
-
-    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """Return the caller, restricted to the view; refuse a key that is bound to another view."""
-        principal = await self._authenticator.authenticate(headers, peer)
-        if principal.view == self._view:
+    def restricted(principal: Principal) -> Principal:
+        if principal.view == view:
             return principal
         if principal.view:
             raise AuthError("nothing is served at this path", 404)
-        known = self._seen.get(id(principal))
+        known = seen.get(id(principal))
         if known is None or known[0] is not principal:  # reuse objects: policies cache by identity
-            known = self._seen[id(principal)] = principal, replace(principal, view=self._view)
-            if len(self._seen) > MAX_SEEN:
-                self._seen.popitem(last=False)
+            known = seen[id(principal)] = principal, replace(principal, view=view)
+            if len(seen) > MAX_SEEN:
+                seen.popitem(last=False)
         return known[1]
+
+    return CheckedAuth(authenticator, restricted)
 
 
 class LatestAuth:

@@ -1,5 +1,5 @@
 """Anthropic's models."""
 
-from interlock.models.anthropic.anthropic_model import AnthropicModel
+from interlock.models.anthropic.anthropic_model import VERSION, AnthropicModel
 
-__all__ = ["AnthropicModel"]
+__all__ = ["VERSION", "AnthropicModel"]

@@ -7,20 +7,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from interlock.errors import ModelInterrupted
-from interlock.messages import (
-    AssistantMessage,
-    ToolCall,
-    Usage,
-)
+from interlock.messages import AssistantMessage, ToolCall, Usage
+from interlock.models import lenient
 from interlock.models.answer_size import AnswerSize
+from interlock.models.call_arguments import tool_calls, unique_ids
+from interlock.models.half_characters import HalfCharacters
 from interlock.models.model import ModelEvent, ReasoningDelta, Reply, TextDelta
-from interlock.models.vendors import (
-    tool_call,
-    unique_ids,
-)
+from interlock.models.whole_answers import check_end
+from interlock.protocol.envelope import encode_lossy
+from interlock.text.quoting import replace_surrogates
 
-_PROVIDER = "anthropic"
 _STOP_REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -33,7 +29,7 @@ class _Delta(Struct):
     text: str = ""
     thinking: str = ""
     signature: str = ""
-    partial_json: str = ""
+    partial_json: str | dict[str, Any] = ""
     stop_reason: str | None = None
 
 
@@ -44,57 +40,109 @@ class _Usage(Struct):
     cache_read_input_tokens: int | None = None
 
 
-class _Started(Struct):
+class _Message(Struct):
     usage: _Usage | None = None
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
 
 
 class _Event(Struct):
     type: str = ""
-    index: int = -1
-    message: _Started | None = None
+    index: int | None = None
+    message: _Message | None = None
     content_block: dict[str, Any] | None = None
     delta: _Delta | None = None
     usage: _Usage | None = None
 
 
+# The block of a piece whose block was not announced.
+_BLOCKS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
+
+
 class MessagesAnswer:
     """Assembles one answer from its events."""
 
-    def __init__(self, name: str) -> None:
-        self.started = False
+    def __init__(self, name: str, provider: str) -> None:
+        """Begin an answer.
+
+        Args:
+            name: The name of the model for errors.
+            provider: The model and server to which alone the blocks of the answer are sent back.
+        """
         self._name = name
+        self._provider = provider
         self._blocks: dict[int, dict[str, Any]] = {}  # by index, in the form to send back
         self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
-        self._arguments: dict[
-            int, list[str]
-        ] = {}  # pieces of each tool_use block's arguments, by index
+        self._halves: dict[int, HalfCharacters] = {}  # by index
+        # Pieces of each tool_use block's arguments, by index
+        self._arguments: dict[int, list[str]] = {}
         self._size = AnswerSize(name)
         self._usage = _Usage()
-        self._stop_reason: str | None = None
-        self._complete = False
+        self._stop_reason = ""
+        self.is_stated = False  # whether the provider stated why it stopped
 
     def add(self, data: Any) -> list[ModelEvent]:
-        """Add one decoded event; return the resulting model events."""
-        event = msgspec.convert(data, _Event)
+        """Add one decoded event; return the resulting model events.
+
+        Raises:
+            ValueError: The event is not a JSON object.
+            ModelInterrupted: The answer is too long.
+        """
+        try:
+            event = msgspec.convert(data, _Event)
+        except (msgspec.ValidationError, UnicodeError):
+            event = lenient.convert(data, _Event)
+        if event.type == "content_block_delta" and event.delta:
+            return self._extend_block(event.index, event.delta)
+        if event.type == "content_block_start" and event.content_block:
+            index = self._last + 1 if event.index is None else event.index
+            return self._start_block(index, event.content_block)
         if event.type == "message_start" and event.message:
             self._count(event.message.usage)
-        elif event.type == "content_block_start" and event.content_block:
-            return self._start_block(event.index, event.content_block)
-        elif event.type == "content_block_delta" and event.delta:
-            return self._extend_block(event.index, event.delta)
         elif event.type == "message_delta":
             self._count(event.usage)
-            self._stop_reason = event.delta.stop_reason if event.delta else None
+            self._stop((event.delta and event.delta.stop_reason) or "")
         elif event.type == "message_stop":
-            self._complete = True
+            self.is_stated = True
         return []
 
-    def reply(self) -> Reply:
-        if not self._complete:
-            raise ModelInterrupted(
-                f"the answer of {self._name} was cut off: the stream ended early"
-            )
-        stop_reason = _STOP_REASONS.get(self._stop_reason or "", "end")
+    def add_whole(self, answer: Any) -> list[ModelEvent]:
+        """Add an answer that is not streamed; see `add`."""
+        message = lenient.convert(answer, _Message)
+        self._count(message.usage)
+        self._stop(message.stop_reason or "end_turn")
+        return [
+            piece
+            for index, block in enumerate(message.content or [])
+            for piece in self._start_block(index, block)
+        ]
+
+    def _stop(self, reason: str) -> None:
+        self._stop_reason = reason or self._stop_reason
+        self.is_stated = bool(self._stop_reason)
+
+    @property
+    def _last(self) -> int:
+        return max(self._blocks, default=-1)
+
+    def reply(self, *, marked: bool = False) -> Reply:
+        """Return the whole answer.
+
+        Args:
+            marked: Whether the stream ended with `[DONE]`.
+
+        Raises:
+            ModelInterrupted: The stream ended before the answer did.
+        """
+        last = self._arguments.get(self._last)
+        check_end(
+            self._name,
+            stated=self.is_stated,
+            marked=marked,
+            has_text=bool(self._blocks),
+            last_arguments=None if last is None else "".join(last),
+        )
+        stop_reason = _STOP_REASONS.get(self._stop_reason, "end")
         self._finish_blocks(cut=stop_reason == "length")
         blocks = [block for _, block in sorted(self._blocks.items())]
         calls = unique_ids(self._calls())
@@ -108,65 +156,77 @@ class MessagesAnswer:
         self._size.add_json(block)
         self._blocks[index] = block
         self._pieces[index] = {}
+        self._halves[index] = HalfCharacters()
         if block.get("type") == "tool_use":
             self._size.add_call()
             self._arguments[index] = []
         if block.get("type") != "text":
             return []
-        block["text"] = str(block.get("text") or "")
+        block["text"] = self._halves[index].add(lenient.text_of(block.get("text")) or "")
         return [TextDelta(block["text"])] if block["text"] else []
 
-    def _extend_block(self, index: int, delta: _Delta) -> list[ModelEvent]:
+    def _extend_block(self, index: int | None, delta: _Delta) -> list[ModelEvent]:
+        index = self._last if index is None else index
         if index not in self._blocks:
-            raise ValueError(f"a piece of block {index}, which has not started")
+            kind = _BLOCKS.get(delta.type)
+            if kind is None:
+                raise ValueError(f"a piece of block {index}, which has not started")
+            self._start_block(max(index, 0), {"type": kind, kind: ""})
+            index = max(index, 0)
         if delta.type == "input_json_delta" and index in self._arguments:
-            self._size.add(delta.partial_json)
-            self._arguments[index].append(delta.partial_json)
+            piece = delta.partial_json
+            text = piece if isinstance(piece, str) else encode_lossy(piece).decode()
+            self._size.add(text)
+            self._arguments[index].append(text)
         elif delta.type == "text_delta" and delta.text:
-            self._add_piece(index, "text", delta.text)
-            return [TextDelta(delta.text)]
+            return [TextDelta(text)] if (text := self._add_piece(index, "text", delta.text)) else []
         elif delta.type == "thinking_delta" and delta.thinking:
-            self._add_piece(index, "thinking", delta.thinking)
-            return [ReasoningDelta(delta.thinking)]
+            thought = self._add_piece(index, "thinking", delta.thinking)
+            return [ReasoningDelta(thought)] if thought else []
         elif delta.type == "signature_delta":
             self._size.add(delta.signature)
             self._blocks[index]["signature"] = delta.signature
         return []
 
-    def _add_piece(self, index: int, field: str, text: str) -> None:
+    def _add_piece(self, index: int, field: str, text: str) -> str:
         self._size.add(text)
+        half = self._halves[index]
+        if half.is_open or not text.isascii():
+            text = half.add(text)
         self._pieces[index].setdefault(field, []).append(text)
+        return text
 
     def _finish_blocks(self, *, cut: bool) -> None:
-        last = max(self._blocks, default=-1)
+        last = self._last
         if cut and last in self._arguments and not "".join(self._arguments[last]):
             # The token limit came before the first argument, so the call is dropped.
             del self._arguments[last], self._blocks[last]
         for index, block in list(self._blocks.items()):
             for field, pieces in self._pieces[index].items():
-                block[field] = str(block.get(field) or "") + "".join(pieces)
+                rest = self._halves[index].end()
+                block[field] = str(block.get(field) or "") + "".join(pieces) + rest
             if block.get("type") == "text" and not str(block.get("text", "")).strip():
-                del self._blocks[
-                    index
-                ]  # the API sends empty text blocks, but refuses them in requests
+                # The API sends empty text blocks, but refuses them in requests.
+                del self._blocks[index]
 
     def _calls(self) -> list[ToolCall]:
         calls = []
         for index, pieces in sorted(self._arguments.items()):
-            arguments = "".join(pieces)
             block = self._blocks[index]
-            call = tool_call(str(block.get("id", "")), str(block.get("name", "")), arguments)
+            arguments = "".join(pieces)
             if not arguments and isinstance(block.get("input"), dict):
-                call = msgspec.structs.replace(call, input=block["input"])
-            block["input"] = call.input
-            calls.append(call)
+                arguments = encode_lossy(block["input"]).decode()
+            id, name = (lenient.text_of(block.get(each)) or "" for each in ("id", "name"))
+            found = tool_calls(id, name, arguments)
+            block["input"] = found[0].input
+            calls += found
         return calls
 
     def _provider_data(self, blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
         # The message itself has text and calls, so only answers with other blocks need storing.
         if all(block.get("type") in ("text", "tool_use") for block in blocks):
             return None
-        return {"provider": _PROVIDER, "content": blocks}
+        return {"provider": self._provider, "content": replace_surrogates(blocks)}
 
     def _count(self, usage: _Usage | None) -> None:
         for field in _Usage.__struct_fields__:

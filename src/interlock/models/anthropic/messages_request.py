@@ -18,22 +18,24 @@ from interlock.models.vendors import (
     IMAGES,
     call_id,
     call_name,
+    result_text,
     without_files,
 )
 
-_PROVIDER = "anthropic"
+FILES = IMAGES | DOCUMENTS
+LARGEST_IMAGE = 5 * 1024 * 1024  # bytes; the API refuses the whole request above this
 
 
-def wire_messages(messages: Sequence[Message], *, signed: bool = True) -> list[dict[str, Any]]:
+def wire_messages(messages: Sequence[Message], *, provider: str = "") -> list[dict[str, Any]]:
     """Convert a conversation to the format of the Messages API, without its system messages.
 
     Args:
         messages: The conversation; empty messages are omitted, because the API refuses them.
-        signed: Whether to send the API's own blocks, such as signed thinking, back unchanged.
+        provider: The model whose own blocks, such as signed thinking, are sent back unchanged.
     """
     wire: list[dict[str, Any]] = []
-    for message in without_files(messages, IMAGES | DOCUMENTS):
-        role, blocks = _blocks(message, signed)
+    for message in without_files(messages, FILES, largest=LARGEST_IMAGE):
+        role, blocks = _blocks(message, provider)
         if not blocks:
             continue
         if wire and wire[-1]["role"] == role:
@@ -43,16 +45,16 @@ def wire_messages(messages: Sequence[Message], *, signed: bool = True) -> list[d
     return wire
 
 
-def _blocks(message: Message, signed: bool) -> tuple[str, list[dict[str, Any]]]:
+def _blocks(message: Message, provider: str) -> tuple[str, list[dict[str, Any]]]:
     if isinstance(message, SystemMessage):
         return "system", []
     if isinstance(message, AssistantMessage):
-        return "assistant", (signed and _signed_blocks(message)) or _assistant_blocks(message)
+        return "assistant", _own_blocks(message, provider) or _assistant_blocks(message)
     if isinstance(message, ToolMessage):
         result = {
             "type": "tool_result",
             "tool_use_id": call_id(message.tool_call_id),
-            "content": message.content,
+            "content": result_text(message),
             "is_error": message.is_error,
         }
         if message.attachments:
@@ -85,16 +87,22 @@ def _assistant_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
     ]
 
 
-def _signed_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
+def _own_blocks(message: AssistantMessage, provider: str) -> list[dict[str, Any]]:
     data = message.provider_data or {}
     blocks = data.get("content")
-    if data.get("provider") != _PROVIDER or not isinstance(blocks, list):
+    if data.get("provider") != provider or not isinstance(blocks, list):
         return []
     if not all(isinstance(block, dict) for block in blocks):
         return []
     asked = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
     if asked != [call.id for call in message.tool_calls]:
         return []  # the message was changed, so its stored blocks are outdated
+    if "@" not in provider:
+        # Anthropic refuses thinking that is cut and so has no signature. Other servers do not
+        # sign it, and some need it back.
+        blocks = [
+            each for each in blocks if each.get("type") != "thinking" or each.get("signature")
+        ]
     return [
         {**block, "id": call_id(block["id"])} if block.get("type") == "tool_use" else block
         for block in blocks

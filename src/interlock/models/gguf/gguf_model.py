@@ -27,7 +27,7 @@ from interlock.models.llama import LoadedModel, free_memory
 from interlock.models.model import ModelEvent, Reply, ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
 from interlock.models.openai.chat_request import wire_messages, wire_tool
-from interlock.models.vendors import without_files
+from interlock.models.vendors import unread_files, without_files
 
 _CHATML = ("<|im_end|>", "<|im_start|>")
 _MAX_TOKENS = 4096  # tokens of an answer, unless the user sets another limit
@@ -87,6 +87,8 @@ class GgufModel:
     ) -> AsyncGenerator[ModelEvent, None]:
         async with self._lock:
             engine = await self._loaded()
+            for unread in unread_files(self.name, messages):
+                yield unread
             messages = self._markers.messages(without_files(messages))
             tools = self._markers.tools(tools)
             own_format = bool(tools) and not engine.template.supports_tools

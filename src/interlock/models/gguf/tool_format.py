@@ -19,6 +19,7 @@ import msgspec
 from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
 from interlock.models.gguf.schemas import grammar_schema
 from interlock.models.model import ToolDefinition
+from interlock.protocol.envelope import encode_lossy
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
@@ -102,7 +103,7 @@ def _text(message: Message) -> str:
 
 
 def _call_text(call: ToolCall) -> str:
-    arguments = msgspec.json.encode(call.input).decode()
+    arguments = encode_lossy(call.input).decode()
     return f'{OPEN}{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}{CLOSE}'
 
 

@@ -37,6 +37,7 @@ from interlock.models.local.talk import is_about_the_model, is_talk
 from interlock.models.local.weights import weights_file
 from interlock.models.local.words import bag
 from interlock.models.model import ModelEvent, Reply, TextDelta, ToolDefinition
+from interlock.models.vendors import unread_files
 
 INTRODUCTION = (
     "I am the embedded model, a small one that runs on your own computer. I pick tools by the "
@@ -94,6 +95,8 @@ class LocalModel:
         """
         if self._closed:
             raise ModelUnavailable(f"{self.name} has been closed")
+        for unread in unread_files(self.name, messages):
+            yield unread
         if results := _last_results(messages):
             yield TextDelta(text := format_results(results, _calls_of(messages)))
             yield Reply(AssistantMessage(text))

@@ -1,5 +1,5 @@
-"""Models from OpenAI and from servers that are compatible with it."""
+"""Models that are used through OpenAI's API."""
 
-from interlock.models.openai.openai_model import OpenAIModel, ollama_url
+from interlock.models.openai.openai_model import OpenAIModel
 
-__all__ = ["OpenAIModel", "ollama_url"]
+__all__ = ["OpenAIModel"]

@@ -1,234 +1,208 @@
-"""Assembles an answer from the chunks of the chat completions API.
-
-Servers differ in how they stream tool calls: in fragments, whole, without ids, without indexes.
-`_Calls` has the rules for all of them.
-"""
+"""Assembles an answer from the chunks of the chat completions API."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
 from interlock.errors import ModelInterrupted
-from interlock.messages import (
-    AssistantMessage,
-    ToolCall,
-    Usage,
-)
+from interlock.messages import AssistantMessage, Usage
 from interlock.models.answer_size import AnswerSize
-from interlock.models.model import (
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
-from interlock.models.vendors import (
-    tool_call,
-    unique_ids,
-)
+from interlock.models.half_characters import HalfCharacters
+from interlock.models.model import ModelEvent, ReasoningDelta, Reply, TextDelta
+from interlock.models.openai import chat_chunks
+from interlock.models.openai.call_fragments import CallFragments
+from interlock.models.openai.chat_chunks import Chunk, Delta, Fragment
+from interlock.models.whole_answers import check_end
+from interlock.text.quoting import replace_surrogates
 
-_STOP_REASONS = {"length": "length", "content_filter": "refusal"}
-_FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an incomplete answer
-_REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
-
-
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | dict[str, Any] | None = None
-
-
-class _Fragment(Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Delta(Struct):
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[_Fragment] | None = None
-
-
-class _Choice(Struct):
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-    message: _Delta | None = None  # only if the answer is not streamed
-
-
-class _Details(Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    prompt_cache_hit_tokens: int | None = None  # DeepSeek
-
-    def as_usage(self) -> Usage:
-        details = self.prompt_tokens_details or _Details()
-        cached = details.cached_tokens or self.prompt_cache_hit_tokens or 0
-        return Usage(self.prompt_tokens or 0, self.completion_tokens or 0, cached)
-
-
-class _Chunk(Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+_STOP_REASONS = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",  # Mistral
+    "content_filter": "refusal",
+    "safety": "refusal",
+}
+# Reasons of an incomplete answer: of OpenRouter, DeepSeek and vLLM.
+_FAILED = {"error", "insufficient_system_resource", "abort"}
+# Members with reasoning as text: of DeepSeek and llama.cpp, of Ollama, vLLM and OpenRouter, and of
+# others. `thinking_parts` is not a member but the thinking in a list of parts, as Mistral sends it.
+REASONING = ("reasoning_content", "reasoning", "thinking", "thinking_parts")
+DETAILS = ("reasoning_details", "thinking_blocks")  # OpenRouter; LiteLLM
+_GROWING = ("text", "summary", "thinking")  # members of details that arrive in pieces
 
 
 class ChatAnswer:
     """Assembles one answer from its chunks."""
 
     def __init__(self, name: str, provider: str) -> None:
+        """Begin an answer.
+
+        Args:
+            name: The name of the model for errors.
+            provider: The provider and model to which the data of the answer may be sent back.
+        """
         self._name = name
         self._provider = provider
         self._size = AnswerSize(name)
         self._text: list[str] = []
-        self._reasoning: dict[str, list[str]] = {}  # by the name of its field
-        self._calls = _Calls(self._size)
+        self._half = HalfCharacters()
+        self._thought_half = HalfCharacters()
+        self._reasoning: dict[str, list[str]] = {}  # by the name of its member
+        self._details: dict[str, list[dict[str, Any]]] = {}  # by the name of their member
+        self._extra: dict[str, Any] = {}
+        self._calls = CallFragments(self._size)
         self._refused = False
-        self._finish_reason: str | None = None
+        self._finish_reason = ""
+        self._ends = False  # whether the last chunk had nothing but the usage
         self._usage = Usage()
 
-    def add(self, data: Any) -> list[ModelEvent]:
-        """Add one decoded chunk; return the resulting events.
+    @property
+    def is_stated(self) -> bool:
+        """Whether the provider stated why it stopped, so that no more of the answer follows."""
+        return bool(self._finish_reason)
+
+    def add(self, event: Any) -> list[ModelEvent]:
+        """Add one decoded event; return the resulting events.
 
         Raises:
-            msgspec.ValidationError: The chunk is not a chunk of a chat completion.
+            ValueError: The event is not a JSON object.
             ModelInterrupted: The answer is too long.
         """
-        return self._add(msgspec.convert(data, _Chunk))
-
-    def _add(self, chunk: _Chunk) -> list[ModelEvent]:
-        if chunk.usage:
-            self._usage = chunk.usage.as_usage()
-        pieces: list[ModelEvent] = []
-        for choice in chunk.choices or []:
-            self._finish_reason = choice.finish_reason or self._finish_reason
-            if choice.delta:
-                pieces += self._extend(choice.delta)
-        return pieces
+        return self._add(chat_chunks.convert(event))
 
     def add_whole(self, answer: Any) -> list[ModelEvent]:
-        """Add an answer that is not streamed. Some servers cannot stream tool calls.
-
-        Raises:
-            msgspec.ValidationError: The answer is not a chat completion.
-            ModelInterrupted: The answer is too long.
-        """
-        whole = msgspec.convert(answer, _Chunk)
+        """Add an answer that is not streamed; see `add`. Some servers cannot stream calls."""
+        whole = chat_chunks.convert(answer)
         for choice in whole.choices or []:
-            choice.delta, choice.finish_reason = choice.message, choice.finish_reason or "stop"
+            choice.finish_reason = choice.finish_reason or "stop"
         return self._add(whole)
 
-    def reply(self) -> Reply:
+    def _add(self, chunk: Chunk) -> list[ModelEvent]:
+        pieces: list[ModelEvent] = []
+        for choice in chunk.choices or ():
+            self._ends = False
+            if choice.finish_reason:
+                self._finish_reason = choice.finish_reason
+            if choice.delta:
+                self._extend(choice.delta, pieces)
+            if choice.message:
+                self._extend(self._rest(choice.message), pieces)
+        if chunk.usage:
+            self._usage = chunk.usage.as_usage()
+            self._ends = not chunk.choices
+        return pieces
+
+    def _rest(self, message: Delta) -> Delta:
+        """Return a message without the text that has arrived before: some servers repeat it."""
+        known = "".join(self._text)
+        if known and message.content and message.content.startswith(known):
+            message.content = message.content[len(known) :]
+        return message
+
+    def _extend(self, delta: Delta, pieces: list[ModelEvent]) -> None:
+        if (
+            delta.reasoning_content
+            or delta.reasoning
+            or delta.thinking
+            or delta.thinking_parts
+            or delta.reasoning_details
+            or delta.thinking_blocks
+            or delta.extra_content
+        ):
+            self._reason(delta, pieces)
+        if delta.content:
+            self._say(delta.content, pieces)
+        if delta.refusal:
+            self._refused = True
+            self._say(delta.refusal, pieces)
+        if delta.tool_calls:
+            for fragment in delta.tool_calls:
+                self._calls.add(fragment)
+        if delta.function_call:
+            self._calls.add(Fragment(function=delta.function_call))
+
+    def _say(self, text: str, pieces: list[ModelEvent]) -> None:
+        self._size.add(text)
+        if self._half.is_open or not text.isascii():
+            text = self._half.add(text)
+        if text:
+            self._text.append(text)
+            pieces.append(TextDelta(text))
+
+    def _reason(self, delta: Delta, pieces: list[ModelEvent]) -> None:
+        """Keep reasoning, and show it once, although some servers send it in several members."""
+        shown = ""
+        for member in REASONING:
+            if thought := getattr(delta, member):
+                self._size.add(thought)
+                self._reasoning.setdefault(member, []).append(thought)
+                shown = shown or thought
+        for member in DETAILS:
+            if details := getattr(delta, member):
+                self._size.add_json(details)
+                _merge(self._details.setdefault(member, []), details)
+                shown = shown or "".join(map(_thought, details))
+        if delta.extra_content:
+            self._size.add_json(delta.extra_content)
+            self._extra |= delta.extra_content
+        if shown := self._thought_half.add(shown):
+            pieces.append(ReasoningDelta(shown))
+
+    # The end
+
+    def reply(self, *, marked: bool = False) -> Reply:
         """Return the whole answer.
+
+        Args:
+            marked: Whether the stream ended with `[DONE]`.
 
         Raises:
             ModelInterrupted: The stream ended before the answer did.
         """
-        if self._finish_reason is None:
-            raise ModelInterrupted(
-                f"the answer of {self._name} was cut off: the stream ended early"
-            )
-        if self._finish_reason in _FAILED:
+        reason = self._finish_reason.lower()
+        if reason in _FAILED or "malformed" in reason:
             raise ModelInterrupted(
                 f"the answer of {self._name} was cut off: the server says {self._finish_reason!r}"
             )
-        stop_reason = _STOP_REASONS.get(self._finish_reason, "end")
-        calls = self._calls.finish(cut=stop_reason == "length")
+        text = "".join(self._text) + self._half.end()
+        check_end(
+            self._name,
+            stated=self.is_stated,
+            marked=marked or self._ends,
+            has_text=bool(text),
+            last_arguments=self._calls.last_arguments,
+        )
+        stop_reason = _STOP_REASONS.get(reason, "end")
+        calls, attached = self._calls.finish(cut=stop_reason == "length")
         if stop_reason == "end" and (calls or self._refused):
             stop_reason = "tool_calls" if calls else "refusal"
-        data = None
-        if self._reasoning:
-            joined = {field: "".join(parts) for field, parts in self._reasoning.items()}
-            data = {"provider": self._provider, **joined}
-        return Reply(AssistantMessage("".join(self._text), calls, data), self._usage, stop_reason)
+        message = AssistantMessage(text, calls, self._data(attached))
+        return Reply(message, self._usage, stop_reason)
 
-    def _extend(self, delta: _Delta) -> list[ModelEvent]:
-        pieces: list[ModelEvent] = []
-        for field in _REASONING:
-            thought = getattr(delta, field)
-            if thought:
-                self._size.add(thought)
-                self._reasoning.setdefault(field, []).append(thought)
-                pieces.append(ReasoningDelta(thought))
-        self._refused = self._refused or bool(delta.refusal)
-        for text in (delta.content, delta.refusal):
-            if text:
-                self._size.add(text)
-                self._text.append(text)
-                pieces.append(TextDelta(text))
-        for fragment in delta.tool_calls or []:
-            self._calls.add(fragment)
-        return pieces
+    def _data(self, attached: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+        """Return what the provider needs back with the answer."""
+        data: dict[str, Any] = {name: "".join(parts) for name, parts in self._reasoning.items()}
+        data |= self._details
+        if self._extra:
+            data["extra_content"] = self._extra
+        if attached:
+            data["calls"] = attached
+        return {"provider": self._provider, **replace_surrogates(data)} if data else None
 
 
-class _OpenCall(Struct):
-    """A call whose arguments are still arriving."""
+def _merge(known: list[dict[str, Any]], details: list[dict[str, Any]]) -> None:
+    """Add details; a piece of the last one extends it."""
+    for each in details:
+        last = known[-1] if known else {}
+        if "data" in each or any(each.get(key) != last.get(key) for key in ("type", "index")):
+            known.append(dict(each))
+            continue
+        for key, value in each.items():
+            if key in _GROWING and isinstance(last.get(key), str) and isinstance(value, str):
+                last[key] += value
+            elif value is not None:
+                last[key] = value
 
-    index: int | None
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = []
 
-
-class _Calls:
-    """Assembles the fragments of tool calls.
-
-    Rule 1: A fragment belongs to the call with its index; without an index to the call with its
-        id; with neither to the last call.
-    Rule 2: A fragment with a name and another id starts a call, whatever its index: some servers
-        send whole calls, all with index 0.
-    Rule 3: The id and the name come from the first fragment that has them.
-    """
-
-    def __init__(self, size: AnswerSize) -> None:
-        self._size = size
-        self._calls: list[_OpenCall] = []
-        self._by_index: dict[int, _OpenCall] = {}  # the last call with each index
-        self._by_id: dict[str, _OpenCall] = {}
-
-    def add(self, fragment: _Fragment) -> None:
-        function = fragment.function or _Function()
-        call = self._find(fragment, function)
-        if call is None:
-            self._size.add_call()
-            call = _OpenCall(fragment.index)
-            self._calls.append(call)
-            if fragment.index is not None:
-                self._by_index[fragment.index] = call
-        if not call.id and fragment.id:
-            self._size.add(fragment.id)
-            call.id = fragment.id
-            self._by_id[call.id] = call
-        if not call.name and function.name:
-            self._size.add(function.name)
-            call.name = function.name
-        arguments = function.arguments or ""
-        if isinstance(arguments, dict):
-            arguments = msgspec.json.encode(arguments).decode()
-        if arguments:
-            self._size.add(arguments)
-            call.arguments.append(arguments)
-
-    def _find(self, fragment: _Fragment, function: _Function) -> _OpenCall | None:
-        if fragment.index is not None:
-            call = self._by_index.get(fragment.index)
-        elif fragment.id:
-            call = self._by_id.get(fragment.id)
-        else:
-            call = self._calls[-1] if self._calls and not function.name else None
-        other = call and fragment.id and call.id and fragment.id != call.id
-        return None if other and function.name else call
-
-    def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
-        """Return the calls in order. With `cut`, the last call may be incomplete."""
-        if cut and self._calls and not "".join(self._calls[-1].arguments).strip():
-            # The token limit came before the first argument, so the call is dropped.
-            self._calls.pop()
-        return unique_ids([tool_call(c.id, c.name, "".join(c.arguments)) for c in self._calls])
+def _thought(detail: dict[str, Any]) -> str:
+    return next((each for key in _GROWING if isinstance(each := detail.get(key), str)), "")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from interlock.messages import (
     AssistantMessage,
@@ -25,20 +24,40 @@ from interlock.models.vendors import (
     call_id,
     call_name,
     object_schema,
+    stated_result,
 )
+from interlock.protocol.envelope import encode_lossy
 
-_REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
+# What is sent back to the model that sent it, and its type. OpenRouter's and LiteLLM's details
+# replace the reasoning as text.
+RETURNED = {
+    "reasoning_content": str,
+    "reasoning": str,
+    "thinking": str,
+    "reasoning_details": list,
+    "thinking_blocks": list,
+    "extra_content": dict,
+}
 SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 FILES = IMAGES | DOCUMENTS | SOUNDS.keys()
+# Google's mark for calls that it did not sign, as those of other models:
+# https://ai.google.dev/gemini-api/docs/thought-signatures#faqs
+_UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+# Mistral refuses a message of the user after a result ("Unexpected role 'user' after role 'tool'"),
+# also behind other providers: https://github.com/NousResearch/hermes-agent/issues/20154
+_ANSWER_BEFORE_USER = re.compile("mistral|mixtral|magistral|ministral|devstral|codestral|pixtral")
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
 
-def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[str, Any]]:
+def wire_messages(
+    messages: Sequence[Message], *, provider: str, refused: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
     """Return a conversation in the format of the chat completions API.
 
     Args:
-        messages: The conversation; assistant messages without text and calls are omitted.
-        provider: The provider whose reasoning is included; that of others is omitted.
+        messages: The conversation; messages without text, calls and files are omitted.
+        provider: The model that gets the request. What another one needs back is omitted.
+        refused: Members of answers that the model does not take back.
     """
     wire: list[dict[str, Any]] = []
     files: list[Attachment] = []  # the files of the results so far
@@ -46,59 +65,89 @@ def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[st
         if isinstance(message, ToolMessage):
             files += message.attachments
         elif files:
-            wire.append(_files_of_results(files))
+            wire.append(_files_of_results(files, provider))
             files = []
         if written := _wire_message(message, provider):
-            wire.append(written)
-    return [*wire, _files_of_results(files)] if files else wire
+            wire.append({name: each for name, each in written.items() if name not in refused})
+    if files:
+        wire.append(_files_of_results(files, provider))
+    return _with_answers(wire) if _ANSWER_BEFORE_USER.search(provider.lower()) else wire
 
 
-def _files_of_results(files: Sequence[Attachment]) -> dict[str, Any]:
+def _with_answers(wire: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put a short answer between a result and a message of the user."""
+    found: list[dict[str, Any]] = []
+    for message in wire:
+        if found and found[-1]["role"] == "tool" and message["role"] == "user":
+            found.append({"role": "assistant", "content": "I have the results."})
+        found.append(message)
+    return found
+
+
+def _files_of_results(files: Sequence[Attachment], provider: str) -> dict[str, Any]:
     # Messages with the role "tool" can have only text, so the files follow in a user message.
     text = {"type": "text", "text": "The files of the results above:"}
-    return {"role": "user", "content": [text, *map(_file_part, files)]}
+    return {"role": "user", "content": [text, *(_file_part(each, provider) for each in files)]}
 
 
 def _wire_message(message: Message, provider: str) -> dict[str, Any] | None:
+    text = message.content if message.content.strip() else ""
     if isinstance(message, SystemMessage):
-        return {"role": "system", "content": message.content}
+        return {"role": "system", "content": text} if text else None
     if isinstance(message, AssistantMessage):
-        return _wire_assistant(message, provider)
+        return _wire_assistant(message, text, provider)
     if isinstance(message, ToolMessage):
-        # The API has no field for a failure, so the text states it.
-        failed = message.is_error and not message.content.lower().startswith("error")
-        content = f"Error: {message.content}" if failed else message.content
-        return {"role": "tool", "tool_call_id": call_id(message.tool_call_id), "content": content}
+        id = call_id(message.tool_call_id)
+        return {"role": "tool", "tool_call_id": id, "content": stated_result(message)}
     if not message.attachments:
-        return {"role": "user", "content": message.content}
-    parts = [_file_part(each) for each in message.attachments]
-    return {"role": "user", "content": [*parts, {"type": "text", "text": message.content}]}
+        return {"role": "user", "content": text or "(empty message)"}
+    parts = [_file_part(each, provider) for each in message.attachments]
+    return {"role": "user", "content": parts + ([{"type": "text", "text": text}] if text else [])}
 
 
-def _file_part(file: Attachment) -> dict[str, Any]:
-    url = f"data:{file.media_type};base64,{base64.b64encode(file.data).decode()}"
+def _file_part(file: Attachment, provider: str) -> dict[str, Any]:
+    data = base64.b64encode(file.data).decode()
+    url = f"data:{file.media_type};base64,{data}"
     if file.media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": url}}
+    # Mistral has other forms for these: https://docs.mistral.ai/api/endpoint/chat
+    is_mistral = provider.startswith("mistral:") or "//api.mistral.ai" in provider
     if sound := SOUNDS.get(file.media_type):
-        data = base64.b64encode(file.data).decode()
-        return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
+        audio = data if is_mistral else {"data": data, "format": sound}
+        return {"type": "input_audio", "input_audio": audio}
+    if is_mistral:
+        return {"type": "document_url", "document_url": url}
     return {"type": "file", "file": {"filename": file.name or "file", "file_data": url}}
 
 
-def _wire_assistant(message: AssistantMessage, provider: str) -> dict[str, Any] | None:
-    if not (message.content or message.tool_calls):
+def _wire_assistant(message: AssistantMessage, text: str, provider: str) -> dict[str, Any] | None:
+    if not (text or message.tool_calls):
         return None
-    wire: dict[str, Any] = {"role": "assistant", "content": message.content or None}
-    if message.tool_calls:
-        wire["tool_calls"] = [_wire_call(call) for call in message.tool_calls]
     data = message.provider_data or {}
-    if data.get("provider") == provider:
-        wire |= {field: data[field] for field in _REASONING if isinstance(data.get(field), str)}
+    if data.get("provider") != provider:
+        data = {}
+    wire: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if isinstance(thought := data.get("thinking_parts"), str):
+        wire["content"] = _parts_with_thinking(thought, text)
+    if message.tool_calls:
+        wire["tool_calls"] = _wire_calls(message.tool_calls, data.get("calls"), provider)
+    for member, kind in RETURNED.items():
+        if isinstance(data.get(member), kind):
+            wire[member] = data[member]
+    if "reasoning_details" in wire:
+        wire.pop("reasoning", None)
     if provider.startswith("deepseek") and not wire.get("reasoning_content"):
         # DeepSeek refuses a conversation with tools if a message lacks reasoning, as messages from
         # other models do. It also refuses it if all messages have the same text as reasoning.
         wire["reasoning_content"] = _made_up_reasoning(message)
     return wire
+
+
+def _parts_with_thinking(thought: str, text: str) -> list[dict[str, Any]]:
+    # Mistral accepts one thinking part, at the start:
+    # https://github.com/earendil-works/pi/issues/9674
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
+    return [thinking, *([{"type": "text", "text": text}] if text else [])]
 
 
 def _made_up_reasoning(message: AssistantMessage) -> str:
@@ -107,10 +156,22 @@ def _made_up_reasoning(message: AssistantMessage) -> str:
     return f"Answer: {message.content[:80]}"
 
 
+def _wire_calls(calls: Sequence[ToolCall], known: Any, provider: str) -> list[dict[str, Any]]:
+    """Return calls with what the provider attached to them, which `known` has by id."""
+    attached = known if isinstance(known, dict) else {}
+    wire = [_wire_call(call) | (attached.get(call.id) or {}) for call in calls]
+    if not attached and _is_google(provider):
+        wire[0]["extra_content"] = _UNSIGNED
+    return wire
+
+
 def _wire_call(call: ToolCall) -> dict[str, Any]:
-    arguments = msgspec.json.encode(call.input).decode()
-    function = {"name": call_name(call.name), "arguments": arguments}
+    function = {"name": call_name(call.name), "arguments": encode_lossy(call.input).decode()}
     return {"id": call_id(call.id), "type": "function", "function": function}
+
+
+def _is_google(provider: str) -> bool:
+    return provider.startswith("gemini:") or "googleapis.com/" in provider
 
 
 def wire_tool(tool: ToolDefinition) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Assembles an answer from the events of OpenAI's Responses API."""
+"""Assembles an answer from the events of OpenAI's Responses API.
+
+Servers that imitate the API omit events. The text and the calls of an answer may come in pieces, in
+items that are done, or only in the last event; each is read where it comes first.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,31 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from interlock.errors import ModelInterrupted, ModelOverloaded
-from interlock.messages import (
-    AssistantMessage,
-    ToolCall,
-    Usage,
-)
+from interlock.messages import AssistantMessage, ToolCall, Usage
+from interlock.models import lenient
 from interlock.models.answer_size import AnswerSize
+from interlock.models.call_arguments import tool_calls, unique_ids
+from interlock.models.half_characters import HalfCharacters
 from interlock.models.model import ModelEvent, ReasoningDelta, Reply, TextDelta
-from interlock.models.vendors import (
-    tool_call,
-    unique_ids,
-)
+from interlock.models.whole_answers import check_end
+from interlock.protocol.envelope import encode_lossy
+from interlock.text.quoting import replace_surrogates
 
 _STOP_REASONS = {"max_output_tokens": "length", "content_filter": "refusal"}
 _TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
-_REASONING_EVENTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_REASONING_EVENTS = (
+    "response.reasoning_summary_text.delta",
+    "response.reasoning_text.delta",
+    "response.reasoning.delta",
+)
+_ENDS = ("response.completed", "response.incomplete", "response.done")
+_ARGUMENTS = "response.function_call_arguments."
 
 
 class _Item(Struct):
-    type: str = ""
+    id: str = ""
     call_id: str = ""
     name: str = ""
-    arguments: str = ""
 
 
 class _Details(Struct):
@@ -43,27 +49,33 @@ class _Usage(Struct):
     output_tokens: int | None = None
     input_tokens_details: _Details | None = None
 
+    def as_usage(self) -> Usage:
+        details = self.input_tokens_details or _Details()
+        return Usage(
+            self.input_tokens or 0,
+            self.output_tokens or 0,
+            details.cached_tokens or 0,
+            details.cache_write_tokens or 0,
+        )
+
 
 class _Reason(Struct):
     reason: str | None = None
-
-
-class _Error(Struct):
-    code: str | None = None
-    message: str | None = None
 
 
 class _Response(Struct):
     output: list[dict[str, Any]] | None = None
     usage: _Usage | None = None
     incomplete_details: _Reason | None = None
-    error: _Error | None = None
+    status: str | None = None
 
 
 class _Event(Struct):
     type: str = ""
     delta: Any = None
-    output_index: int = -1
+    text: Any = None
+    arguments: Any = None
+    output_index: int | None = None
     item: dict[str, Any] | None = None
     response: _Response | None = None
 
@@ -76,99 +88,191 @@ class ResponsesAnswer:
         self._provider = provider
         self._size = AnswerSize(name)
         self._text: list[str] = []
-        self._items: dict[int, dict[str, Any]] = {}  # by position in the answer
+        self._half = HalfCharacters()
+        self._thought_half = HalfCharacters()
+        self._spoken: set[int | None] = set()  # positions of the items whose text has arrived
+        self._begun: dict[int, dict[str, Any]] = {}  # items by position in the answer
+        self._items: dict[int, dict[str, Any]] = {}  # those that are done
+        self._arguments: dict[int, list[str]] = {}  # of the calls that are not done
         self._refused = False
         self._end: _Event | None = None
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether the provider stated why it stopped, so that no more of the answer follows."""
+        return self._end is not None
 
     def add(self, data: Any) -> list[ModelEvent]:
         """Add one decoded event; return the resulting model events.
 
         Raises:
-            msgspec.ValidationError: The event is not an event of the Responses API.
-            ModelInterrupted: The answer is too long, or failed.
-            ModelOverloaded: The provider is overloaded.
+            ValueError: The event is not a JSON object.
+            ModelInterrupted: The answer is too long.
         """
-        event = msgspec.convert(data, _Event)
-        if event.type in _TEXT_EVENTS and isinstance(event.delta, str) and event.delta:
-            self._refused |= event.type.startswith("response.refusal")
-            self._size.add(event.delta)
-            self._text.append(event.delta)
-            return [TextDelta(event.delta)]
-        if event.type in _REASONING_EVENTS and isinstance(event.delta, str) and event.delta:
-            self._size.add(event.delta)
-            return [ReasoningDelta(event.delta)]
-        if event.type == "response.output_item.done" and event.item:
-            self._size.add_json(event.item)
-            self._items[event.output_index] = event.item
-        elif event.type in ("response.completed", "response.incomplete"):
-            self._end = event
-        elif event.type == "response.failed":
-            raise self._failure(event)
+        try:
+            event = msgspec.convert(data, _Event)
+        except (msgspec.ValidationError, UnicodeError):
+            event = lenient.convert(data, _Event)
+        kind = event.type
+        if kind in _TEXT_EVENTS:
+            self._refused |= kind == "response.refusal.delta"
+            return self._say(event.output_index, event.delta)
+        if kind in _REASONING_EVENTS:
+            thought = lenient.text_of(event.delta) or ""
+            self._size.add(thought)
+            thought = self._thought_half.add(thought)
+            return [ReasoningDelta(thought)] if thought else []
+        if kind in ("response.output_text.done", "response.refusal.done"):
+            return self._say_rest(event.output_index, event.text)
+        if kind in _ENDS:
+            return self._finish(event)
+        if kind.startswith(_ARGUMENTS):
+            self._extend_arguments(event)
+        elif kind == "response.output_item.added" and event.item:
+            self._begun[self._place(event)] = event.item
+        elif kind == "response.output_item.done" and event.item:
+            return self._finish_item(self._place(event), event.item)
         return []
 
     def add_whole(self, answer: Any) -> list[ModelEvent]:
-        """Add an answer that is not streamed.
-
-        Raises:
-            msgspec.ValidationError: The answer is not a response.
-        """
+        """Add an answer that is not streamed; see `add`."""
         self._size.add_json(answer)
-        response = msgspec.convert(answer, _Response)
-        self._end = _Event("response.completed", response=response)
-        parts = (
-            part
-            for item in response.output or []
-            if item.get("type") == "message"
-            for part in item.get("content") or []
-        )
-        self._text += (str(part["text"]) for part in parts if part.get("type") == "output_text")
-        return [TextDelta(text) for text in self._text]
+        response = lenient.convert(answer, _Response)
+        incomplete = response.status == "incomplete"
+        kind = "response.incomplete" if incomplete else "response.completed"
+        return self._finish(_Event(kind, response=response))
 
-    def _failure(self, event: _Event) -> ModelInterrupted | ModelOverloaded:
-        error = (event.response and event.response.error) or _Error()
-        reason = " ".join((error.message or error.code or "no reason given").split())[:300]
-        if error.code in ("rate_limit_exceeded", "server_is_overloaded"):
-            return ModelOverloaded(f"{self._name} is overloaded: {reason}; try again later")
-        return ModelInterrupted(f"the answer of {self._name} was cut off: {reason}")
+    def _finish(self, end: _Event) -> list[ModelEvent]:
+        self._end = end
+        output = (end.response and end.response.output) or []
+        if self._spoken:
+            return []
+        return [each for place, item in enumerate(output) for each in self._read(place, item)]
 
-    def reply(self) -> Reply:
+    def _say(self, place: int | None, text: Any) -> list[ModelEvent]:
+        said = text if isinstance(text, str) else lenient.text_of(text) or ""
+        self._spoken.add(place)
+        self._size.add(said)
+        if self._half.is_open or not said.isascii():
+            said = self._half.add(said)
+        self._text.append(said)
+        return [TextDelta(said)] if said else []
+
+    def _say_rest(self, place: int | None, text: Any) -> list[ModelEvent]:
+        """Add a whole text, unless it has arrived in pieces."""
+        known = place in self._spoken or None in self._spoken
+        return [] if known or not text else self._say(place, text)
+
+    def _read(self, place: int | None, item: dict[str, Any]) -> list[ModelEvent]:
+        return self._say_rest(place, item.get("content")) if item.get("type") == "message" else []
+
+    def _place(self, event: _Event) -> int:
+        """Return the position of an event's item, even if the event does not state it."""
+        if event.output_index is not None:
+            return event.output_index
+        item = event.item or {}
+        type, id = item.get("type"), item.get("id")
+        if event.type.endswith(".done"):
+            for place, each in self._begun.items():
+                is_same = each.get("type") == type and each.get("id", id) == id
+                if is_same and place not in self._items:
+                    return place
+        return max([*self._begun, *self._items], default=-1) + 1
+
+    def _extend_arguments(self, event: _Event) -> None:
+        place = event.output_index
+        if place is None:
+            place = max(self._begun, default=0)
+        piece = event.arguments if event.type.endswith(".done") else event.delta
+        text = piece if isinstance(piece, str) else ""
+        self._size.add(text)
+        if event.type.endswith(".done"):
+            self._arguments[place] = [text or "".join(self._arguments.get(place, []))]
+        else:
+            self._arguments.setdefault(place, []).append(text)
+
+    def _finish_item(self, place: int, item: dict[str, Any]) -> list[ModelEvent]:
+        self._size.add_json(item)
+        self._items[place] = item
+        return self._read(place, item)
+
+    # The end
+
+    def reply(self, *, marked: bool = False) -> Reply:
         """Return the whole answer.
+
+        Args:
+            marked: Whether the stream ended with `[DONE]`.
 
         Raises:
             ModelInterrupted: The stream ended before the answer did.
         """
-        if self._end is None:
-            raise ModelInterrupted(
-                f"the answer of {self._name} was cut off: the stream ended early"
-            )
-        response = self._end.response or _Response()
-        items = [item for _, item in sorted(self._items.items())] or response.output or []
-        reason = response.incomplete_details.reason if response.incomplete_details else None
-        stop_reason = "end"
-        if self._end.type == "response.incomplete":
-            stop_reason = _STOP_REASONS.get(reason or "", "length")
-        calls = self._calls(items, cut=stop_reason == "length")
+        items = self._all_items()
+        text = "".join(self._text) + self._half.end()
+        written = [_arguments(each) for each in items if each.get("type") == "function_call"]
+        check_end(
+            self._name,
+            stated=self.is_stated,
+            marked=marked,
+            has_text=bool(text),
+            last_arguments=written[-1] if written else None,
+        )
+        stop_reason = self._stop_reason()
+        calls = _calls(items, cut=stop_reason == "length")
         if stop_reason == "end" and (calls or self._refused):
             stop_reason = "tool_calls" if calls else "refusal"
-        data = None
-        if any(item.get("type") == "reasoning" for item in items) and stop_reason != "length":
-            data = {"provider": self._provider, "items": items}
-        message = AssistantMessage("".join(self._text), calls, data)
-        return Reply(message, _total(response.usage), stop_reason)
+        data = None if stop_reason == "length" else self._data(items)
+        usage = (self._end and self._end.response and self._end.response.usage) or _Usage()
+        return Reply(AssistantMessage(text, calls, data), usage.as_usage(), stop_reason)
 
-    def _calls(self, items: Sequence[dict[str, Any]], *, cut: bool) -> tuple[ToolCall, ...]:
-        found = [msgspec.convert(i, _Item) for i in items if i.get("type") == "function_call"]
-        if cut and found and not found[-1].arguments.strip():
-            found.pop()  # the token limit came before the first argument
-        return unique_ids([tool_call(each.call_id, each.name, each.arguments) for each in found])
+    def _stop_reason(self) -> str:
+        if self._end is None or self._end.type != "response.incomplete":
+            return "end"
+        details = self._end.response and self._end.response.incomplete_details
+        return _STOP_REASONS.get((details and details.reason) or "", "length")
+
+    def _all_items(self) -> list[dict[str, Any]]:
+        """Return the items of the answer; calls that are not done have the pieces so far."""
+        output = (self._end and self._end.response and self._end.response.output) or []
+        if output and not self._items:
+            return output
+        open_items = {
+            place: item | {"arguments": "".join(self._arguments[place])}
+            if place in self._arguments
+            else item
+            for place, item in self._begun.items()
+            if item.get("type") == "function_call"
+        }
+        return [item for _, item in sorted((open_items | self._items).items())]
+
+    def _data(self, items: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the items to send back. The API looks up reasoning without content by its id.
+
+        It finds none, because it stores nothing: https://github.com/vercel/ai/issues/7543
+        """
+        kept = [
+            item
+            for item in items
+            if item.get("type") != "reasoning"
+            or item.get("encrypted_content")
+            or item.get("content")
+        ]
+        if not any(item.get("type") == "reasoning" for item in kept):
+            return None
+        return {"provider": self._provider, "items": replace_surrogates(kept)}
 
 
-def _total(usage: _Usage | None) -> Usage:
-    usage = usage or _Usage()
-    details = usage.input_tokens_details or _Details()
-    return Usage(
-        usage.input_tokens or 0,
-        usage.output_tokens or 0,
-        details.cached_tokens or 0,
-        details.cache_write_tokens or 0,
-    )
+def _arguments(item: dict[str, Any]) -> str:
+    found = item.get("arguments")
+    return found if isinstance(found, str) else encode_lossy(found or {}).decode()
+
+
+def _calls(items: Sequence[dict[str, Any]], *, cut: bool) -> tuple[ToolCall, ...]:
+    found = [each for each in items if each.get("type") == "function_call"]
+    if cut and found and not _arguments(found[-1]).strip():
+        found.pop()  # the token limit came before the first argument
+    calls: list[ToolCall] = []
+    for each in found:
+        about = lenient.convert(each, _Item)
+        calls += tool_calls(about.call_id or about.id, about.name, _arguments(each))
+    return unique_ids(calls)

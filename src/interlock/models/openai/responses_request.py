@@ -13,8 +13,6 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from interlock.messages import (
     AssistantMessage,
     Attachment,
@@ -29,8 +27,10 @@ from interlock.models.vendors import (
     call_id,
     call_name,
     object_schema,
+    stated_result,
     without_files,
 )
+from interlock.protocol.envelope import encode_lossy
 
 _LONGEST_DESCRIPTION = 1024  # characters
 # Names of the limit option in chat completions
@@ -47,7 +47,7 @@ def response_request(
     provider: str,
     signed: bool = True,
 ) -> dict[str, Any]:
-    """Return the arguments of `responses.create`.
+    """Return a request to the Responses API.
 
     Args:
         model: The provider's name of the model.
@@ -68,7 +68,7 @@ def response_request(
         "store": False,
         "include": ["reasoning.encrypted_content"],
     }
-    system = [each.content for each in messages if isinstance(each, SystemMessage)]
+    system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]
     if system:
         request["instructions"] = "\n\n".join(system)
     if tools:
@@ -81,7 +81,7 @@ def response_request(
             request["reasoning"] = {"effort": value}
         else:
             others[name] = value
-    return request | ({"extra_body": others} if others else {})
+    return request | others
 
 
 def _items(message: Message, provider: str, signed: bool) -> list[dict[str, Any]]:
@@ -90,16 +90,18 @@ def _items(message: Message, provider: str, signed: bool) -> list[dict[str, Any]
     if isinstance(message, AssistantMessage):
         return (signed and _stored_items(message, provider)) or _assistant_items(message)
     if isinstance(message, ToolMessage):
-        failed = message.is_error and not message.content.lower().startswith("error")
-        text = f"Error: {message.content}" if failed else message.content
+        text = stated_result(message)
         output = _parts(text, message.attachments) if message.attachments else text
         id = call_id(message.tool_call_id)
         return [{"type": "function_call_output", "call_id": id, "output": output}]
-    return [{"role": "user", "content": _parts(message.content, message.attachments)}]
+    text = message.content if message.content.strip() else ""
+    if not (text or message.attachments):
+        text = "(empty message)"
+    return [{"role": "user", "content": _parts(text, message.attachments)}]
 
 
 def _parts(text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
-    return [*map(_file_part, files), {"type": "input_text", "text": text}]
+    return [*map(_file_part, files), *([{"type": "input_text", "text": text}] if text else [])]
 
 
 def _file_part(file: Attachment) -> dict[str, Any]:
@@ -111,14 +113,14 @@ def _file_part(file: Attachment) -> dict[str, Any]:
 
 def _assistant_items(message: AssistantMessage) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    if message.content:
+    if message.content.strip():
         items.append({"role": "assistant", "content": message.content})
     items += (
         {
             "type": "function_call",
             "call_id": call_id(call.id),
             "name": call_name(call.name),
-            "arguments": msgspec.json.encode(call.input).decode(),
+            "arguments": encode_lossy(call.input).decode(),
         }
         for call in message.tool_calls
     )

@@ -257,7 +257,8 @@ class HttpApp:
             return False
         version = request.header(b"mcp-protocol-version")
         if version is not None and version not in ALL:
-            raise HttpRefusal(400, "the protocol revision is not supported")
+            supported = ", ".join(ALL)
+            raise HttpRefusal(400, f"the protocol revision is not one of {supported}")
         return version not in MODERN
 
     async def _post(self, request: HttpRequest) -> None:

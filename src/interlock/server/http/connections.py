@@ -11,7 +11,6 @@ protocol class. uvicorn's own class for httptools is private and lacks these lim
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, deque
 from time import monotonic
 from typing import Any
@@ -34,7 +33,6 @@ _MALFORMED = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: 30\r\nconnection: close\r\n\r\nInvalid HTTP request received."
 )
-_log = logging.getLogger(__name__)
 
 
 class _Head(Struct, frozen=True):
@@ -77,9 +75,8 @@ class BoundedConnection(asyncio.Protocol):
     is_in_fields = False  # whether the parser is reading headers, and not trailers
     expects_continue = False
     piece = 0  # the number of bytes that the last read returned
-    # Upper bound of the bytes that are not body: the head, or the bytes after the last part of the
-    # body, such as the framing of chunks and the trailers. It is not exact, as one read may return
-    # bytes of several requests.
+    # The bytes received since the request began, or since the last part of its body: the head, or
+    # the framing of chunks and the trailers. It counts whole reads, so it may be wrong by one read.
     overhead = 0
     answering: ServedExchange | None = None
     newest: ServedExchange | None = None  # the exchange whose body is being parsed
@@ -311,7 +308,7 @@ class BoundedConnection(asyncio.Protocol):
         if self.is_refused:
             self._refuse_head()
             return
-        _log.warning("invalid HTTP request received")
+        self.dropped["HTTP 400"] += 1  # not logged: nobody has proved who they are
         self.transport.write(_MALFORMED)
         self.transport.close()
 

@@ -25,6 +25,22 @@ def bound(address: Address) -> Iterator[socket.socket]:
         try:
             listener.bind((address.host, address.port))
         except OSError as error:
-            way_out = "; choose another port" if error.errno == errno.EADDRINUSE else ""
-            raise ConfigError(f"cannot listen on {address}: {error.strerror}{way_out}") from None
+            raise _refusal(address, error) from None
         yield listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Begin to accept connections on a bound socket.
+
+    Raises:
+        ConfigError: Another program has bound the same address in the meantime, and listens on it.
+    """
+    try:
+        listener.listen()
+    except OSError as error:
+        raise _refusal(Address(*listener.getsockname()[:2]), error) from None
+
+
+def _refusal(address: Address, error: OSError) -> ConfigError:
+    way_out = "; choose another port" if error.errno == errno.EADDRINUSE else ""
+    return ConfigError(f"cannot listen on {address}: {error.strerror}{way_out}")

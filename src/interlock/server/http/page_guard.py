@@ -4,8 +4,8 @@
 2. `Sec-Fetch-Site`, if the browser sends it, must be "same-origin", or "none" for GET.
 3. A body must be `application/json`. A page of another origin cannot send that without a preflight
    request.
-4. A request that has a page session and changes something must have an Origin, which every browser
-   sends.
+4. A request that has a cookie or a page key and changes something must have an Origin, which every
+   browser sends.
 """
 
 from __future__ import annotations
@@ -21,6 +21,19 @@ from interlock.text.urls import is_loopback
 
 SAFE = ("GET", "HEAD")
 _WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+def check_has_origin(request: HttpRequest) -> None:
+    """Check that a request which may use a page session, and changes something, has an Origin.
+
+    Raises:
+        HttpRefusal: 403.
+    """
+    headers = request.headers
+    has_session = b"cookie" in headers or PAGE_KEY in headers
+    is_change = request.scope.get("method", "GET") not in SAFE
+    if has_session and is_change and b"origin" not in headers:
+        raise HttpRefusal(403, "a request with a cookie or a page key must have an Origin header")
 
 
 class PageGuard:
@@ -48,16 +61,13 @@ class PageGuard:
         self.check_content(request)
 
     def check_content(self, request: HttpRequest) -> None:
-        """Check the body and the session, once the request's path is known.
+        """Check the body, once the request's path is known.
 
         Raises:
-            HttpRefusal: 415, or 403 if a request with a session has no Origin.
+            HttpRefusal: 415: the body is not JSON.
         """
-        method: str = request.scope.get("method", "GET")
-        if method in _WITH_BODY:
+        if request.scope.get("method", "GET") in _WITH_BODY:
             request.check_media()
-        if method not in SAFE and PAGE_KEY in request.headers and b"origin" not in request.headers:
-            raise HttpRefusal(403, "a request with a page session must have an Origin header")
 
     def check_origin(self, request: HttpRequest) -> None:
         """Check where a request comes from; this is enough before an upgrade to a WebSocket.
@@ -66,6 +76,7 @@ class PageGuard:
             HttpRefusal: 403, or 400 if a header is repeated.
         """
         self._guard.check(request)
+        check_has_origin(request)
         origin = request.header(b"origin")
         if origin is not None and not self._is_ours(origin.lower(), request.header(b"host")):
             raise HttpRefusal(403, "this Origin differs from the origin of these pages")

@@ -42,12 +42,13 @@ class Views:
 
     Args:
         names: The names of the views that exist.
-        make: Returns an authenticator for a view's name, even if the view does not exist.
+        make: Returns an authenticator for a view's name, even if the view does not exist. It is
+            called for each request, so that requests for both kinds of views take equally long.
     """
 
     def __init__(self, names: Collection[str], make: Callable[[str], Authenticator]) -> None:
-        self._make = make
-        self._known = {name: make(name) for name in names}
+        self.authenticator = make
+        self._names = frozenset(names)
 
     def route(self, base: str, below: bytes) -> ServedPath | None:
         """Return the content of a path, whether or not the view in the path exists.
@@ -63,16 +64,13 @@ class Views:
         kind: Kind = "mcp" if match[2] is None else "sse" if match[2] == b"sse" else "messages"
         return ServedPath(kind, f"{base}/{view}/message", view)
 
-    def authenticator(self, name: str) -> Authenticator:
-        return self._known.get(name) or self._make(name)
-
     def check(self, name: str) -> None:
         """Refuse a view that does not exist. Call this only after authentication.
 
         Raises:
             HttpRefusal: 404: the view does not exist.
         """
-        if name not in self._known:
+        if name not in self._names:
             raise nothing_here()
 
     def published(self, path: bytes) -> bytes | None:

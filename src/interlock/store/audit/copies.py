@@ -1,12 +1,18 @@
-"""A file that receives a copy of each audit record and each signed head, as lines of JSON.
+"""A copy of an audit trail outside of the database: one file a day, with lines of JSON.
 
-A thread writes the file, so that a slow disk does not delay calls. The file is opened for each
-write, so it can be moved away at any time. Lines that cannot be written are counted and logged, but
-not written later, because the database contains the records.
+Each signed end of a chain is a line and, if the configuration names a folder, each record as well:
+the records take more time of a call than a default may take. The lines of a writer form a chain of
+their own: each has a number and a keyed hash of the line before, so a line that was changed,
+removed or added is noticed. Several processes append to the same files.
+
+A thread encodes and writes the lines, so that a slow disk does not delay calls. A file is opened
+for each write, so it can be moved away at any time. Lines that cannot be written are counted and
+logged, but not written later, because the database contains the records.
 """
 
 from __future__ import annotations
 
+import hmac
 import logging
 import os
 from pathlib import Path
@@ -16,60 +22,69 @@ from threading import Thread
 import msgspec
 
 from interlock import aio
+from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
 from interlock.store.audit.records import as_object
 from interlock.store.database.claims import Row
-from interlock.text.timestamps import rfc3339
+from interlock.store.database.location import folder_beside
+from interlock.text.timestamps import now_micros, rfc3339
+from interlock.types import JsonObject
 
 CLOSE_WAIT = 5.0  # seconds that `close` waits until the queued lines are written
-MAX_WAITING = 64 * 1024 * 1024  # bytes of lines that are queued while the disk hangs
+MAX_WAITING = 64 * 1024 * 1024  # bytes of records that are queued while the disk hangs
+SUFFIX = ".jsonl"
+_ROW_BYTES = 500  # of a record without its body
 
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger("interlock.audit")
 
 
+def copy_folder(settings: Audit, location: str | Path | None) -> Path:
+    """Return the folder of the copy of the trail in a database."""
+    return Path(settings.copy) if settings.copy else folder_beside(location) / "audit-copy"
+
+
 class AuditCopy:
-    """A copy of an audit trail, appended to a file.
+    """A copy of one writer's records and signed ends.
 
     Args:
-        path: The file; if it is missing, it is created so that only its owner can read it.
+        folder: The folder of the files; if it or a file is missing, it is created so that only its
+            owner can read it.
+        key: The key of the lines' hashes.
+        has_records: Whether the copy shall contain the records, and not only the ends of the
+            chain: the writer then calls `add_records`.
 
     Attributes:
-        dropped: The number of records that could not be written to the file.
+        dropped: The number of records that could not be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, folder: Path, key: GatewayKey, *, has_records: bool = True) -> None:
         self.dropped = 0
-        self._path = path
-        self._waiting = 0  # bytes of queued lines
+        self.has_records = has_records
+        self._folder = folder
+        self._chain = LineChain(key)
+        self._waiting = 0  # bytes of queued records
         self._failed = False
-        self._pieces: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
+        self._pieces: SimpleQueue[tuple[list[Row], list[JsonObject], int] | None] = SimpleQueue()
         self._thread: Thread | None = None  # started with the first queued line
 
     def add_records(self, rows: list[Row]) -> None:
-        lines = b"".join(_encode(as_object(row)) + b"\n" for row in rows)
-        if self._waiting + len(lines) > MAX_WAITING:
+        size = sum(len(row[-2]) for row in rows) + _ROW_BYTES * len(rows)
+        if self._waiting + size > MAX_WAITING:
             self.dropped += len(rows)
-            return
-        self._add(lines, len(rows))
+        else:
+            self._add(rows, [], size)
 
-    def add_checkpoint(self, writer: str, seq: int, hash: bytes, signature: bytes, at: int) -> None:
+    def add_head(self, writer: str, seq: int, hash: bytes, at: int) -> None:
         """Add a line with the signed end of a chain."""
         line = {
-            "kind": "checkpoint",
+            "kind": "head",
             "writer": writer,
             "seq": seq,
             "at": rfc3339(at),
-            "micros": at,
             "hash": hash.hex(),
-            "signature": signature.hex(),
         }
-        self._add(_encode(line) + b"\n", 0)
-
-    @classmethod
-    def of(cls, settings: Audit) -> AuditCopy | None:
-        """Return the copy that the configuration requires; None if it requires no copy."""
-        return cls(Path(settings.copy)) if settings.copy else None
+        self._add([], [line], 0)
 
     async def close(self) -> None:
         """Write the queued lines, and end the thread."""
@@ -78,27 +93,74 @@ class AuditCopy:
             self._pieces.put(None)
             await aio.in_thread(lambda: thread.join(timeout=CLOSE_WAIT))
 
-    def _add(self, lines: bytes, records: int) -> None:
+    def _add(self, rows: list[Row], lines: list[JsonObject], size: int) -> None:
         if self._thread is None:
             self._thread = Thread(target=self._run, name="interlock-audit-copy", daemon=True)
             self._thread.start()
-        self._waiting += len(lines)
-        self._pieces.put((lines, records))
+        self._waiting += size
+        self._pieces.put((rows, lines, size))
 
     # In the thread
 
     def _run(self) -> None:
         while (piece := self._pieces.get()) is not None:
-            lines, records = piece
+            rows, lines, size = piece
             try:
-                descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-                with os.fdopen(descriptor, "ab") as file:
-                    file.write(lines)
+                self._write([*map(as_object, rows), *lines])
                 self._failed = False
             except OSError as error:
-                self.dropped += records
+                self.dropped += len(rows)
                 if not self._failed:
-                    _log.error("%s cannot be written: %s", self._path, error.strerror)
+                    _log.error("%s cannot be written: %s", self._folder, error.strerror)
                 self._failed = True
             finally:
-                self._waiting -= len(lines)
+                self._waiting -= size
+
+    def _write(self, lines: list[JsonObject]) -> None:
+        written = b"".join(map(self._chain.add, lines))
+        if self._failed:  # perhaps in the middle of a line
+            written = b"\n" + written
+        path = self._folder / f"{str(rfc3339(now_micros()))[:10]}{SUFFIX}"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(written)
+
+
+class LineChain:
+    """The end of a writer's chain of lines."""
+
+    def __init__(self, key: GatewayKey) -> None:
+        self.line = 0
+        self.mac = b""
+        self._key = key.derive("audit copy")
+
+    def add(self, content: JsonObject) -> bytes:
+        """Return the next line."""
+        encoded = _encode(content)
+        self.line += 1
+        self.mac = self.mac_of(self.line, encoded)
+        return b'%b,"line":%d,"mac":"%b"}\n' % (encoded[:-1], self.line, self.mac)
+
+    def mac_of(self, line: int, encoded: bytes) -> bytes:
+        """Return the keyed hash of the line after this one: half of HMAC-SHA256, in hexadecimal."""
+        message = b"%b %d %b" % (self.mac, line, encoded)
+        return hmac.digest(self._key, message, "sha256")[:16].hex().encode()
+
+
+def purge(folder: Path, before: int) -> None:
+    """Delete the files of the days before a time.
+
+    Args:
+        folder: The folder of the copy.
+        before: The time, in microseconds since 1970.
+    """
+    first = f"{str(rfc3339(before))[:10]}{SUFFIX}"
+    for path in files_of(folder):
+        if path.name < first:
+            path.unlink(missing_ok=True)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a copy, the oldest first."""
+    return sorted(folder.glob(f"????-??-??{SUFFIX}"))

@@ -57,7 +57,7 @@ class PostgresAudit:
         """Run statements in one transaction; return how many rows the last statement changed.
 
         Raises:
-            ClaimFailed: A claim failed, so nothing was changed.
+            ClaimFailed: A claim failed (see `Claim`), so the transaction was rolled back.
             AuditUnavailable: Nothing was changed, or it is unknown whether the commit succeeded.
         """
         return await self._do(lambda each: _write(each, statements))

@@ -16,11 +16,13 @@ from msgspec.structs import replace
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError
+from interlock.store.audit.copy_reading import TrailCopy
+from interlock.store.audit.heads import SELECT_HEADS, SELECT_REGISTER, Register, StoredHead
 from interlock.store.audit.postgres_tables import AuditTables, PostgresAudit
 from interlock.store.audit.records import SELECTED, is_unicode, stored_object
 from interlock.store.audit.rollup_series import MAX_BUCKETS, By, Series, read_series
 from interlock.store.audit.sqlite_tables import SqliteAudit
-from interlock.store.audit.verification import Mark, StoredHead, Verification
+from interlock.store.audit.verification import Verification
 from interlock.store.database.claims import Row
 from interlock.store.database.location import find
 from interlock.store.database.preparation import prepare
@@ -33,7 +35,7 @@ SCAN_SECONDS = 0.03  # a scan stops after this time, and its page has the calls 
 FIRST_WINDOW = 500  # records in a scan's first window; later windows grow while reads are fast
 PROBE = 1_000  # `_Scan.choose_index` compares the indexes by this many of their newest records
 
-_HEADS = f"SELECT {', '.join(StoredHead.__struct_fields__)} FROM audit_heads ORDER BY writer"  # noqa: S608
+_HEADS = f"{SELECT_HEADS} ORDER BY writer"
 _RECORDS = f"SELECT {', '.join(SELECTED)} FROM audit"  # noqa: S608
 _CHAIN = f"SELECT {', '.join(SELECTED[1:])} FROM audit WHERE writer = ?"  # noqa: S608
 _CHAIN_START = f"{_CHAIN} ORDER BY seq LIMIT ?"
@@ -244,27 +246,26 @@ class AuditReader:
         """Return a chart of calls over time; see `rollup_series.read_series`."""
         return await read_series(self._tables, by, since, until, buckets=buckets, failures=failures)
 
-    async def verify(
-        self, key: GatewayKey | None, marks: dict[str, Mark] | None = None
-    ) -> Verification:
+    async def verify(self, key: GatewayKey, copy: TrailCopy | None = None) -> Verification:
         """Verify all records of the trail.
 
         Args:
-            key: The key that verifies signatures; None to skip this check.
-            marks: The newest record of each chain in a copy of the trail, from `read_copy`.
+            key: The key that the trail was written with.
+            copy: Copies that the database must agree with, from `read_copy`.
         """
         try:
-            return await self._verify(key, marks)
+            return await self._verify(key, copy)
         except AuditUnavailable:
             if not self._queries.read_any_text():
                 raise
-        return await self._verify(key, marks)
+        return await self._verify(key, copy)
 
-    async def _verify(self, key: GatewayKey | None, marks: dict[str, Mark] | None) -> Verification:
+    async def _verify(self, key: GatewayKey, copy: TrailCopy | None) -> Verification:
         queries = self._queries
         await self._tables.snapshot()
         heads = [StoredHead(*row) for row in await queries.fetch(_HEADS)]
-        verification = Verification(heads, key, marks)
+        registers = [Register(*row) for row in await queries.fetch(SELECT_REGISTER)]
+        verification = Verification(heads, registers[0] if registers else None, key, copy)
         async for writer in self._writers():
             check = partial(verification.check, writer)
             last = await queries.scan(_CHAIN_START, writer, BATCH, work=check)

@@ -234,14 +234,14 @@ async def purge(tables: AuditTables, before: int) -> None:
 
 
 async def rows_of(tables: AuditTables, span: int, since: int, until: int) -> list[Row]:
-    """Return the rows of one span (1 for single minutes) that begin within a period."""
+    """Return the rows for `span` minutes each (1 for single minutes) that begin within a period."""
     if span == 1:
         return await tables.fetch(_MINUTES, since, until)
     return await tables.fetch(_SUMS, span, since, until)
 
 
 async def end_of_sums(tables: AuditTables, span: int) -> int:
-    """Return the minute up to which all sums of a span have been written."""
+    """Return the minute up to which the sums over `span` minutes have been written."""
     ((last,),) = await tables.fetch(_SUMMED, span)
     return 0 if last is None else int(last) + span
 

@@ -67,7 +67,7 @@ class SqliteAudit:
         """Run statements in one transaction; return how many rows the last statement changed.
 
         Raises:
-            ClaimFailed: A claim failed, so nothing was changed.
+            ClaimFailed: A claim failed (see `Claim`), so the transaction was rolled back.
             AuditUnavailable: Nothing was changed, or it is unknown whether the commit succeeded.
             AuditFailed: A sync failed, so this process can no longer write.
         """

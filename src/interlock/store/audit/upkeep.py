@@ -18,13 +18,16 @@ from itertools import takewhile
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
+from interlock import aio
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
 from interlock.errors import AuditUnavailable
-from interlock.store.audit import rollups
-from interlock.store.audit.copies import AuditCopy
+from interlock.store.audit import copies, rollups
+from interlock.store.audit.copies import copy_folder
+from interlock.store.audit.heads import StoredHead, change_head
 from interlock.store.audit.writer import (
     LAST,
     SIGN_EVERY,
@@ -32,8 +35,6 @@ from interlock.store.audit.writer import (
     AuditRecord,
     AuditWriter,
     Head,
-    base_message,
-    head_message,
 )
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
@@ -53,18 +54,10 @@ _UNFINISHED = (
     " WHERE writer = ? AND seq >= ? AND kind = 'intent' AND NOT EXISTS (SELECT 1 FROM audit"
     " WHERE call = intent.call AND kind IN ('outcome', 'refused', 'unfinished'))"
 )
-_CLOSE = (
-    "UPDATE audit_heads SET ended = ?, seq = ?, hash = ?, signature = ?, signed_at = ?"
-    " WHERE writer = ? AND ended IS NULL"
-)
 _HEADS = "SELECT writer, base_seq FROM audit_heads WHERE started < ?"
 _OLDEST = "SELECT seq, at, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?"
 _DELETE = "DELETE FROM audit WHERE writer = ? AND seq <= ?"
-_REBASE = (
-    "UPDATE audit_heads SET base_seq = ?, base_hash = ?, base_signature = ?"
-    " WHERE writer = ? AND base_seq = ?"
-)
-_DELETE_HEADS = "DELETE FROM audit_heads WHERE base_seq > 0 AND base_seq = seq AND ended < ?"
+_PURGED_HEADS = "SELECT writer FROM audit_heads WHERE base_seq > 0 AND base_seq = seq AND ended < ?"
 
 _log = logging.getLogger("interlock.audit")
 
@@ -91,9 +84,10 @@ async def open_trail(
     Raises:
         StoreError: The database cannot be opened or written to.
     """
-    copy = AuditCopy.of(settings)
-    async with AuditWriter.open(location, key=key, copy=copy, on_failed=on_failed) as writer:
-        upkeep = AuditUpkeep(writer, key, settings.keep)
+    async with AuditWriter.open(
+        location, key=key, settings=settings, on_failed=on_failed
+    ) as writer:
+        upkeep = AuditUpkeep(writer, key, settings.keep, copy_folder(settings, location))
         await writer.append(AuditRecord("started", body=msgspec.json.encode(about or {})))
         await upkeep.close_dead_writers()
         try:
@@ -111,13 +105,17 @@ class AuditUpkeep:
         writer: The writer that records what the upkeep does.
         key: The key that signs the trail.
         keep: The age in seconds at which a record expires.
+        copy: The folder of the copy of the trail; None if it has no copy.
     """
 
-    def __init__(self, writer: AuditWriter, key: GatewayKey, keep: float) -> None:
+    def __init__(
+        self, writer: AuditWriter, key: GatewayKey, keep: float, copy: Path | None = None
+    ) -> None:
         self._writer = writer
         self._tables = writer.tables
         self._key = key
         self._keep = int(keep * 1_000_000)
+        self._copy = copy
 
     async def run(self) -> None:
         """Sign the trail, sum its counts and purge it, until cancelled."""
@@ -179,8 +177,14 @@ class AuditUpkeep:
         ]
         await asyncio.gather(*written)
         at = now_micros()
-        signature = self._key.sign(head_message(writer, *end, at))
-        await self._tables.write((_CLOSE, [(at, *end, signature, at, writer)]))
+
+        def close(head: StoredHead | None) -> StoredHead | None:
+            if head is None or head.ended is not None:
+                return head
+            seq, hash = end
+            return replace(head, ended=at, seq=seq, hash=hash, signed_at=at).signed(self._key)
+
+        await change_head(self._tables, self._key, writer, close)
         await self._tables.forget(writer)
 
     async def purge(self, now: int) -> int:
@@ -191,6 +195,8 @@ class AuditUpkeep:
         """
         before = (now - self._keep) // DAY * DAY
         await rollups.purge(self._tables, before // MINUTE)
+        if (folder := self._copy) is not None:
+            await aio.in_thread(lambda: copies.purge(folder, before))
         ends: dict[str, int] = {}
         total = 0
         for writer, base_seq in await self._tables.fetch(_HEADS, before):
@@ -199,7 +205,8 @@ class AuditUpkeep:
             if count:
                 ends[writer] = seq
         if total:
-            await self._tables.write((_DELETE_HEADS, [(before,)]))
+            for (writer,) in await self._tables.fetch(_PURGED_HEADS, before):
+                await change_head(self._tables, self._key, writer, lambda _: None)
             body = {"before": rfc3339(before), "records": total, "ends": ends}
             await self._writer.append(AuditRecord("checkpoint", body=msgspec.json.encode(body)))
         return total
@@ -213,9 +220,17 @@ class AuditUpkeep:
             if not old:
                 return base_seq, total
             seq, _, hash = old[-1]
-            signature = self._key.sign(base_message(writer, seq, hash))
-            await self._tables.write(
-                (_DELETE, [(writer, seq)]), (_REBASE, [(seq, hash, signature, writer, base_seq)])
-            )
+            await self._delete(writer, base_seq, Head(seq, hash))
             base_seq, total = seq, total + len(old)
             await asyncio.sleep(PURGE_PAUSE)
+
+    async def _delete(self, writer: str, base_seq: int, end: Head) -> None:
+        """Delete a chain's records from `base_seq` up to `end`, and state this in its head."""
+
+        def rebase(head: StoredHead | None) -> StoredHead | None:
+            if head is None or head.base_seq != base_seq:  # another gateway purges as well
+                return head
+            return head.purged(self._key, *end)
+
+        delete = (_DELETE, [(writer, end.seq)])
+        await change_head(self._tables, self._key, writer, rebase, delete)

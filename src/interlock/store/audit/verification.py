@@ -7,22 +7,23 @@ copy of the trail show whether the whole database was replaced by an older one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from interlock.auth.gateway_key import GatewayKey
-from interlock.errors import ConfigError
-from interlock.store.audit.records import as_text, invalid_columns, is_valid
-from interlock.store.audit.writer import FIRST_HASH, base_message, chain_hash, head_message
+from interlock.store.audit.copy_reading import TrailCopy
+from interlock.store.audit.heads import FIRST_HASH, ChainHash, Register, StoredHead, chain_hash
+from interlock.store.audit.records import as_text, invalid_columns
 from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
+REGISTER = "the register of writers"
+COPY_LAG = 10_000_000  # microseconds within which a record must be in the copy
 MAX_PROBLEMS = 100  # problems that are listed; further problems are only counted
 
 # Positions in a row that is read without the writer's column.
@@ -36,7 +37,8 @@ class TrailProblem(NamedTuple):
     """A sign of tampering or damage at one place in the trail.
 
     Attributes:
-        writer: The writer whose chain has the problem.
+        writer: The writer whose chain has the problem; `REGISTER` if the register of
+            all writers has it.
         seq: The number of the record; 0 if the problem concerns the whole chain.
         text: A description of the problem.
     """
@@ -46,40 +48,8 @@ class TrailProblem(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        where = f"writer {self.writer}, record {self.seq}" if self.seq else f"writer {self.writer}"
-        return f"{where}: {self.text}"
-
-
-class StoredHead(Struct, frozen=True):
-    """A row of the table `audit_heads`."""
-
-    writer: str
-    started: int
-    ended: int | None
-    host: str
-    seq: int
-    hash: bytes
-    signature: bytes | None
-    signed_at: int | None
-    open_seq: int | None
-    base_seq: int
-    base_hash: bytes | None
-    base_signature: bytes | None
-
-    def invalid_columns(self) -> list[str]:
-        columns = _HEAD_TYPES.items()
-        return [name for name, kind in columns if not is_valid(getattr(self, name), kind)]
-
-
-_HEAD_TYPES = get_type_hints(StoredHead)
-
-
-class Mark(NamedTuple):
-    """A record that the trail must contain, because a copy of the trail contains it."""
-
-    seq: int
-    hash: bytes
-    at: str
+        where = self.writer if self.writer == REGISTER else f"writer {self.writer}"
+        return f"{where}, record {self.seq}: {self.text}" if self.seq else f"{where}: {self.text}"
 
 
 class Verification:
@@ -87,8 +57,9 @@ class Verification:
 
     Args:
         heads: The heads of all chains.
-        key: The key that verifies signatures; None to skip this check.
-        marks: The newest record of each chain in a copy of the trail.
+        register: The stored register of the heads; None if it is missing.
+        key: The key that the trail was written with.
+        copy: Copies of the trail, which the database must agree with; None for no copy.
 
     Attributes:
         records: The number of records checked so far.
@@ -100,8 +71,9 @@ class Verification:
     def __init__(
         self,
         heads: Iterable[StoredHead],
-        key: GatewayKey | None,
-        marks: Mapping[str, Mark] | None = None,
+        register: Register | None,
+        key: GatewayKey,
+        copy: TrailCopy | None = None,
     ) -> None:
         self.records = 0
         self.writers = 0
@@ -110,12 +82,17 @@ class Verification:
         self.problems: list[TrailProblem] = []
         self.total = 0
         self._purged_before = ""  # a time; records before it may have been purged
-        self._marks = dict(marks or {})
+        self._copy = copy or TrailCopy(0)
         self._key = key
+        self._hash = ChainHash(key)
+        self._register = register
+        self._all_heads = list(heads)
+        self._has_bad_head = False
+        self._headless: set[str] = set()  # writers with records but no head
         self._chain: _Chain | None = None
         self._seen: set[str] = set()
         self._heads: dict[str, StoredHead | None] = {}  # None if the head is damaged
-        for head in heads:
+        for head in self._all_heads:
             self._heads[head.writer] = self._checked(head)
 
     def as_json(self) -> JsonObject:
@@ -139,22 +116,58 @@ class Verification:
         """Check for chains that are missing or end too early. Call this after all rows."""
         self._end_chain()
         for writer, head in self._heads.items():
-            if writer not in self._seen and head is not None and head.seq > head.base_seq:
-                self._begin(writer)
+            if writer not in self._seen and head is not None:
+                mark = self._copy.marks.get(writer)
+                if max(head.seq, mark.seq if mark else 0) > head.base_seq:
+                    self._begin(writer)
         self._end_chain()
-        for writer, mark in self._marks.items():
+        self._check_register()
+        self._check_copy()
+
+    def _check_register(self) -> None:
+        """Check that no head was removed, added or replaced by an older one.
+
+        A problem of a head that is reported already also shows in the sum, so it is not repeated.
+        """
+        register, heads = self._register, self._all_heads
+        if register is None:
+            if heads or self._seen:
+                self._report(REGISTER, 0, "is missing")
+            return
+        if not register.is_signed(self._key):
+            self._report(REGISTER, 0, "was changed, or is not signed by this key")
+        elif (missing := register.heads - len(heads) - len(self._headless)) > 0:
+            text = f"{missing} of {register.heads} writers were removed with all their records"
+            self._report(REGISTER, 0, text)
+        elif not self._has_bad_head and not register.fits(self._key, heads):
+            self._report(REGISTER, 0, "a writer was removed, added, or put back to an older state")
+
+    def _check_copy(self) -> None:
+        copy = self._copy
+        for problem in copy.problems:
+            self._report(*problem)
+        for writer, mark in copy.marks.items():
             is_known = writer in self._heads or writer in self._seen
             if not is_known and mark.at >= self._purged_before:
                 self._report(writer, mark.seq, "is missing with its whole chain")
+        if not copy.first:
+            return
+        for head in self._all_heads:
+            is_expected = copy.hosts is None or head.host in copy.hosts
+            since = str(rfc3339(head.started)) if isinstance(head.started, int) else ""
+            is_recent = since >= str(rfc3339(copy.read_at - COPY_LAG))
+            is_expected = is_expected and not is_recent and since >= copy.first
+            if is_expected and head.writer not in copy.marks:
+                self._report(head.writer, 0, "is not in the copy")
 
     def _begin(self, writer: str) -> _Chain:
         self._end_chain()
         self._seen.add(writer)
         self.writers += 1
         if writer not in self._heads:
-            self._report(writer, 0, "has records but no head: the head was removed")
-        head, mark = self._heads.get(writer), self._marks.get(writer)
-        self._chain = _Chain(writer, head, mark, self._report)
+            self._headless.add(writer)
+            self._report(writer, 0, "has records but no head")
+        self._chain = _Chain(writer, self._heads.get(writer), self._copy, self._hash, self._report)
         return self._chain
 
     def _end_chain(self) -> None:
@@ -172,21 +185,12 @@ class Verification:
     def _checked(self, head: StoredHead) -> StoredHead | None:
         """Return a head if its signatures are valid; None if it is damaged."""
         if invalid := head.invalid_columns():
+            self._has_bad_head = True
             self._report(head.writer, 0, f"the head was changed: invalid {', '.join(invalid)}")
             return None
-        if self._key is None:
-            return head
-        if head.base_seq:
-            message = base_message(head.writer, head.base_seq, head.base_hash or b"")
-            if not self._key.has_signed(message, head.base_signature or b""):
-                text = "the purge up to here is not signed by this key"
-                self._report(head.writer, head.base_seq, text)
-        if head.signature is not None and head.signed_at is not None:
-            message = head_message(head.writer, head.seq, head.hash, head.signed_at)
-            if not self._key.has_signed(message, head.signature):
-                self._report(head.writer, head.seq, "the head is not signed by this key")
-        elif head.ended is not None or head.seq:  # a head must be signed, unless its chain is new
-            self._report(head.writer, head.seq, "the head has no signature")
+        if problem := head.problem(self._key):
+            self._has_bad_head = True
+            self._report(head.writer, head.base_seq if "purge" in problem else head.seq, problem)
         return head
 
     def _report(self, writer: str, seq: int, text: str) -> None:
@@ -210,7 +214,8 @@ class _Chain:
         self,
         writer: str,
         head: StoredHead | None,
-        mark: Mark | None,
+        copy: TrailCopy,
+        hash: ChainHash,
         report: Callable[[str, int, str], None],
     ) -> None:
         self.writer = writer
@@ -220,16 +225,26 @@ class _Chain:
         self.purged_before = ""
         self._head = head
         self._report = report
+        self._keyed_hash = hash
         self._seq = 0
         self._hash = FIRST_HASH
-        self._expected: dict[int, tuple[bytes, str]] = {}
+        # Checks of the record with a number; each returns the problem, or "".
+        self._expected: dict[int, list[Callable[[tuple[Any, ...]], str]]] = {}
+        self._must_reach = 0  # the number of a record that must exist
         if head is not None:
             if head.base_seq:
                 self._seq, self._hash = head.base_seq, head.base_hash or b""
-            if head.seq > self._seq:
-                self._expected[head.seq] = head.hash, "is not the record that the head states"
-        if mark is not None and mark.seq > self._seq:
-            self._expected[mark.seq] = mark.hash, "is not the record that the copy states"
+            self._expect(head.seq, partial(_differs, "head", head.hash))
+        if mark := copy.marks.get(writer):
+            self._expect(mark.seq, partial(_differs, "copy", mark.hash))
+            if mark.has_records:
+                not_copied = partial(_not_copied, copy.read_at - COPY_LAG)
+                self._expected.setdefault(mark.seq + 1, []).append(not_copied)
+
+    def _expect(self, seq: int, check: Callable[[tuple[Any, ...]], str]) -> None:
+        if seq > self._seq:
+            self._must_reach = max(seq, self._must_reach)
+            self._expected.setdefault(seq, []).append(check)
 
     def check(self, rows: Sequence[tuple[Any, ...]]) -> None:
         rest = iter(rows)
@@ -244,23 +259,20 @@ class _Chain:
     def _check_until_damage(self, rows: Iterator[tuple[Any, ...]]) -> tuple[Any, ...] | None:
         """Check rows until one is damaged; return the damaged row, or None."""
         last, previous, expected = self._seq, self._hash, self._expected
+        inner, outer = self._keyed_hash.inner, self._keyed_hash.outer
         try:
             for row in rows:  # inlined for speed: all checks of an undamaged record
                 seq, hash = row[0], row[_HASH]
-                if seq != last + 1 or hash != (
-                    sha256(
-                        previous
-                        + seq.to_bytes(8, "big")
-                        + _encode(row[_HASHED])
-                        + row[_BODY].encode()
-                    ).digest()
-                ):
+                first, second = inner.copy(), outer.copy()
+                first.update(
+                    previous + seq.to_bytes(8, "big") + _encode(row[_HASHED]) + row[_BODY].encode()
+                )
+                second.update(first.digest())
+                if seq != last + 1 or hash != second.digest():
                     self._report_change(row, last)
                 "".join(row[_TEXTS])  # raises TypeError for a blob, which JSON may encode like text
                 if seq in expected:
-                    wanted, text = expected.pop(seq)
-                    if wanted != hash:
-                        self._report(self.writer, seq, text)
+                    self._check_expected(row)
                 if row[_KIND] == "checkpoint":
                     self._read_purge(row[_BODY])
                 last, previous = seq, hash
@@ -269,6 +281,11 @@ class _Chain:
         finally:
             self._seq, self._hash = last, previous
         return None
+
+    def _check_expected(self, row: tuple[Any, ...]) -> None:
+        for check in self._expected[row[0]]:
+            if text := check(row):
+                self._report(self.writer, row[0], text)
 
     def _report_change(self, row: tuple[Any, ...], last: int) -> None:
         if invalid_columns((self.writer, *row)):
@@ -290,9 +307,8 @@ class _Chain:
         if seq != self._seq + 1:
             self._report_place(seq, self._seq)
         self._report(self.writer, seq, f"was changed: invalid {', '.join(invalid)}")
-        self._expected.pop(seq, None)
         if invalid == ["hash"]:
-            hash = chain_hash(self._hash, seq, row[_HASHED], row[_BODY])
+            hash = chain_hash(self._hash, seq, row[_HASHED], row[_BODY], self._keyed_hash.key)
         self._seq, self._hash = seq, hash if isinstance(hash, bytes) else b""
 
     def _report_place(self, seq: int, last: int) -> None:
@@ -307,9 +323,8 @@ class _Chain:
             self.purged_before = max(before, self.purged_before)
 
     def finish(self) -> None:
-        last = max(self._expected, default=0)
-        if last > self._seq:
-            self._report_gap(self._seq + 1, last)
+        if self._must_reach > self._seq:
+            self._report_gap(self._seq + 1, self._must_reach)
         head = self._head
         if head is not None and head.ended is not None and self._seq > head.seq >= head.base_seq:
             self._report(self.writer, head.seq + 1, "was added after the writer had ended")
@@ -319,50 +334,10 @@ class _Chain:
         self._report(self.writer, first, f"is missing{also}")
 
 
-# The copy
+def _differs(where: str, hash: bytes, row: tuple[Any, ...]) -> str:
+    return "" if row[_HASH] == hash else f"is not the record that the {where} states"
 
 
-class _CopiedLine(Struct):
-    kind: str
-    writer: str
-    seq: int
-    hash: str
-    at: str
-    micros: int = 0
-    signature: str = ""
-
-
-def read_copy(path: Path, key: GatewayKey | None) -> dict[str, Mark]:
-    """Return the newest record of each chain in a copy of the trail, keyed by writer.
-
-    Args:
-        path: The copy, which is the file named by `gateway.audit.copy`.
-        key: The key that verifies the signatures of heads in the copy; None to skip this check.
-
-    Raises:
-        ConfigError: The file cannot be read, is not a copy, or has a head with a bad signature.
-    """
-    marks: dict[str, Mark] = {}
-    for number, line in _lines(path):
-        try:
-            found = msgspec.json.decode(line, type=_CopiedLine)
-            hash, signature = bytes.fromhex(found.hash), bytes.fromhex(found.signature)
-        except ValueError:
-            raise ConfigError(f"{path}, line {number}: not a line of an audit copy") from None
-        if found.kind == "checkpoint" and signature and key is not None:
-            message = head_message(found.writer, found.seq, hash, found.micros)
-            if not key.has_signed(message, signature):
-                raise ConfigError(f"{path}, line {number}: the head is not signed by this key")
-        if found.writer not in marks or found.seq >= marks[found.writer].seq:
-            marks[found.writer] = Mark(found.seq, hash, found.at)
-    return marks
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.endswith(b"\n"):  # the last line may be incomplete, so it is skipped
-                    yield number, line
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+def _not_copied(until: int, row: tuple[Any, ...]) -> str:
+    is_old = isinstance(row[_AT], int) and row[_AT] < until
+    return "is missing in the copy, with all later records of this writer" if is_old else ""

@@ -2,8 +2,8 @@
 
 1. `AuditWriter.append` returns once the record is durable. If it raises, the call must not start.
 2. Each writer has its own chain. A hash covers the previous hash, the record's number and all its
-   columns, so that a changed, removed or moved record is detected. Writers share no state, so a
-   chain cannot fork.
+   columns, so that a changed, removed or moved record is detected. It is keyed, so that only a
+   process with the gateway's key can add a record. Writers share no chain, so a chain cannot fork.
 3. After a failed commit, the writer reads the end of its chain from the database, because the
    commit may have succeeded without an answer.
 """
@@ -15,20 +15,22 @@ import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from hashlib import sha256
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
+from interlock.config.gateway import Audit
 from interlock.errors import AuditFailed, AuditUnavailable
-from interlock.store.audit.copies import AuditCopy
+from interlock.store.audit.copies import AuditCopy, copy_folder
 from interlock.store.audit.group_commit import GroupCommit
+from interlock.store.audit.heads import FIRST_HASH, ChainHash, StoredHead, change_head
 from interlock.store.audit.postgres_tables import AuditTables, PostgresAudit
 from interlock.store.audit.rollups import Changes, RollupWriter, upsert
 from interlock.store.audit.sqlite_tables import SqliteAudit
@@ -39,7 +41,6 @@ from interlock.store.database.rows import storable
 from interlock.text import base32
 from interlock.text.timestamps import now_micros
 
-FIRST_HASH = bytes(32)  # the previous hash of a chain's first record
 SIGN_RECORDS = 1_000  # sign the end of a chain after this many records,
 SIGN_EVERY = 60.0  # or after this many seconds
 
@@ -48,17 +49,7 @@ _INSERT = (
     " reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _KIND, _CALL = 4, 5  # positions in a row
-_INSERT_HEAD = "INSERT INTO audit_heads (writer, started, host, seq, hash) VALUES (?, ?, ?, 0, ?)"
 LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
-# Clear `ended`: another process may have set it because it assumed that this writer was dead.
-_SIGN = (
-    "UPDATE audit_heads SET ended = NULL, seq = ?, hash = ?, signature = ?, signed_at = ?,"
-    " open_seq = ? WHERE writer = ?"
-)
-_END = (
-    "UPDATE audit_heads SET ended = ?, seq = ?, hash = ?, signature = ?, signed_at = ?"
-    " WHERE writer = ?"
-)
 
 _encode = msgspec.json.Encoder().encode
 logger = logging.getLogger(__name__)
@@ -109,7 +100,7 @@ class AuditWriter:
     Args:
         tables: The audit tables to write to.
         name: The trail's name in error messages.
-        key: The key that signs the end of the chain; None to leave the chain unsigned.
+        key: The key of the records' hashes, which also signs the end of the chain.
         copy: A file that receives each record once it is durable; None for no copy.
         on_failed: Called once when records can no longer be written until the process restarts.
 
@@ -126,7 +117,7 @@ class AuditWriter:
         tables: AuditTables,
         name: str,
         *,
-        key: GatewayKey | None = None,
+        key: GatewayKey,
         copy: AuditCopy | None = None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -136,11 +127,13 @@ class AuditWriter:
         self.is_failing = False
         self._tables = tables
         self._key = key
+        self._hash = ChainHash(key)
         self._copy = copy
         self._on_failed = on_failed
         self._head: Head | None = START  # None after a failed commit: the end is unknown
         self._signed = START
         self._signed_at = monotonic()
+        self._signing: asyncio.Task[None] | None = None
         self._open: dict[str, int] = {}  # the number of each intent without outcome, by call
         self._rollups = RollupWriter(self.id)
         self.group = GroupCommit(self._commit, name)
@@ -151,13 +144,19 @@ class AuditWriter:
         cls,
         location: str | Path | None = None,
         *,
-        key: GatewayKey | None = None,
-        copy: AuditCopy | None = None,
+        key: GatewayKey,
+        settings: Audit | None = None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[AuditWriter]:
         """Open a database like `ConversationStore.open`, and begin a new chain in it.
 
         Queued records are written at the end of the block.
+
+        Args:
+            location: The database.
+            key: The key of the trail.
+            settings: The settings of the copy of the trail; None for no copy.
+            on_failed: See the class.
 
         Raises:
             StoreError: The database cannot be opened or written to.
@@ -165,12 +164,18 @@ class AuditWriter:
         """
         await prepare(location)
         tables, place = open_tables(location), find(location)
+        copy = None
+        if settings is not None:
+            has_records = bool(settings.copy)
+            copy = AuditCopy(copy_folder(settings, location), key, has_records=has_records)
         name = f"the audit trail in {public_name(place) if isinstance(place, str) else place}"
         writer = cls(tables, name, key=key, copy=copy, on_failed=on_failed)
         try:
-            row = (writer.id, now_micros(), socket.gethostname(), FIRST_HASH)
             await tables.hold(writer.id)
-            await tables.write((_INSERT_HEAD, [row]))
+            first = writer._first_head()
+            await change_head(tables, key, writer.id, lambda _: first)
+            if copy is not None:
+                copy.add_head(writer.id, *START, first.started)
         except BaseException:
             await tables.close()
             raise
@@ -218,9 +223,13 @@ class AuditWriter:
 
     def sign_soon(self) -> None:
         """Sign the end of the chain soon, unless it was signed a moment ago."""
-        if self._key is not None and self._head not in (None, self._signed):
-            with suppress(AuditUnavailable):
-                self.group.add_soon(None)
+        if self._signing is None and self.head != self._signed:
+            self._signing = asyncio.get_running_loop().create_task(self._sign())
+
+    async def signed(self) -> None:
+        """Wait until no signature is being written."""
+        if self._signing is not None:
+            await self._signing
 
     @property
     def tables(self) -> AuditTables:
@@ -238,7 +247,7 @@ class AuditWriter:
 
     # Committing
 
-    async def _commit(self, items: list[Added | None]) -> None:
+    async def _commit(self, items: list[Added]) -> None:
         head, self._head = self._head, None
         try:
             if head is None:
@@ -246,24 +255,15 @@ class AuditWriter:
             before, rows = head, self._chained(head, items)
             if rows:
                 head = Head(rows[-1][1], rows[-1][-1])
-            signed = None
-            if self._key is not None and (
-                head.seq - self._signed.seq >= SIGN_RECORDS
-                or monotonic() - self._signed_at >= SIGN_EVERY
-                or None in items
-            ):
-                signed = self._sign(self._key, before, head)
             counts = self._rollups.plan(rows)
             statements: list[Statement | Claim] = []
             for item in items:
-                if item is not None and item.claim is not None:
+                if item.claim is not None:
                     statements.append(item.claim)
             if rows:
                 statements.append((_INSERT, rows))
             if counts:
                 statements.append(upsert(counts))
-            if signed is not None:
-                statements.append((_SIGN, [signed]))
             if statements:
                 await self._tables.write(*statements)
         except ClaimFailed:  # the records of failed claims must not become part of the chain
@@ -273,21 +273,19 @@ class AuditWriter:
         except BaseException as error:
             self.is_failing = True
             if isinstance(error, AuditFailed):
-                on_failed, self._on_failed = self._on_failed, lambda: None
-                on_failed()
+                self._fail()
             raise
         self._head = self.head = head
         self.is_failing = False
         self.rows += len(rows)
-        self._committed(rows, counts, signed)
+        self._committed(rows, counts)
 
-    def _chained(self, head: Head, items: list[Added | None]) -> list[Row]:
+    def _chained(self, head: Head, items: list[Added]) -> list[Row]:
         """Return the rows of these records, chained by hashes after `head`."""
         seq, hash = head
+        inner, outer = self._hash.inner, self._hash.outer
         rows = []
         for item in items:
-            if item is None:  # a request of `sign_soon` to sign, which has no records
-                continue
             # Times within a transaction are a microsecond apart, so that sorting keeps the order.
             for at, record in enumerate(item.records, item.at // 1_000):
                 # Inlined: a function call for each record would take longer than the rest.
@@ -309,13 +307,15 @@ class AuditWriter:
                     texts = tuple(rest)  # type: ignore[assignment] # same length
                 columns = (at, *texts)
                 seq += 1
-                hash = sha256(  # the code of `chain_hash`, inlined for speed
-                    hash + seq.to_bytes(8, "big") + _encode(columns) + body.encode()
-                ).digest()
+                # The code of `chain_hash`, inlined for speed.
+                first, second = inner.copy(), outer.copy()
+                first.update(hash + seq.to_bytes(8, "big") + _encode(columns) + body.encode())
+                second.update(first.digest())
+                hash = second.digest()
                 rows.append((self.id, seq, *columns, body, hash))
         return rows
 
-    def _committed(self, rows: list[Row], counts: Changes, signed: Row | None) -> None:
+    def _committed(self, rows: list[Row], counts: Changes) -> None:
         if counts:
             self._rollups.keep(counts)
         unfinished = self._open
@@ -325,21 +325,54 @@ class AuditWriter:
                 unfinished[row[_CALL]] = row[1]
             elif kind == "outcome":
                 unfinished.pop(row[_CALL], None)
-        if signed is not None:
-            seq, hash, signature, at = signed[:4]
-            self._signed, self._signed_at = Head(seq, hash), monotonic()
-        if self._copy is not None:
+        if self._copy is not None and self._copy.has_records:
             self._copy.add_records(rows)
-            if signed is not None:
-                self._copy.add_checkpoint(self.id, seq, hash, signature, at)
+        is_due = monotonic() - self._signed_at >= SIGN_EVERY
+        if is_due or self.head.seq - self._signed.seq >= SIGN_RECORDS:
+            self.sign_soon()
 
-    def _sign(self, key: GatewayKey, before: Head, head: Head) -> Row | None:
-        if head == self._signed:
-            return None
-        at = now_micros()
-        signature = key.sign(head_message(self.id, *head, at))
-        open_seq = next(iter(self._open.values()), before.seq)
-        return head.seq, head.hash, signature, at, open_seq, self.id
+    # Signing
+
+    async def _sign(self) -> None:
+        try:
+            await self._change_head(ended=None)
+        except AuditFailed:
+            self._fail()
+        except AuditUnavailable as error:  # the next commit or minute tries again
+            logger.info("the end of the audit trail is not signed yet: %s", error)
+        finally:
+            self._signing = None
+
+    async def _change_head(self, *, ended: int | None) -> None:
+        """Sign the end of the chain, as committed.
+
+        Clear `ended` while the writer runs: another process may have set it because it assumed that
+        this writer was dead.
+        """
+        end, at = self.head, now_micros()
+        open_seq = next(iter(self._open.values()), end.seq)
+
+        def change(head: StoredHead | None) -> StoredHead | None:
+            if head is None:  # it was removed, which `verify` reports
+                return None
+            seq, hash = end
+            return replace(
+                head, ended=ended, seq=seq, hash=hash, signed_at=at, open_seq=open_seq
+            ).signed(self._key)
+
+        await change_head(self._tables, self._key, self.id, change)
+        self._signed, self._signed_at = end, monotonic()
+        if self._copy is not None:
+            self._copy.add_head(self.id, *end, at)
+
+    def _first_head(self) -> StoredHead:
+        at, host = now_micros(), storable(socket.gethostname())
+        head = StoredHead(self.id, at, None, host, *START, None, at, None, 0, None, None)
+        return head.signed(self._key)
+
+    def _fail(self) -> None:
+        on_failed, self._on_failed = self._on_failed, lambda: None
+        on_failed()
 
     async def _last(self) -> Head:
         found = await self._tables.fetch(LAST, self.id)
@@ -348,15 +381,9 @@ class AuditWriter:
     async def _close(self) -> None:
         await self.group.close()
         try:
+            await self.signed()
             if self._head is not None:
-                at = now_micros()
-                signature = None
-                if self._key is not None:
-                    signature = self._key.sign(head_message(self.id, *self._head, at))
-                row = (at, *self._head, signature, at, self.id)
-                await self._tables.write((_END, [row]))
-                if self._copy is not None and signature is not None:
-                    self._copy.add_checkpoint(self.id, *self._head, signature, at)
+                await self._change_head(ended=now_micros())
         except AuditUnavailable as error:
             logger.warning("the end of the audit trail was not recorded: %s", error)
         finally:
@@ -371,27 +398,5 @@ def open_tables(location: str | Path | None) -> AuditTables:
     return SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found)
 
 
-def head_message(writer: str, seq: int, hash: bytes, at: int) -> bytes:
-    """Return the message that is signed for the end of a chain."""
-    return msgspec.json.encode(("interlock head", writer, seq, hash.hex(), at))
-
-
-def base_message(writer: str, seq: int, hash: bytes) -> bytes:
-    """Return the message that is signed for the last purged record of a chain."""
-    return msgspec.json.encode(("interlock base", writer, seq, hash.hex()))
-
-
-def chain_hash(previous: bytes, seq: int, columns: tuple[object, ...], body: str) -> bytes:
-    """Return a record's hash: SHA-256 of previous hash, number, columns as JSON, and body.
-
-    Args:
-        previous: The hash of the record before; `FIRST_HASH` for the first record of a chain.
-        seq: The record's number, from 1, hashed as 8 bytes, big-endian.
-        columns: The values of the columns from `at` to `reason`, in the table's order.
-        body: The value of the column `body`.
-    """
-    return sha256(previous + seq.to_bytes(8, "big") + _encode(columns) + body.encode()).digest()
-
-
-def _has_failed(item: Added | None) -> bool:
-    return item is not None and item.claim is not None and item.claim.has_failed
+def _has_failed(item: Added) -> bool:
+    return item.claim is not None and item.claim.has_failed

@@ -16,8 +16,8 @@ OUTDATED = frozenset(f"{number:04}" for number in range(1, 20))
 
 
 def revision_of(source: str) -> str:
-    """Return the version for the source of `tables.py`, ignoring comments and white space."""
-    code = re.sub(r"(?m)(?:^|  )# .*", "", source)
+    """Return the version for the source of `tables.py`, without docstrings, comments and space."""
+    code = re.sub(r'(?m)"""(?:.|\n)*?"""|(?:^|  )# .*', "", source)
     return UNRELEASED + sha256("".join(code.split()).encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
 """The tables, their indexes, and the index of words; see `store.chat.conversation_search`.
 
-Edit them here until the first release: any edit of this file but of comments makes another version
-of the tables, and databases of other versions are refused. See `revisions`.
+Edit them here until the first release. Every edit of code changes the version of the
+tables, and databases of other versions are refused; see `schema_version`.
 """
 
 from __future__ import annotations
@@ -219,18 +219,29 @@ audit_heads = Table(
     "audit_heads",
     metadata,
     Column("writer", String, primary_key=True),
-    Column("started", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("started", BigInteger, nullable=False),  # microseconds since 1970, UTC
     Column("ended", BigInteger),  # NULL: the writer is running or was killed
     Column("host", String, nullable=False),
     Column("seq", BigInteger, nullable=False),  # the last record at `ended` or `signed_at`
     Column("hash", LargeBinary, nullable=False),
-    Column("signature", LargeBinary),  # signature over `seq` and `hash`
+    Column("signature", LargeBinary),  # over all columns but those of the purge
     Column("signed_at", BigInteger),
     Column("open_seq", BigInteger),  # every intent before it has an outcome
     # The last record that was purged; 0 and NULL if none was.
     Column("base_seq", BigInteger, nullable=False, server_default=text("0")),
     Column("base_hash", LargeBinary),
     Column("base_signature", LargeBinary),
+)
+
+# One row, which states how many heads there are and what they contain: see `audit.heads`.
+audit_register = Table(
+    "audit_register",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("version", BigInteger, nullable=False),  # the number of changes
+    Column("heads", BigInteger, nullable=False),
+    Column("sum", LargeBinary, nullable=False),  # of the heads' keyed hashes
+    Column("mac", LargeBinary, nullable=False),
 )
 
 keys = Table(
@@ -244,7 +255,7 @@ keys = Table(
     Column("scopes", Text, nullable=False),  # JSON list
     Column("view", String, nullable=False),  # "" for all views
     Column("limits", Text, nullable=False),  # JSON object
-    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, UTC
     Column("expires", BigInteger),  # NULL: never
     Column("last_used", BigInteger),  # to the minute
     Column("revoked", BigInteger),
@@ -290,7 +301,7 @@ approvals = Table(
     Column("policy", String, nullable=False),  # hash of the policy that demands it
     Column("pin", String, nullable=False),  # hash of the definition that was called
     Column("approvers", Text, nullable=False),  # JSON list
-    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, UTC
     Column("expires", BigInteger, nullable=False),
     Column("decided_by", String),
     Column("decided_at", BigInteger),
@@ -382,7 +393,7 @@ page_sessions = Table(
     Column("view", String, nullable=False),  # "" for all views
     Column("groups", Text, nullable=False),  # JSON list, of the token that opened it
     Column("claims", Text, nullable=False),  # JSON object, of the token that opened it
-    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, UTC
     Column("last_used", BigInteger, nullable=False),
     Column("expires", BigInteger, nullable=False),
     Index("page_sessions_user", "user"),

@@ -163,7 +163,8 @@ class AguiInput(msgspec.Struct, rename="camel"):
         found = [name for name in ("tools", "state") if getattr(self, name)]
         if any(each.role in ("system", "developer") for each in self.messages):
             found.append("instructions")
-        return found
+        parts = [part for each in self.messages for part in _parts(each.content)]
+        return [*found, "files"] if any(each.get("type") != "text" for each in parts) else found
 
     @property
     def content(self) -> str:
@@ -172,8 +173,7 @@ class AguiInput(msgspec.Struct, rename="camel"):
             return ""
         if isinstance(last.content, str):
             return last.content
-        parts = last.content if isinstance(last.content, list) else ()
-        return "".join(str(each.get("text", "")) for each in parts if isinstance(each, dict))
+        return "".join(str(each.get("text", "")) for each in _parts(last.content))
 
     @property
     def message_id(self) -> str:
@@ -184,6 +184,11 @@ class AguiInput(msgspec.Struct, rename="camel"):
     def decisions(self) -> dict[str, tuple[str, str]]:
         """The client's decisions with their notes, by approval id."""
         return {each.interrupt_id: _decision(each) for each in self.resume or ()}
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    found = content if isinstance(content, list) else []
+    return [each for each in found if isinstance(each, dict)]
 
 
 def _decision(entry: _Resume) -> tuple[str, str]:

@@ -105,7 +105,9 @@ class AiSdkInput(msgspec.Struct):
     @property
     def ignored(self) -> list[str]:
         """The unsupported features that the request uses."""
-        return ["instructions"] if any(each.role == "system" for each in self.messages) else []
+        found = ["instructions"] if any(each.role == "system" for each in self.messages) else []
+        parts = (part for each in self.messages for part in each.parts)
+        return [*found, "files"] if any(each.get("type") == "file" for each in parts) else found
 
     @property
     def content(self) -> str:

@@ -14,6 +14,7 @@ from interlock.auth.authenticator import Authenticator
 from interlock.calls import Caller
 from interlock.errors import AuthError
 from interlock.server.http.guard import Guard
+from interlock.server.http.page_guard import check_has_origin
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, disconnected
 from interlock.text.surrogates import repair_json
@@ -109,7 +110,9 @@ class ChatApp:
 
     def _problem(self, scope: Any, receive: Any, send: Any) -> HttpRefusal | None:
         try:
-            self._guard.check(HttpRequest({**scope, "method": "GET"}, receive, send))
+            request = HttpRequest({"method": "GET", **scope}, receive, send)
+            self._guard.check(request)
+            check_has_origin(request)
         except HttpRefusal as refusal:
             return refusal
         return None
@@ -132,7 +135,7 @@ class ChatApp:
         caller = await self._caller(scope)
         try:
             given = msgspec.json.decode(repair_json(await _body(receive)), type=kind)
-        except ValueError as error:  # names the place of the problem, but no value
+        except (ValueError, RecursionError) as error:  # their texts show no values
             raise _Refused(400, "bad_message", str(error)[:200]) from None
         if path.endswith("/stop"):
             await self._stop(caller, given)

@@ -5,8 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from interlock.attachments import BLOCK, MAX_FILE, MAX_FILES, TEXT, block, sniff
-from interlock.errors import UnknownConversation
+from interlock.attachments import (
+    BLOCK,
+    MAX_FILE,
+    MAX_FILES,
+    MEDIA,
+    TEXT,
+    block,
+    check_all,
+    sniff,
+)
+from interlock.errors import AttachmentError, UnknownConversation
+from interlock.messages import Attachment, UserMessage
 from interlock.store.chat.chat_files import ChatFile, ChatFileStore
 from interlock.types import JsonObject
 from interlock.web.chat.errors import TurnError
@@ -23,8 +33,10 @@ __all__ = [
 
 
 def given_as(type: str) -> str:
-    """Return what the model gets of a file of this type: its "text" or only its "name"."""
-    return "text" if type == TEXT else "name"
+    """Return what the model gets of a file of this type: its "text", the "file", or its "name"."""
+    if type == TEXT:
+        return "text"
+    return "file" if type in MEDIA else "name"
 
 
 def described(file: ChatFile) -> JsonObject:
@@ -38,28 +50,38 @@ def described(file: ChatFile) -> JsonObject:
     }
 
 
-async def with_files(files: ChatFileStore, content: str, ids: Sequence[str]) -> str:
-    """Return the text of a message with its files added.
+async def with_files(files: ChatFileStore, content: str, ids: Sequence[str]) -> UserMessage:
+    """Return a message with its files: texts in blocks of its text, images and PDFs attached.
 
     Raises:
-        TurnError: A file does not exist, or there are too many.
+        TurnError: A file does not exist, or the files are too many or too large.
     """
     if len(ids) > MAX_FILES:
         raise TurnError("too_large", f"too many files ({len(ids)}, limit {MAX_FILES})")
     parts = [content]
+    media: list[Attachment] = []
     for id in ids:
         try:
             file, body = await files.get(id)
         except UnknownConversation:
             raise TurnError("not_found", "no such file") from None
+        if file.type in MEDIA:
+            media.append(Attachment(file.type, body, file.name))
         parts.append(block(file.id, file.type, file.bytes, file.name, _text_of(file, body)))
-    return "\n\n".join(part for part in parts if part)
+    try:
+        check_all(media)
+    except AttachmentError as error:
+        raise TurnError("too_large", str(error)) from None
+    return UserMessage("\n\n".join(part for part in parts if part), tuple(media))
 
 
 def _text_of(file: ChatFile, body: bytes) -> str:
-    if given_as(file.type) != "text":
-        return "[only the name of this file was given to the model]"
-    return body.decode()
+    match given_as(file.type):
+        case "text":
+            return body.decode()
+        case "file":
+            return "[attached]"
+    return "[only the name of this file was given to the model]"
 
 
 def split_files(content: str) -> tuple[str, list[JsonObject]]:

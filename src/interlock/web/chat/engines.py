@@ -116,7 +116,7 @@ class AgentEngine:
             new: list[Message] = (
                 [] if messages or not self._system else [SystemMessage(self._system)]
             )
-            new.append(UserMessage(await with_files(store.files, content, turn.asked.files)))
+            new.append(await with_files(store.files, content, turn.asked.files))
             await store.append(conversation.id, *new)
             messages += new
             turn.position = len(messages) - 1

@@ -173,7 +173,10 @@ def decoded(text: str | bytes) -> Any:
         ValueError: The text is not a JSON object.
     """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    found = msgspec.json.decode(repair_json(data))
+    try:
+        found = msgspec.json.decode(repair_json(data))
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
     return found

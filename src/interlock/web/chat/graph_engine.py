@@ -12,8 +12,10 @@ from interlock.agent import AgentEvent
 from interlock.errors import UnknownConversation
 from interlock.langchain.history import STOPPED
 from interlock.langgraph import ChatContext, close_open_calls, stream
+from interlock.langgraph.conversion import blocks_of
 from interlock.store import ConversationStore
 from interlock.types import JsonObject
+from interlock.web.chat.attachments import with_files
 from interlock.web.chat.engines import LONGEST_TITLE
 from interlock.web.chat.errors import TurnError
 from interlock.web.chat.turn import Turn
@@ -59,7 +61,11 @@ class GraphEngine:
         raise TurnError("bad_message", "conversations of this chat cannot be copied")
 
     async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
-        async with aclosing(self._stream(turn, content)) as events:
+        given: str | list[JsonObject] = content
+        if turn.asked.files:
+            files = self._store.owned_by(turn.owner).files
+            given = blocks_of(await with_files(files, content, turn.asked.files))
+        async with aclosing(self._stream(turn, given)) as events:
             async for event in events:
                 yield event
 

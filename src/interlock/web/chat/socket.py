@@ -218,6 +218,8 @@ class Socket:
             raise Closing(LOGIN, "a token is needed")
         if name == "token":
             return ((b"authorization", b"Bearer " + secret.encode()),)
+        if not any(values_of(self._scope["headers"], b"origin")):
+            raise Closing(LOGIN, "a page session needs an Origin header")
         self._is_page = True
         cookies = [(b"cookie", each) for each in values_of(self._scope["headers"], b"cookie")]
         return (*cookies, (PAGE_KEY, secret.encode()))

@@ -153,7 +153,7 @@ class _Text:
 
     @property
     def count(self) -> int:
-        """The number of events that these pieces count as in `MAX_EVENTS`."""
+        """The number of events, for the limit `MAX_EVENTS`."""
         return len(self.pieces) + (self.first > self.begin)
 
     @property

@@ -460,7 +460,7 @@ class Inspection:
             self._changed()
 
     def answer(self, id: str, answer: JsonObject) -> bool:
-        """Answer the question with an id; return whether it was open."""
+        """Answer the open question with this id; return False if no such question is open."""
         found = self._asks.get(id)
         if found is None or found[1].done():
             return False

@@ -158,7 +158,7 @@ def _of_default(name: str, given: Any, document: JsonObject) -> _Found:
     except SchemaError:
         return
     if errors:
-        yield "advice", f"the default of {name} does not fit: {errors[0]}"
+        yield "advice", f"the default of {name} is not valid for its schema: {errors[0]}"
 
 
 def _of_output(given: Any, revision: str) -> _Found:

@@ -250,7 +250,7 @@ function File({ of }) {
     of.request?.abort();
     files.value = files.value.filter((each) => each.key !== of.key);
   }
-  const what = of.problem || (of.id ? `${size(of.bytes)}, ${t(of.givenAs === "text" ? "file.text" : "file.name")}` : size(of.bytes));
+  const what = of.problem || (of.id ? `${size(of.bytes)}, ${t(`file.${of.givenAs}`)}` : size(of.bytes));
   return html`<li class=${of.problem ? "file wrong" : "file"}>
     <${Icon} name=${of.problem ? "warning" : "file"} /><span>${marked(of.name)}</span>
     <span class="muted" role=${of.problem ? "alert" : null}>${what}</span>

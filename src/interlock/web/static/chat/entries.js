@@ -75,7 +75,7 @@ function Files({ of }) {
     ${of.map(
       (each) => html`<li class="file">
         <${Icon} name="file" /><span>${marked(each.name)}</span>
-        ${each.bytes !== undefined && html`<span class="muted">${size(each.bytes)}, ${t(each.givenAs === "text" ? "file.text" : "file.name")}</span>`}
+        ${each.bytes !== undefined && html`<span class="muted">${size(each.bytes)}, ${t(`file.${each.givenAs}`)}</span>`}
       </li>`,
     )}
   </ul>`;

@@ -1,0 +1,88 @@
+"""Reads the arguments of a tool call from the text that a model or its server wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from interlock.messages import ToolCall
+from interlock.text.quoting import replace_surrogates
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_SPACE = re.compile(r"\s*")
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def tool_calls(id: str, name: str, arguments: str) -> list[ToolCall]:
+    """Build the calls that one call of the provider means, from the text of its arguments.
+
+    Blank text means no arguments. Different objects that follow each other are calls of the same
+    tool, which some servers join; only the first one has the id. Text that is anything else makes
+    the call malformed.
+    """
+    if not arguments.isascii():
+        arguments = replace_surrogates(arguments)
+    try:
+        inputs = _objects(arguments) or [{}]
+    except (ValueError, RecursionError):
+        return [ToolCall(id, name, malformed=arguments)]
+    return [ToolCall(id if place == 0 else "", name, each) for place, each in enumerate(inputs)]
+
+
+def _objects(arguments: str) -> list[dict[str, Any]]:
+    """Return the different objects in a text, without empty ones.
+
+    Some servers send the arguments twice, send an empty object before them, or send null instead
+    of an empty object.
+    """
+    if not arguments.strip():
+        return []
+    try:
+        values = [msgspec.json.decode(arguments)]
+    except (msgspec.DecodeError, UnicodeError):
+        values = _sequence(arguments.strip())
+    found: dict[bytes, dict[str, Any]] = {}
+    for value in values:
+        if isinstance(value, str):
+            value = _quoted(value)
+        if value is not None and not isinstance(value, dict):
+            raise ValueError("the arguments are not an object")
+        if value:
+            found.setdefault(msgspec.json.encode(value, order="sorted"), value)
+    return list(found.values())
+
+
+def _sequence(text: str) -> list[Any]:
+    """Decode JSON values that follow each other; half of a character becomes U+FFFD."""
+    values, place = [], 0
+    while place < len(text):
+        value, end = _DECODER.raw_decode(text, place)
+        values.append(replace_surrogates(value))
+        place = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # it always matches
+    return values
+
+
+def _quoted(text: str) -> Any:
+    """Return the object that a JSON string contains as JSON."""
+    return msgspec.json.decode(text, type=dict[str, Any]) if text.strip() else None
+
+
+def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return the calls with unique ids: some servers send none, or the same one for all."""
+    seen: set[str] = set()
+    result = []
+    for call in calls:
+        if not call.id or call.id in seen:
+            call = msgspec.structs.replace(call, id=f"call_{uuid4().hex[:24]}")
+        seen.add(call.id)
+        result.append(call)
+    return tuple(result)
