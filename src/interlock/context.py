@@ -29,7 +29,9 @@ from interlock.errors import (
 )
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.protocol.optional_members import decode_leniently
 from interlock.schema.elicitation import for_legacy
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -127,6 +129,7 @@ class Context(Struct, eq=False, kw_only=True):
         finished: Whether the request is answered; nothing can be sent for it any more.
         session: The state of a legacy client.
         address: The client's address over HTTP; "" otherwise.
+        caller_headers: Headers of the request that a gateway may pass on; for the server.
         call_params: Decoded params of `tools/call`; for the server.
         tool: The tool that the params name, if it was looked up; for the server.
     """
@@ -143,6 +146,7 @@ class Context(Struct, eq=False, kw_only=True):
     log_level: LogLevel | None = None
     session: Session | None = None
     address: str = ""
+    caller_headers: HiddenValues = NO_VALUES
     answers: dict[str, Raw] = {}
     round_state: str | None = None
     finished: bool = False
@@ -328,7 +332,7 @@ class Context(Struct, eq=False, kw_only=True):
 
     def _recorded(self, key: str, question: Question) -> Any:
         try:
-            answer = msgspec.json.decode(self.answers[key], type=question.answer)
+            answer = decode_leniently(question.answer, self.answers[key])
         except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
         return _checked(answer, question, f"inputResponses.{key}")
@@ -342,7 +346,7 @@ class Context(Struct, eq=False, kw_only=True):
         except RemoteError as error:
             raise ClientRefused(question.method, error) from None
         try:
-            answer = msgspec.json.decode(raw, type=question.answer)
+            answer = decode_leniently(question.answer, raw)
         except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedAnswer(f"malformed answer to {question.method}: {error}") from None
         return _checked(answer, question, question.method)

@@ -540,10 +540,10 @@ class ListParams(Wire, frozen=True):
 class ListPage(Wire, frozen=True):
     """One page of any list method. Exactly one of the four lists is there."""
 
-    tools: list[Raw] | UnsetType = UNSET
-    resources: list[Raw] | UnsetType = UNSET
-    resource_templates: list[Raw] | UnsetType = UNSET
-    prompts: list[Raw] | UnsetType = UNSET
+    tools: list[Raw] | UnsetType | None = UNSET  # null from servers in Go whose list is empty
+    resources: list[Raw] | UnsetType | None = UNSET
+    resource_templates: list[Raw] | UnsetType | None = UNSET
+    prompts: list[Raw] | UnsetType | None = UNSET
     next_cursor: str | None = None
     ttl_ms: int = 0
     cache_scope: str = "private"

@@ -9,6 +9,7 @@ import pytest
 
 from interlock.claude import program
 from interlock.errors import ConfigError, LocalProtocolError, SpawnError
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -64,7 +65,22 @@ def test_file_that_is_not_claude_code_is_named(home: Path, text: str):
         program.version(found)
 
 
-def test_version_is_classified_by_its_support(home: Path):
+@each_row(
+    ("text", "why"),
+    [
+        ("#!/bin/sh\nsleep 60\n", "no answer to --version in 0.2 s"),
+        ("#!/bin/sh\nwhile :; do echo loading; done\n", "--version printed 'loading"),
+        ("#!/bin/sh\nexec cat /dev/zero\n", "--version printed"),
+    ],
+)
+def test_a_program_that_never_ends_or_never_stops_writing_is_killed(
+    home: Path, text: str, why: str
+):
+    with pytest.raises(SpawnError, match=why):
+        program.version(program.find(script(home / "other", text)), 0.2)
+
+
+def test_version_and_its_support(home: Path):
     assert program.version(program.find(script(home / "claude"))) == "2.1.330"
     assert program.support("2.1.59") == "supported"
     assert program.support("2.0.0").startswith("calls, cancellation and permissions only")

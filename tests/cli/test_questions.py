@@ -131,8 +131,25 @@ def test_person_can_decline_or_cancel_a_question(terminal, desk, keys: str, acti
 
 
 @pytest.mark.slow("starts a program")
-def test_server_learns_the_working_folder_as_its_root(interlock, desk, home: Path):
-    assert interlock("call", "desk:where").out == f"{home.as_uri()}\n"
+@pytest.mark.parametrize(
+    ("more", "option", "is_offered"),
+    [
+        ({}, (), False),
+        ({"asks": ["roots"]}, (), False),
+        ({"asks": "never"}, ("--root", "."), False),
+        ({}, ("--root", "."), True),
+        ({"roots": ["."]}, (), True),
+        ({"roots": ["${workspaceFolder}"], "asks": ["sampling"]}, (), True),
+    ],
+)
+def test_server_learns_the_working_folder_only_if_the_file_or_the_user_says_so(
+    interlock, desk, servers, home: Path, more: Any, option: tuple[str, ...], is_offered: bool
+):
+    servers(desk={"command": sys.executable, "args": [str(desk)], **more})
+    ran = interlock("call", "desk:where", *option)
+
+    assert ran.code == (0 if is_offered else 1)
+    assert (ran.out == f"{home.as_uri()}\n") is is_offered
 
 
 @pytest.mark.slow("starts a program")

@@ -61,7 +61,7 @@ def cut_answers(run: Interrupted, world: World) -> None:
 def make_noise(run: Interrupted, world: World) -> None:
     ids = [each["id"] for each in world.wire.sent if "method" in each and "id" in each]
     answered = [id for id in ids if id not in world.wire.unanswered]
-    wrong = [*answered, *map(str, ids), *map(float, ids), True, None, -1, 10**6]
+    wrong = [*answered, *(f"0{id}" for id in ids), *(id + 0.5 for id in ids), True, None, -1, 10**6]
     world.loop.call_soon(
         world.wire.say,
         b"",

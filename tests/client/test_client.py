@@ -399,6 +399,18 @@ async def test_malformed_result_fails_only_its_own_call():
     assert third.text == "good"
 
 
+async def test_a_problem_of_a_list_is_logged_once(caplog: pytest.LogCaptureFixture):
+    tools = [{"name": 7}, {"name": "x", "inputSchema": {}}]
+    server = ScriptedServer(answers={"tools/list": {"tools": tools, "ttlMs": 0}})
+    async with client_of(server) as client:
+        for _ in range(3):
+            await client.list_tools()
+        tools.append({"name": 8})
+        await client.list_tools()
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == len(set(lines)) == 2
+
+
 async def test_garbage_between_messages_is_dropped():
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     async with client_of(server) as client:
@@ -406,7 +418,7 @@ async def test_garbage_between_messages_is_dropped():
         await server.heard("tools/call")
         id = server.received[-1]["id"]
         server.send(b"\xff", b"no json", b"[]", b"null", b'{"jsonrpc":"2.0","result":{}}')
-        server.send({"jsonrpc": "2.0", "id": str(id), "result": text("wrong id")})
+        server.send({"jsonrpc": "2.0", "id": f"0{id}", "result": text("wrong id")})
         server.send({"jsonrpc": "2.0", "id": id, "result": text("right")})
 
         assert (await call).text == "right"

@@ -345,7 +345,12 @@ class Calls(RuleBasedStateMachine):
             call.idle_end = self.world.loop.now + TIMEOUT
 
     @precondition(lambda self: self.calls)
-    @rule(data=st.data(), wrong=st.sampled_from([str, float, bool, lambda other: other + 1000]))
+    @rule(
+        data=st.data(),
+        wrong=st.sampled_from(
+            [lambda own: own + 0.5, lambda own: f"0{own}", bool, lambda other: other + 1000]
+        ),
+    )
     def answer_what_was_not_asked(self, data: st.DataObject, wrong: Callable[[int], Any]) -> None:
         call = self.one_of_the_calls(data)
         answer = {"jsonrpc": "2.0", "id": wrong(call.id or 0), "result": text("wrong")}

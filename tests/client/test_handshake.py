@@ -103,11 +103,24 @@ async def test_server_without_an_answer_is_tried_as_legacy_after_the_discover_ti
     assert monotonic() - started >= 0.2
 
 
-async def test_late_discover_response_is_dropped(evil: Evil, monkeypatch: pytest.MonkeyPatch):
+async def test_late_discover_response_of_a_legacy_server_has_no_effect(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)
     async with evil(OLD, "server/discover=late") as client:
         assert client.revision == NEWEST_LEGACY
-        assert client._connection.protocol.dropped == {"unexpected response": 1}
+        assert client.dropped == {}
+
+
+async def test_server_of_both_eras_that_starts_slowly_stays_modern(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.0)
+    code = "import time; time.sleep(0.2); from interlock import Server; Server('both').run()"
+    async with Client.stdio(sys.executable, "-c", code) as client:
+        assert client.revision == NEWEST
+        await client.ping()
+        assert client.dropped == {}
 
 
 async def test_modern_server_that_starts_slowly_is_recognized(
@@ -212,12 +225,12 @@ async def test_malformed_server_info_is_ignored(evil: Evil, info: str):
 
 
 @each_row("revision", LEGACY)
-async def test_batches_are_enabled_in_revision_2025_03_26_only(evil: Evil, revision: str):
+async def test_an_answer_in_a_list_is_read_in_every_revision(evil: Evil, revision: str):
     answer = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"TEXT"}]}}'
     lines = [f"[{answer.replace('TEXT', 'batch')}]", answer.replace("TEXT", "alone")]
     async with evil(f"revision={revision}") as client:
         told = await client.call_tool("say", {"lines": lines})
-    assert told.text == ("batch" if revision == "2025-03-26" else "alone")
+    assert told.text == "batch"
 
 
 async def test_stderr_of_both_starts_is_in_the_error(evil: Evil):

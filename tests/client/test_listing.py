@@ -248,7 +248,6 @@ def test_list_expires_with_its_shortest_page(ttls: list[int | None], seconds: fl
     "page",
     [
         {"tools": {}},
-        {"tools": None},
         {},
         {"tools": [], "nextCursor": 1},
         {"tools": [], "ttlMs": "1"},

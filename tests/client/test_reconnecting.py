@@ -196,6 +196,40 @@ async def test_timeout_of_a_call_names_the_server(modern: EvilHttp):
     assert str(caught.value).startswith(f"{modern.url}: no answer to tools/call")
 
 
+RPC = '{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":"no session"}}'
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "type"),
+    [
+        (400, "Invalid session ID", "text/plain"),
+        (401, "Unauthorized: session not found", "text/plain"),
+        (410, RPC % -32001, "application/json"),
+        (422, "Unexpected message, expect initialize request", "text/plain"),
+        (500, RPC % -32603, "application/json"),
+        (200, RPC % -32602, "application/json"),
+    ],
+)
+async def test_session_that_is_lost_in_any_words_is_replaced(
+    server: EvilHttp, code: int, body: str, type: str
+):
+    async with Client.http(server.url) as client:
+        await client.call_tool("echo", {"text": "first"})
+        server.forget_sessions(code, body, type)
+        calls = (client.call_tool("echo", {"text": "again"}) for _ in range(5))
+        assert {each.text for each in await asyncio.gather(*calls)} == {"again"}
+    assert (server.times("initialize"), server.times("ping")) == (2, 1)
+
+
+@pytest.mark.parametrize("code", [400, 401, 500])
+async def test_refusal_of_one_request_does_not_replace_the_session(server: EvilHttp, code: int):
+    async with Client.http(server.url) as client:
+        await client.call_tool("echo", {"text": "first"})
+        with pytest.raises((HttpError, AuthError)):
+            await client.call_tool("status", {"code": code})
+    assert (server.times("initialize"), server.times("ping")) == (1, 1)
+
+
 async def test_lost_session_leaves_nothing_behind(server: EvilHttp):
     async with Client.http(server.url) as client:
         for _ in range(2):

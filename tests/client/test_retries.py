@@ -49,8 +49,9 @@ class World(BearerHeaders):
         self.done: list[Any] = []
         self.takes = 0.0
         self.refusal: AuthError | None = None
-        self.strange = False
-        self.recovery = RetryPolicy(self, self.renew, self.relist, self.has_lost_session)
+        self.refuses_ping: InterlockError | None = None
+        self.cannot_renew: InterlockError | None = None
+        self.recovery = RetryPolicy(self, self.renew, self.relist, self.refusal_of_ping)
 
     token = ""
 
@@ -64,10 +65,12 @@ class World(BearerHeaders):
 
     async def renew(self, connection: object) -> None:
         self._do(connection)
+        if self.cannot_renew is not None:
+            raise self.cannot_renew
 
-    async def has_lost_session(self, connection: object) -> bool:
+    async def refusal_of_ping(self, connection: object) -> InterlockError | None:
         self._do(f"ping {connection}")
-        return self.strange
+        return self.refuses_ping
 
     async def relist(self) -> None:
         self._do("relist")
@@ -134,7 +137,7 @@ async def test_error_states_that_new_tokens_were_rejected(world: World):
 
 
 async def test_unauthorized_request_without_authorization_is_raised(world: World):
-    nobody = RetryPolicy(None, world.renew, world.relist, world.has_lost_session)
+    nobody = RetryPolicy(None, world.renew, world.relist, world.refusal_of_ping)
     attempt = nobody.attempt(CALL, idempotent=True, sent=0, deadline=DEADLINE)
     assert await is_raised(attempt, AuthRequired("?", 401, ""))
 
@@ -178,15 +181,92 @@ async def test_lost_session_is_renewed_once(world: World, error: InterlockError)
     ],
     ids=["-32600", "-32602", "404"],
 )
-async def test_error_of_a_live_session_is_raised(world: World, error: InterlockError):
+async def test_error_before_the_first_answer_is_raised(world: World, error: InterlockError):
     assert await is_raised(world.attempt("tools/list"), error)
     assert world.done == []
 
 
+def http(status: int, text: str = "no session") -> HttpError:
+    return HttpError(f"url answered {status}: {text}", status)
+
+
+LOST = [
+    http(400),
+    http(404),
+    http(422),
+    http(500),
+    http(503),
+    AuthRequired("no session", 401),
+    RemoteError(-32001, "session expired", None, 410),
+    RemoteError(-32602, "not initialized", None, 0),
+]
+
+
+@each_row("error", LOST)
+async def test_refusal_is_a_lost_session_only_if_a_ping_is_refused_too(
+    world: World, error: InterlockError
+):
+    world.done.clear()
+    world.recovery.has_answered, world.refuses_ping = True, error
+    assert not await is_raised(world.attempt(), error)
+    assert world.done == ["ping old", "old"]
+
+    world.done.clear()
+    world.refuses_ping, world.refusal = None, LoginRequired("log in")
+    with pytest.raises((type(error), LoginRequired)):
+        await world.attempt().recover(error, "old")
+    assert world.done[0] == "ping old"
+    assert "old" not in world.done
+
+
+@each_row(
+    ("error", "refusal", "idempotent", "repeated"),
+    [
+        (http(500, "it broke"), http(500, "no session"), False, False),  # it may have run
+        (http(500, "it broke"), http(500, "no session"), True, True),
+        (http(502, "Bad Gateway"), http(502, "Bad Gateway"), False, False),  # of a proxy
+        (http(400), AuthRequired("?", 401), False, False),
+    ],
+)
+async def test_request_that_may_have_run_is_not_repeated_in_the_new_session(
+    world: World,
+    error: InterlockError,
+    refusal: InterlockError,
+    idempotent: bool,
+    repeated: bool,
+):
+    world.done.clear()
+    world.recovery.has_answered, world.refuses_ping = True, refusal
+
+    assert await is_raised(world.attempt(idempotent=idempotent), error) is not repeated
+    assert world.done == ["ping old", "old"]  # the next request finds a new session
+
+
+@each_row(
+    "error", [AuthError("no", 403, ""), http(429), http(301), RemoteError(-32600, "", None, 0)]
+)
+async def test_other_refusals_are_no_sign_of_a_lost_session(world: World, error: InterlockError):
+    world.recovery.has_answered = True
+    await is_raised(world.attempt(), error)
+    assert not {"ping old", "old"} & {each for each in world.done if isinstance(each, str)}
+
+
+async def test_session_that_cannot_be_renewed_leaves_the_first_error_unless_a_login_is_needed(
+    world: World,
+):
+    world.recovery.has_answered, world.refuses_ping = True, http(500)
+    world.cannot_renew = http(500, "down")
+    assert await is_raised(world.attempt(), http(500))
+
+    world.cannot_renew = LoginRequired("log in")
+    with pytest.raises(LoginRequired):
+        await world.attempt().recover(http(500), "old")
+
+
 @pytest.mark.parametrize("strange", [True, False])
 async def test_ambiguous_error_renews_the_session_if_a_ping_fails(world: World, strange: bool):
-    world.strange = strange
     error = RemoteError(-32602, "_meta is missing", None, 400)
+    world.refuses_ping = error if strange else None
     attempt = world.attempt()
 
     assert await is_raised(attempt, error) is not strange

@@ -26,7 +26,8 @@ WHOLE = b"""{
   },
   "gateway": {
     "listen": "127.0.0.1:8080", "publicUrl": "https://tools.example.com/mcp",
-    "hosts": ["tools.example.com"], "sse": false,
+    "hosts": ["tools.example.com"], "sse": false, "proxies": ["10.0.0.0/8", "::1"],
+    "cors": ["https://app.example.com/", "*"], "headers": ["X-Tenant"],
     "database": "postgresql://gateway:canary-d4@db/gateway",
     "views":  {"support": {"servers": ["crm", "time"], "tools": {"deny": ["crm:refund"]},
                            "names": "plain"}},

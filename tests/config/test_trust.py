@@ -1,3 +1,4 @@
+import json
 import stat
 from pathlib import Path
 
@@ -62,6 +63,20 @@ def test_trust_ends_with_any_change_of_the_content(project: Path) -> None:
 
     project.write_bytes(CONTENT)
     assert trust.is_trusted(project)
+
+
+def test_trust_ends_with_any_change_of_a_file_of_variables(project: Path) -> None:
+    variables = project.parent / "own.env"
+    variables.write_text("A=1\n")
+    entry = {"command": "x", "envFile": str(variables)}
+    project.write_text(json.dumps({"mcpServers": {"x": entry}}))
+    trust.grant(project, trust.fingerprint(project))
+
+    for change in (lambda: variables.write_text("A=2\n"), variables.unlink):
+        change()
+        assert not trust.is_trusted(project)
+    variables.write_text("A=1\n")
+    assert set(trust.load(project).servers) == {"x"}
 
 
 def test_a_copy_in_another_folder_is_not_trusted(home: Path, project: Path) -> None:

@@ -81,3 +81,41 @@ def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str)
 def test_user_credential_is_refused_elsewhere(entry: dict[str, Any], problem: str):
     with pytest.raises(ConfigError, match=problem):
         gateway(crm={"command": "crm"} | entry)
+
+
+def test_values_of_the_caller_are_accepted_in_headers_and_variables_of_one_user():
+    texts = {"A": "${caller.user}", "B": "x-${caller.claim:org/tenant}", "C": "${header:X-Tenant}"}
+    loaded = gateway(
+        {"headers": ["x-tenant"]},
+        a={"command": "a", "env": texts, "sharing": "per_user"},
+        b={"url": "https://b.example", "headers": texts, "sharing": "per_session"},
+    )
+
+    values = {"${caller.user}": "user:anna", "${header:X-Tenant}": "${caller.user}"}
+    values["${caller.claim:org/tenant}"] = "red"
+    for name in ("env", "headers"):
+        resolved = config.resolve(loaded.servers["a" if name == "env" else "b"], {}, values)
+        assert getattr(resolved, name) == {"A": "user:anna", "B": "x-red", "C": "${caller.user}"}
+    with pytest.raises(ConfigError, match="which only calls through a gateway have"):
+        config.resolve(loaded.servers["a"], {"caller.user": "user:root"}, {"user": "x"})
+
+
+PERSONAL = {"sharing": "per_user"}
+
+
+@each_row(
+    ("entry", "problem"),
+    [
+        ({"env": {"A": "${caller.user}"}}, "env.A has .*, but all users share this server"),
+        ({"args": ["${caller.user}"], **PERSONAL}, r"args\[0\] has .*, which only env and headers"),
+        (
+            {"env": {"A": "${caller.name}"}, **PERSONAL},
+            r"of the caller there are \$\{caller.user\}",
+        ),
+        ({"env": {"A": "${caller.claim:}"}, **PERSONAL}, "of the caller there are"),
+        ({"env": {"A": "${header:X-Other}"}, **PERSONAL}, "whose name is not in gateway.headers"),
+    ],
+)
+def test_value_of_the_caller_is_refused_elsewhere(entry: dict[str, Any], problem: str):
+    with pytest.raises(ConfigError, match=problem):
+        gateway({"headers": ["X-Tenant"]}, crm={"command": "crm"} | entry)

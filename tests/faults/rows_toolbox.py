@@ -149,7 +149,7 @@ async def hangs_in_a_toolbox(ground: Ground) -> None:
 ENDS: dict[str, tuple[type[InterlockError], list[tuple[str, Json]], tuple[str, ...]]] = {
     "Garbage / invalid UTF-8 line": (
         RemoteProtocolError,
-        [("say", {"lines": ["\xff"] * 101})],
+        [("say", {"lines": ["\xff" * 50_000] * 101})],
         (STDIO, MEMORY, OLDEST),
     ),
     "100 MB line / endless line": (

@@ -13,6 +13,7 @@ from interlock.client import Client
 from interlock.errors import ParseError, RemoteProtocolError, RequestTimeout
 from interlock.protocol.envelope import MAX_NODES
 from interlock.types import ElicitResult
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -134,10 +135,13 @@ async def test_envelope_members_are_case_sensitive(evil: Evil):
         assert await say(client, '{"jsonrpc":"2.0","ID":$ID,"result":{}}', GOOD) == "good"
 
 
-async def test_batch_in_a_revision_without_batches_is_dropped_as_garbage(evil: Evil):
+@each_row(("line", "counted"), [(f"[{GOOD}]", "unexpected response"), (f"[[{GOOD}]]", "garbage")])
+async def test_an_answer_in_a_list_is_read_but_a_list_in_a_list_is_garbage(
+    evil: Evil, line: str, counted: str
+):
     async with evil() as client:
-        assert await say(client, f"[{GOOD}]", GOOD) == "good"
-        assert dropped(client) == {"garbage": 1}
+        assert await say(client, line, GOOD) == "good"
+        assert dropped(client) == {counted: 1}
 
 
 async def test_an_answer_after_its_call_was_cancelled_is_dropped(evil: Evil):

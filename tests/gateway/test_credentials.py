@@ -39,7 +39,7 @@ async def test_invalid_keys_get_the_same_answer_after_the_same_time(running):
             assert code == 401, (verb, path)
             assert b'"data":{"reason":"bad_credential"}' in body
             assert b'"code":-31401' in body
-            assert challenge.startswith('Bearer resource_metadata="')
+            assert challenge == 'Bearer realm="interlock"'
             both = bearer(revoked) | {"x-api-key": revoked}
             assert (await gateway.http.request(verb, path=path, headers=both)).code == 400
             assert (await gateway.http.request(verb, path=path)).code == 401

@@ -44,6 +44,6 @@ def test_configurations_in_the_documentation_are_valid_and_warn_of_nothing():
     examples = re.findall(r"```json[^\n]*\n(\{\s*\"mcpServers\".*?)```", page, re.DOTALL)
     configs = [loads(each.encode()) for each in examples]
 
-    assert [each.warnings for each in configs] == [()] * 4
+    assert [each.warnings for each in configs] == [()] * 5
     policies = [make_parts(each, {}).settings.policy for each in configs]
-    assert [each is not None for each in policies] == [True, True, False, False]
+    assert [each is not None for each in policies] == [True, True, False, False, False]

@@ -31,7 +31,14 @@ from interlock.protocol import (
     RequestOptions,
     envelope,
 )
-from interlock.protocol.core import GARBAGE_WINDOW, MAX_GARBAGE, MAX_PROGRESS, MAX_RUNNING
+from interlock.protocol.core import (
+    GARBAGE_COST,
+    GARBAGE_WINDOW,
+    MAX_GARBAGE,
+    MAX_PROGRESS,
+    MAX_RUNNING,
+)
+from interlock.protocol.spread_message import PATIENCE
 from tests.support.rows import each_row
 
 Json = dict[str, Any]
@@ -241,8 +248,19 @@ def test_malformed_request_of_the_peer_fails_no_other():
 # Ids
 
 
-@each_row("id", ["1", 1.0, True, None, 2, "", [1]])
-def test_an_answer_is_matched_by_type_and_value_of_its_id(id: object):
+@each_row("id", ["1", 1.0])
+def test_an_id_that_is_repeated_as_text_or_with_a_point_is_recognised(id: object):
+    peer = Protocol()
+    first, second = peer.request("x", now=0.0), peer.request("x", now=0.0)
+
+    assert give(peer, message(id=id, result={})) == [Answer(first, Raw(b"{}"))]
+    frame = json.dumps(message(id=float(second), result={})).encode()
+    (event,) = peer.receive(frame, now=0.0, request=second)
+    assert event == Answer(second, Raw(b"{}"))
+
+
+@each_row("id", ["01", "1.0", 1.5, True, None, 2, "", [1]])
+def test_another_id_answers_no_request(id: object):
     peer = Protocol()
     peer.request("x", now=0.0)
 
@@ -284,28 +302,111 @@ def test_malformed_messages_do_not_affect_others():
     assert [each["id"] for each in sent(peer)] == [first, second]  # and nothing else
 
 
-def test_endless_garbage_is_an_overrun():
-    peer = Protocol()
-    assert give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0) == []
+def lines(text: object, indent: int = 1) -> list[bytes]:
+    return json.dumps(text, indent=indent).encode().splitlines()
 
-    (overrun,) = give(peer, b"hello", now=GARBAGE_WINDOW - 1)
+
+ANSWER = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "result": {"a": ["{[", "\\"], "b": {"jsonrpc": "2.0", "id": 1}},
+}
+
+
+@each_row(
+    "frames",
+    [
+        lines(ANSWER),
+        lines(ANSWER, 0),
+        lines([ANSWER]),
+        [b"{", b"[INFO] a line of a log, beside a bracket", *lines(ANSWER)],
+        [b'{"jsonrpc":"2.0",', b'"id":1,"result":{', b"}}"],
+        [b"\xef\xbb\xbf[" + encode(ANSWER) + b"]"],
+        [b" [" + encode(ANSWER) + b"] "],
+    ],
+)
+def test_an_answer_in_a_list_or_over_several_lines_is_read(frames: list[bytes]):
+    peer = Protocol()
+    peer.request("x", now=0.0)
+
+    events = give(peer, *frames)
+
+    assert [(type(each), each.id) for each in events if isinstance(each, Answer)] == [(Answer, 1)]
+    assert len(events) == 1
+
+
+@each_row(
+    "frames",
+    [
+        lines({**ANSWER, "jsonrpc": "1.0"}),  # another protocol
+        [b'{"jsonrpc":"2.0","id":1,"result":{"a":1'],  # the rest is missing
+        [b'{"jsonrpc":"2.0","id":1,"result":{', b"and so on"],
+    ],
+)
+def test_other_text_over_several_lines_fails_its_request_at_once(frames: list[bytes]):
+    peer = Protocol()
+    peer.request("x", now=0.0)
+
+    events = give(peer, *frames)
+
+    assert [type(each) for each in events] == [Failure]
+    assert peer.pending == 0
+
+
+def test_lines_that_come_late_or_without_end_are_no_message():
+    peer = Protocol()
+    give(peer, b"{", now=0.0)
+    give(peer, *lines(ANSWER)[1:], now=PATIENCE + 1)
+    assert peer.dropped["garbage"] > 1
+
+    flood = [b"[", *[b"1," * 500_000] * 20]
+    assert any(isinstance(each, Overrun) for each in give(peer, *flood, now=0.0))
+
+
+def test_a_server_refuses_a_list_but_reads_a_request_over_several_lines():
+    peer = Protocol(answers_garbage=True)
+    request = {"jsonrpc": "2.0", "id": 1, "method": "x"}
+
+    assert give(peer, *lines(request)) == [Request(1, "x", Raw(b"{}"))]
+    assert give(peer, encode([{**request, "id": 2}])) == []
+    (refusal,) = sent(peer)
+    assert refusal["error"]["code"] == -32600
+
+
+def test_content_length_headers_end_the_connection_with_the_reason():
+    (overrun,) = give(Protocol(), b"Content-Length: 17")
+    assert isinstance(overrun, Overrun)
+    assert "each message on one line" in str(overrun.error)
+
+    assert give(Protocol(), b"Content-Length: unknown") == []
+
+
+CHUNK = b"Loading model weights, please wait\n" * 1_000
+MANY = [CHUNK] * (MAX_GARBAGE // (len(CHUNK) + GARBAGE_COST))
+
+
+def test_a_long_banner_does_no_harm_but_endless_garbage_is_an_overrun():
+    peer = Protocol()
+    assert give(peer, *[b"Loading model weights"] * 5_000, now=0.0) == []
+
+    overrun, *_ = give(peer, *MANY, now=GARBAGE_WINDOW - 1)
 
     assert isinstance(overrun, Overrun)
-    assert f"over {MAX_GARBAGE} malformed messages" in str(overrun.error)
+    assert "over 4 MiB of malformed messages within 60 s" in str(overrun.error)
 
 
 def test_occasional_garbage_does_not_overrun():
     peer = Protocol()
     for minute in range(5):
-        assert give(peer, *[b"hello"] * MAX_GARBAGE, now=minute * GARBAGE_WINDOW) == []
+        assert give(peer, *MANY, now=minute * GARBAGE_WINDOW) == []
 
 
 def test_earlier_garbage_does_not_hide_a_later_overrun():
     peer = Protocol()
-    give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0)
-    assert give(peer, *[b"hello"] * MAX_GARBAGE, now=2 * GARBAGE_WINDOW) == []
+    give(peer, *MANY, now=0.0)
+    assert give(peer, *MANY, now=2 * GARBAGE_WINDOW) == []
 
-    (overrun,) = give(peer, b"hello", now=2 * GARBAGE_WINDOW)
+    (overrun,) = give(peer, CHUNK, now=2 * GARBAGE_WINDOW)
 
     assert isinstance(overrun, Overrun)
 
@@ -671,12 +772,27 @@ def test_cancelled_request_of_the_peer_is_not_answered():
     assert peer.dropped == {"reply to unknown request": 1}
 
 
+@each_row(("id", "repeated"), [(5, "5"), (5, 5.0), ("5", 5)])
+def test_an_id_is_recognised_in_a_notification_too(id: int | str, repeated: object):
+    peer = Protocol()
+    give(peer, message(id=id, method="x"))
+    ours = peer.request("y", now=0.0, options=RequestOptions(progress=print))
+    report = {"progressToken": type(repeated)(ours), "progress": 1}
+
+    assert give(peer, cancelled(repeated)) == [Cancellation(id, "")]
+    assert give(peer, message(method="notifications/progress", params=report)) == [
+        Progress(ours, 1.0)
+    ]
+
+
 def test_cancellation_of_an_unknown_request_is_dropped():
     peer = Protocol()
     peer.request("x", now=0.0)  # has id 1 on our side
     give(peer, message(id="2", method="x"))
 
-    assert give(peer, cancelled(1), cancelled(2), message(method="notifications/cancelled")) == []
+    assert (
+        give(peer, cancelled(1), cancelled("02"), message(method="notifications/cancelled")) == []
+    )
     assert peer.dropped == {"cancellation of unknown request": 3}
     assert (peer.pending, peer.running) == (1, 1)
 
@@ -851,9 +967,9 @@ def test_bad_messages_of_a_batch_are_answered_with_the_good_ones_by_servers():
 def test_a_client_does_not_answer_a_batch_of_garbage():
     peer = Protocol(batches=True)
 
-    assert give(peer, batch(b"1", b"2"), b"[", b"[]", b"[NaN]") == []
+    assert give(peer, batch(b"1", b"2"), b"[]", b"[NaN]") == []
     assert peer.frames_to_send() == []
-    assert peer.dropped == {"garbage": 5}
+    assert peer.dropped == {"garbage": 4}
 
 
 def test_refused_request_does_not_delay_its_batch():

@@ -146,11 +146,17 @@ class OneConnection(RuleBasedStateMachine):
         assert not was_open or self.ended[id] == 1
 
     @rule(id=ids, result=JSON)
-    def answer_with_another_type_of_id(self, id: int, result: Any) -> None:
+    def answer_with_another_id(self, id: int, result: Any) -> None:
         was_open = id in self.asked and not self.ended[id]
-        for wrong in (str(id), float(id), None):
+        for wrong in (f" {id}", id + 0.5, None):
             self.receive(encode({"jsonrpc": "2.0", "id": wrong, "result": result}))
         assert not was_open or not self.ended[id]
+
+    @rule(id=ids, result=JSON, form=st.sampled_from([str, float]))
+    def answer_with_another_form_of_the_id(self, id: int, result: Any, form: Any) -> None:
+        was_open = id in self.asked and not self.ended[id]
+        self.receive(encode({"jsonrpc": "2.0", "id": form(id), "result": result}))
+        assert not was_open or self.ended[id] == 1
 
     @rule(id=ids, other=ids, in_a_batch=st.booleans())
     def answer_where_another_is_answered(self, id: int, other: int, in_a_batch: bool) -> None:

@@ -102,7 +102,7 @@ def test_replaced_content_keeps_its_position_in_prompts():
         [],
         None,
         {"content": {}},
-        {"content": None},
+        {"content": 5},
         {"content": ["text"]},
         {"content": [{"type": "text"}]},
         {"content": [{"type": "new"}, {"type": "text", "text": 1}]},

@@ -60,7 +60,7 @@ def refusal(data: bytes) -> ParseError:
         params('{"a":NaN}'),  # NaN
         params('{"a":-Infinity}'),  # infinity
         frame(r'"id":"\ud800","method":"x"'),  # lone surrogate in an id
-        b"\xef\xbb\xbf" + params("{}"),  # byte order mark
+        b"\xef\xbb\xbf" * 2 + params("{}"),  # two byte order marks
         params("{}").decode().encode("utf-16"),  # UTF-16
         params('{"a":"%"}').replace(b"%", b"\xff"),  # bad UTF-8
         params('{"a":"%"}').replace(b"%", b"\xc0\xaf"),  # overlong UTF-8
@@ -106,9 +106,8 @@ def test_halves_of_characters_are_joined_or_replaced(data: bytes, read: Any):
         b"1",  # number
         b"[" + params("{}") + b"]",  # batch
         frame('"id":1', jsonrpc='"1.0"'),  # version 1.0
-        frame('"id":1', jsonrpc="2.0"),  # version as a number
+        frame('"id":1', jsonrpc="2.1"),  # another version, as a number
         b'{"id":1,"method":"x"}',  # no version
-        frame('"id":1.0,"method":"x"'),  # id with a point
         frame('"id":1.5,"method":"x"'),  # fractional id
         frame('"id":1e2,"method":"x"'),  # id with an exponent
         frame('"id":true,"method":"x"'),  # id true
@@ -118,6 +117,36 @@ def test_halves_of_characters_are_joined_or_replaced(data: bytes, read: Any):
     ],
 )
 def test_json_that_is_not_a_message_is_an_invalid_request(data: bytes):
+    assert refusal(data).code == INVALID_REQUEST
+
+
+@each_row(
+    ("data", "id", "method"),
+    [
+        (b"\xef\xbb\xbf" + params("{}"), 1, "x"),  # byte order mark
+        (b"\xef\xbb\xbf\n " + params("{}"), 1, "x"),
+        (frame('"id":7.0,"method":"x"'), 7, "x"),  # id with a point
+        (frame('"id":-7.00,"result":{}'), -7, UNSET),
+        (frame('"id":7,"method":"x"', jsonrpc="2.0"), 7, "x"),  # version as a number
+        (frame('"id":7,"method":"x"', jsonrpc="2"), 7, "x"),
+        (frame('"id":7,"method":null,"params":null,"result":{},"error":null'), 7, UNSET),
+    ],
+)
+def test_a_message_whose_meaning_is_plain_is_decoded(data: bytes, id: object, method: object):
+    found = envelope.decode(data)
+
+    assert (found.jsonrpc, found.id, type(found.id), found.method) == ("2.0", id, int, method)
+
+
+@each_row(
+    "data",
+    [
+        frame('"id":1.0,"id":2,"method":"x"'),
+        frame('"id":1.0,"ID":2,"method":"x"'),
+        frame('"id":1000000000000000.0,"method":"x"'),  # over 15 digits
+    ],
+)
+def test_a_message_with_two_meanings_is_refused_in_any_form(data: bytes):
     assert refusal(data).code == INVALID_REQUEST
 
 

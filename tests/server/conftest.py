@@ -29,6 +29,9 @@ class Wire:
         for frame in frames:
             self.received.put_nowait(json.loads(frame))
 
+    async def settle(self, timeout: float) -> None:
+        pass
+
     def connection_lost(self, error: InterlockError) -> None:
         self.lost = error
 

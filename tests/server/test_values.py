@@ -166,5 +166,5 @@ async def test_a_value_without_json_is_a_failure_with_a_reference(server: Server
 
 
 def reference_in(text: str) -> str:
-    assert "the server's log has the details under " in text
+    assert "the server's log on stderr has the details under " in text
     return text.rpartition(" ")[2]

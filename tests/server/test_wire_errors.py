@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from interlock.errors import (
     LocalProtocolError,
     RemoteError,
 )
+from interlock.server.wire_errors import log_name
 from interlock.types import (
     CallToolResult,
 )
@@ -31,7 +34,7 @@ async def call(server: Server, name: str, /, **arguments: Any) -> CallToolResult
 
 
 def reference_in(text: str) -> str:
-    assert "the server's log has the details under " in text
+    assert "the server's log on stderr has the details under " in text
     return text.rpartition(" ")[2]
 
 
@@ -95,3 +98,15 @@ async def test_any_other_exception_is_logged_under_a_reference_and_the_server_co
     assert reference_in(result.text) in caplog.text
     assert "Traceback" in caplog.text
     assert after.text == "fine"
+
+
+def test_the_log_is_named_without_its_path(tmp_path: Path):
+    handler = logging.FileHandler(tmp_path / "notes.log")
+    log = logging.getLogger("interlock")
+    log.addHandler(handler)
+    try:
+        assert log_name() == "the server's log notes.log"
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+    assert log_name() == "the server's log on stderr"

@@ -228,6 +228,7 @@ class EvilHttp:
         self._tls = tls
         self._told: dict[str, deque[tuple[str, Json]]] = defaultdict(deque)
         self._always: dict[str, tuple[str, Json]] = {}
+        self.lost: Json = {"code": 404}
         self._sessions: dict[str, Link | None] = {}  # and the stream of each, in HTTP+SSE
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -276,8 +277,9 @@ class EvilHttp:
         self._told.clear()
         self._always.clear()
 
-    def forget_sessions(self) -> None:
-        """Forget all sessions, as after a restart."""
+    def forget_sessions(self, code: int = 404, body: str = "", type: str = "text/plain") -> None:
+        """Forget all sessions, as after a restart; answer their requests by this status."""
+        self.lost = {"code": code, "body": body, "type": type}
         self._sessions.clear()
 
     def times(self, method: str) -> int:
@@ -336,7 +338,7 @@ class EvilHttp:
         elif "id" not in asked.message or "method" not in asked.message:
             await asked.accept()
         elif self._lacks_session(asked):
-            await status(self, asked, 404)
+            await status(self, asked, **self.lost)
         else:
             await self._answer_request(asked)
         await asked.end()

@@ -150,5 +150,8 @@ class _Receiver:
         for frame in frames:
             self._server.take(_MemoryAsked(self._transport, self._gone, frame))
 
+    async def settle(self, timeout: float) -> None:
+        pass
+
     def connection_lost(self, error: InterlockError) -> None:
         self._gone.set()

@@ -46,5 +46,8 @@ class RecordingReceiver:
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         self.failures.append(error)
 
+    async def settle(self, timeout: float) -> None:
+        pass
+
     def connection_lost(self, error: InterlockError) -> None:
         self.losses.append(error)

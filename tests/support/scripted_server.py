@@ -167,6 +167,9 @@ class _Link:
             elif "id" in message:
                 self._start(self._answer(message))
 
+    async def settle(self, timeout: float) -> None:
+        pass
+
     def connection_lost(self, error: InterlockError) -> None:
         self.is_closed = True
         for task in self._tasks:

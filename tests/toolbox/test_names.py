@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from interlock.toolbox.names import MAX_WIRE_NAME, address, wire_name
+from interlock.toolbox.names import MAX_WIRE_NAME, address, plain_name, wire_name
+from tests.support.rows import each_row
 
 PARTS = st.text("ab_-9A", max_size=6) | st.text(max_size=80) | st.from_regex(r"\A[\w.-]{1,128}\Z")
 PAIRS = st.tuples(PARTS, PARTS)
@@ -48,6 +49,36 @@ def test_tool_name_cannot_imitate_a_hashed_wire_name(one: tuple[str, str], other
     server, _, name = taken.partition("__")
     for attempt in ((server, name), (taken, ""), ("", taken), (other[0], taken)):
         assert attempt == one or wire_name(*attempt) != taken
+
+
+@given(PAIRS, PAIRS)
+@example(("a", "b.c"), ("b", "b.c"))
+@example(("a", "b.c"), ("a", "b c"))
+@example(("a", "b.c"), ("b", plain_name("a", "b.c")))
+def test_plain_names_are_valid_and_only_equal_names_are_equal(
+    one: tuple[str, str], other: tuple[str, str]
+):
+    names = plain_name(*one), plain_name(*other)
+
+    assert all(FOR_MODELS.fullmatch(name) for name in names)
+    assert names[0] != names[1] or one == other or one[1] == other[1] == names[0]
+
+
+@each_row(
+    ("name", "plain"),
+    [
+        ("search", "search"),
+        ("get__x_", "get__x_"),
+        ("n" * 64, "n" * 64),
+        ("a.b", "a_b__[0-9a-f]{10}"),
+        ("日本語", "x__[0-9a-f]{10}"),
+        ("n" * 65, "n{52}__[0-9a-f]{10}"),
+        ("interlock__read_result", "interlock_read_result__[0-9a-f]{10}"),
+        ("a_b__0123456789", "a_b_0123456789__[0-9a-f]{10}"),
+    ],
+)
+def test_plain_name_is_kept_unless_clients_would_refuse_or_confuse_it(name: str, plain: str):
+    assert re.fullmatch(plain, plain_name("server", name))
 
 
 def test_plain_names_are_unchanged_in_wire_names():

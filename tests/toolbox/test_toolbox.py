@@ -12,6 +12,7 @@ from interlock.client import client as client_module
 from interlock.config import HttpServer, StdioServer, ToolFilter
 from interlock.errors import (
     ConfigError,
+    RemoteError,
     RequestTimeout,
     ServerUnavailable,
     UnknownTool,
@@ -19,6 +20,7 @@ from interlock.errors import (
 from interlock.toolbox import Toolbox
 from interlock.toolbox import toolbox as toolbox_module
 from tests.support.clock import run_stepped
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, tool
 from tests.toolbox.boxes import addresses, box_of, served
 from tests.toolbox.upstreams import fail, settle
@@ -321,7 +323,45 @@ def test_open_with_an_idle_timeout_returns_while_a_mute_server_is_starting():
     run_stepped(use())
 
 
-async def test_cancelled_open_closes_the_servers_that_have_started():
+@each_row("name", ["slow:x", "slow__x"])
+def test_a_call_waits_for_a_server_that_is_still_starting(name: str):
+    async def use() -> None:
+        async def late(_: Json) -> Json:
+            await asyncio.sleep(8)
+            return {"tools": [tool("x")]}
+
+        async with asyncio.timeout(60):
+            toolbox = box_of(slow=served(**{"tools/list": late}))
+            await toolbox.open(idle_timeout=2)
+            with pytest.raises(ServerUnavailable, match="it is still starting"):
+                await toolbox.call(name, timeout=3)
+            with pytest.raises(UnknownTool):
+                await toolbox.call("other:x", timeout=3)
+            assert asyncio.get_running_loop().time() == pytest.approx(5)
+            assert (await toolbox.call(name)).text == "x"
+            with pytest.raises(UnknownTool):
+                await toolbox.call("slow:y")
+            await toolbox.close()
+
+    run_stepped(use())
+
+
+def test_a_call_that_waits_for_a_start_learns_why_it_failed():
+    async def use() -> None:
+        async def refused(_: Json) -> Json:
+            await asyncio.sleep(8)
+            raise RemoteError(-32603, "no database")
+
+        toolbox = box_of(slow=served(initialize=refused))
+        await toolbox.open(idle_timeout=2)
+        with pytest.raises(ServerUnavailable, match="no database"):
+            await toolbox.call("slow:x")
+        await toolbox.close()
+
+    run_stepped(use())
+
+
+async def test_cancelled_open_closes_what_has_started():
     slow, quick = served(initialize=never), served("x")
     toolbox = box_of(slow=slow, quick=quick)
     opening = asyncio.create_task(toolbox.open())

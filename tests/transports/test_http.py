@@ -688,7 +688,10 @@ async def test_cancelled_call_stops_resuming(server: EvilHttp, teach: Teach):
         ({"code": 202}, "answered 202, but it sent nothing"),
         ({"code": 200, "type": "application/json"}, "answered 200, but it sent nothing"),
         ({"code": 200, "body": "<p>", "type": "text/html"}, "it sent text/html, not JSON"),
-        ({"code": 200, "body": "{}", "type": ""}, "it sent no Content-Type, not JSON"),
+        ({"code": 200, "body": "words", "type": ""}, "it sent no Content-Type, not JSON"),
+        ({"code": 200, "body": "words", "type": "text/plain"}, "it sent text/plain, not JSON"),
+        ({"code": 200, "body": '{"jsonrpc":"2.0"}', "type": "text/html"}, "it sent text/html"),
+        ({"code": 200, "body": ": words\n\n", "type": ""}, "it sent no Content-Type"),
         ({"code": 200, "type": ""}, "it sent nothing, not JSON"),
         (
             {
@@ -699,7 +702,6 @@ async def test_cancelled_call_stops_resuming(server: EvilHttp, teach: Teach):
             "its JSON does not answer the request",
         ),
     ],
-    ids=["202", "empty", "html", "untyped", "nothing", "other"],
 )
 async def test_response_without_a_result_fails_at_once(
     modern: EvilHttp, told: dict[str, Any], why: str
@@ -723,11 +725,54 @@ async def test_content_type_in_an_error_can_be_printed(modern: EvilHttp):
     assert str(failed.value).isprintable()
 
 
-async def test_types_are_compared_without_case_and_parameters(modern: EvilHttp):
-    said = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}'
-    told = {"code": 200, "body": said, "type": "Application/JSON; charset=utf-8"}
+SAID = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}'
+
+
+@pytest.mark.parametrize(
+    ("type", "body"),
+    [
+        ("Application/JSON; charset=utf-8", SAID),
+        ("application/vnd.example+json", SAID),
+        ("text/plain; charset=utf-8", SAID),  # Go's HTTP server, for an answer without a type
+        ("", SAID),
+        ("", f"event: message\ndata: {SAID}\n\n"),
+        ("application/json", f"\ufeff{SAID}"),
+        ("application/json", f" [{SAID}]"),
+        ("application/json", SAID.replace("2,", '"2",')),
+        ("text/event-stream", f"data: {SAID}"),  # no blank line, and no line end
+        ("text/event-stream", f"event: response\ndata: {SAID}\n\n"),
+        ("text/event-stream", f"event: ping\ndata: {{}}\n\ndata: {SAID}\n\n"),
+    ],
+)
+async def test_an_answer_whose_meaning_is_plain_is_read(modern: EvilHttp, type: str, body: str):
     async with Client.http(modern.url) as client:
+        told = {"code": 200, "body": body, "type": type}
         assert (await client.call_tool("status", told)).content == []
+
+
+@pytest.mark.parametrize("body", [f"data: {SAID[:-1]}", "event: ping\ndata: {}\n\n"])
+async def test_a_stream_that_ends_before_a_whole_answer_is_an_error(modern: EvilHttp, body: str):
+    told = {"code": 200, "body": body, "type": "text/event-stream"}
+    async with Client.http(modern.url) as client:
+        with pytest.raises(StreamEnded, match="ended its answer before the result"):
+            await client.call_tool("status", told)
+
+
+@pytest.mark.parametrize("form", ["\ufeff%s", "[%s]"])
+async def test_the_session_of_an_oddly_formed_initialize_is_kept(
+    server: EvilHttp, teach: Teach, form: str
+):
+    async def initialize(server: EvilHttp, asked: Asked) -> None:
+        result = {"protocolVersion": LEGACY, "capabilities": {}, "serverInfo": {"name": "x"}}
+        message = {"jsonrpc": "2.0", "id": json.loads(asked.id), "result": result}
+        server._sessions["abc"] = None
+        await asked.reply(200, (form % json.dumps(message)).encode(), headers={SESSION: "abc"})
+
+    teach("initialize", initialize)
+    server.tell("initialize", "initialize")
+    async with Client.http(server.url, revision="legacy") as client:
+        await client.list_tools()
+    assert server.asked[-2].headers[SESSION] == "abc"
 
 
 async def test_stream_that_continues_after_the_response_is_closed(

@@ -18,6 +18,9 @@ class Ear:
     def frames_received(self, frames: list[bytes]) -> None:
         self.frames += frames
 
+    async def settle(self, timeout: float) -> None:
+        pass
+
     def connection_lost(self, error: InterlockError) -> None:
         self.losses.append(error)
 

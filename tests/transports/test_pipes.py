@@ -27,6 +27,9 @@ class Receiver:
         for frame in frames:
             self.frames.put_nowait(frame)
 
+    async def settle(self, timeout: float) -> None:
+        pass
+
     def connection_lost(self, error: InterlockError) -> None:
         self.lost.set_result(error)
 

@@ -27,6 +27,9 @@ class Ear:
         self.frames += frames
         self.heard.set()
 
+    async def settle(self, timeout: float) -> None:
+        pass
+
     def connection_lost(self, error: InterlockError) -> None:
         self.lost.set_result(error)  # which may be done only once
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from interlock.auth.api_key import API_KEY
 from interlock.auth.authenticator import Headers
-from interlock.auth.bearer import WELL_KNOWN, BearerAuth
+from interlock.auth.bearer import WELL_KNOWN, BearerAuth, check_url
 from interlock.auth.issuers import Issuers, KnownToken
 from interlock.auth.key_format import PREFIX
 from interlock.auth.key_ring import KeyRing, KnownKey
@@ -74,28 +74,34 @@ class GatewayAuth:
         self._scope_prefix = scope_prefix
         self._on_refused = on_refused
         self._place = scope_prefix, view
+        check_url(resource, "resource")
         self._resource = resource
         self._scopes_supported = scopes_supported
 
     @cached_property  # because most requests never need it
-    def _metadata(self) -> BearerAuth:
+    def _metadata(self) -> BearerAuth | None:
+        if self._issuers is None:
+            return None
         return BearerAuth(
             verify=_refuse,
             resource=self._resource,
-            authorization_servers=self._issuers.names if self._issuers is not None else (),
+            authorization_servers=self._issuers.names,
             scopes_supported=self._scopes_supported,
         )
 
     @property
     def challenge(self) -> str:
-        return self._metadata.challenge
+        return self._challenge()
 
     def published(self, path: str) -> bytes | None:
         """Return the protected resource's metadata if it is served at this path, else None.
 
         The endpoint's own metadata is also served at the path without a resource, because some
-        clients look there.
+        clients look there. Without issuers nothing is published, because clients would begin a
+        login that does not exist, instead of asking their user for a key.
         """
+        if self._metadata is None:
+            return None
         if path == WELL_KNOWN and not self._view:
             return self._metadata.metadata()
         return self._metadata.published(path)
@@ -149,8 +155,8 @@ class GatewayAuth:
                 break
         else:
             needed = f"{self._scope_prefix}read"
-            challenge = f'{self.challenge}, error="insufficient_scope", scope="{needed}"'
-            raise InsufficientScope((needed,), challenge)
+            error = f'error="insufficient_scope", scope="{needed}"'
+            raise InsufficientScope((needed,), self._challenge(error))
         view = self._view
         if principal.view != view and view:
             if principal.view:
@@ -162,6 +168,13 @@ class GatewayAuth:
         if isinstance(known, KnownKey):
             known.admitted[self._place] = principal
         return principal
+
+    def _challenge(self, error: str = "") -> str:
+        """Return a challenge. It names metadata only if there is an issuer to log in at."""
+        first = 'Bearer realm="interlock"'
+        if self._metadata is not None:
+            first = self._metadata.challenge
+        return f"{first}, {error}" if error else first
 
     async def _found(self, credential: bytes, peer: str | None) -> KnownKey | KnownToken:
         if credential.startswith(_KEY_PREFIX):

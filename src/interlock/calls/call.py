@@ -21,6 +21,7 @@ from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_
 from interlock.protocol.envelope import encode, encode_large
 from interlock.text.base32 import PAIRS
 from interlock.text.base32 import encode as encode_base32
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogLevel
 
 Surface = Literal[
@@ -40,6 +41,8 @@ class Caller(Struct, frozen=True):
         address: The client's network address; "" if unknown.
         revision: The protocol revision of the client's request.
         trace: The `traceparent` header of the client's request; "" if the request had none.
+        headers: The headers of the client's request that servers may get, keyed by the name in
+            lower case.
     """
 
     principal: Principal | None = None
@@ -49,6 +52,7 @@ class Caller(Struct, frozen=True):
     address: str = ""
     revision: str = ""
     trace: str = ""
+    headers: HiddenValues = NO_VALUES
 
     @property
     def owner(self) -> str:
@@ -167,6 +171,7 @@ class Call(Struct, eq=False):
         encoded: The arguments as recorded and sent; b"" before they are recorded.
         converted: The arguments that the validation has converted, each with "text" or "null" as
             in `schema.conversion`; None if all arguments are as given.
+        headers: HTTP headers of this call only, for a server with a URL.
     """
 
     entry: Entry | Item
@@ -194,6 +199,7 @@ class Call(Struct, eq=False):
     timing: Timing | None = None
     encoded: bytes = b""
     converted: dict[str, str] | None = None
+    headers: HiddenValues = NO_VALUES
 
     @property
     def kind(self) -> str:

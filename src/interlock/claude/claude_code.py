@@ -88,7 +88,8 @@ class ClaudeCode:
         cwd: The working folder of Claude Code.
         env: Environment variables for Claude Code, in addition to the variables that it needs.
         inherit_env: Whether to pass on our whole environment.
-        start_timeout: Seconds for Claude Code to start.
+        start_timeout: Seconds for Claude Code to start; if it fails, its version is asked for at
+            most as long.
         tool_timeout: Seconds after which a tool call without progress fails.
         decision_timeout: Seconds that `permissions` may take; then the call is denied.
         max_line_bytes: The longest line that is accepted from Claude Code.
@@ -332,7 +333,8 @@ class ClaudeCode:
         if _NO_SESSION in said:
             return UnknownSession(f"Claude Code has no session {options.resume}")
         try:
-            version = await in_thread(partial(program.version, found))
+            timeout = min(self._start_timeout, program.VERSION_TIMEOUT)
+            version = await in_thread(partial(program.version, found, timeout))
         except InterlockError as broken:
             return broken
         if program.parse_version(version) < program.OLDEST:

@@ -223,6 +223,9 @@ class Link:
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         """Do nothing: only HTTP transports call this."""
 
+    async def settle(self, timeout: float) -> None:
+        """Do nothing: only a server's input ends before its output."""
+
     def connection_lost(self, error: InterlockError) -> None:
         if self._error is not None:
             return

@@ -6,10 +6,14 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import TypedDict
 from uuid import UUID
 
@@ -24,17 +28,18 @@ VARIABLE = "INTERLOCK_CLAUDE"
 OLDEST = (2, 0, 0)
 SUPPORTED = (2, 1, 59)
 VERSION_TIMEOUT = 20.0  # seconds for `claude --version`
+MAX_VERSION = 4_096  # bytes of its output
 
 # Variables that Claude Code inherits, in addition to the variables of every server program.
 _INHERITED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-    *("LANGUAGE", "LC_CTYPE", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+    *("LANGUAGE", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
     *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
     *("ENABLE_TOOL_SEARCH", "MAX_THINKING_TOKENS", "IS_SANDBOX", "CLOUD_ML_REGION"),
     *("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING"),
 )
-_INHERITED_PREFIXES = ("ANTHROPIC_", "CLAUDE_", "AWS_", "GOOGLE_", "VERTEX")
+_INHERITED_PREFIXES = ("LC_", "ANTHROPIC_", "CLAUDE_", "AWS_", "GOOGLE_", "VERTEX")
 # Variables that Claude Code sets when it starts this process; a new program must not see them.
 _NOT_INHERITED = {"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"}
 
@@ -168,29 +173,50 @@ def _found(path: Path) -> FoundProgram:
     return FoundProgram(str(path), (str(path),))
 
 
-def version(found: FoundProgram) -> str:
+def version(found: FoundProgram, timeout: float = VERSION_TIMEOUT) -> str:
     """Run `claude --version` and return its output. The call blocks.
+
+    Args:
+        found: The program.
+        timeout: Seconds after which the program is killed.
 
     Raises:
         SpawnError: The program cannot be run.
     """
     try:
-        ran = subprocess.run(  # noqa: S603 - the program that would be started in any case
+        with subprocess.Popen(  # noqa: S603 - the program that would be started in any case
             [*found.argv, "--version"],
             env=environment({}),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as running:
+            end = partial(_kill_group, running.pid)
+            killing = Timer(timeout, end)
+            killing.start()
+            try:
+                # Another program may never stop writing.
+                output = running.stdout.read(MAX_VERSION) if running.stdout else b""
+                if len(output) == MAX_VERSION:
+                    end()
+                code = running.wait()
+            finally:
+                is_late = not killing.is_alive()
+                killing.cancel()
+    except OSError as error:
         raise SpawnError(f"{found.path} does not run: {error}") from None
-    text = ran.stdout.strip()
-    if ran.returncode != 0 or not parse_version(text):
+    if is_late:
+        raise SpawnError(f"{found.path} does not run: no answer to --version in {timeout:g} s")
+    text = output.decode(errors="replace").strip()
+    if code != 0 or not parse_version(text):
         raise SpawnError(f"{found.path} is not Claude Code: --version printed {text[:80]!r}")
     return text.partition(" ")[0]
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def parse_version(text: str) -> tuple[int, ...]:

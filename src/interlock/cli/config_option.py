@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,9 +31,38 @@ def config_option(command: _F) -> _F:
     )(command)
 
 
+def root_option(command: _F) -> _F:
+    """Add the option `--root` to a command."""
+    return click.option(
+        "--root",
+        "roots",
+        metavar="FOLDER",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Offer this folder to the servers that ask for roots; repeatable.",
+    )(command)
+
+
+def _with_roots(found: Config, roots: Sequence[Path]) -> Config:
+    more = tuple(str(each.resolve()) for each in roots)
+    servers = {
+        name: msgspec.structs.replace(each, roots=(*each.roots, *more))
+        if "roots" in each.asks
+        else each
+        for name, each in found.servers.items()
+    }
+    return msgspec.structs.replace(found, servers=servers)
+
+
 def json_option(command: _F) -> _F:
     """Add the option `--json` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def raw_option(command: _F) -> _F:
+    """Add the option `--raw` to a command."""
+    text = "Print control characters of servers as they are, not escaped."
+    return click.option("--raw", is_flag=True, help=text)(command)
 
 
 def own_file(named: Path | None) -> Path:
@@ -44,16 +73,26 @@ def own_file(named: Path | None) -> Path:
     return Path(found).expanduser() if found else default_path()
 
 
-def load(path: Path | None) -> Config:
+def load(
+    path: Path | None, printed: set[str] | None = None, *, roots: Sequence[Path] = ()
+) -> Config:
     """Read the configured servers; warn about members that are unknown or ignored.
+
+    Args:
+        path: The file; None for the usual one.
+        printed: The warnings that were printed before, which are not repeated; new ones are added.
+        roots: Folders to offer to the servers that may ask for roots; see `root_option`.
 
     Raises:
         ConfigError: The same errors as `in_force`.
     """
     found, ignored = in_force(path)
+    printed = set() if printed is None else printed
     for warning in (*ignored, *found.warnings):
-        warn(warning)
-    return found
+        if warning not in printed:
+            warn(warning)
+        printed.add(warning)
+    return _with_roots(found, roots) if roots else found
 
 
 def in_force(path: Path | None) -> tuple[Config, list[str]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -67,8 +66,6 @@ class TerminalQuestions:
         """Return handlers for the requests that a server's configuration allows."""
         asks = self._asks[server]
         handlers = ClientOptions()
-        if "roots" in asks:
-            handlers["roots"] = [str(Path.cwd())]
         if "elicitation" in asks and self._prompt.is_available:
             handlers["elicitation"] = partial(self._elicit, server)
         if "sampling" in asks and self._prompt.is_available and self._model is not None:

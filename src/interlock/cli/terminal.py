@@ -64,6 +64,14 @@ def emit(text: str = "") -> None:
     print(safe(text) if is_terminal(sys.stdout) else text)
 
 
+def emit_foreign(text: str, *, raw: bool) -> None:
+    """Print data of a server on stdout, escaped with `safe` even in a pipe, unless `raw` is true.
+
+    The output of a pipe often ends in a terminal or a log.
+    """
+    print(text if raw else safe(text))
+
+
 def emit_json(value: object) -> None:
     """Print a value as indented JSON; characters that are not safe become JSON escapes."""
     print(visible_json(value))

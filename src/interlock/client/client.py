@@ -48,6 +48,7 @@ from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.headers import NAMES
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
 from interlock.types import (
@@ -118,6 +119,7 @@ class Client:
             options.get("extensions"),
         )
         self._cache = Cache()
+        self._warned: dict[str, set[str]] = {}  # problems of each list that were logged
         self._messages = ServerMessages(self._features, self._cache, options)
         self._on_loss = options.get("on_loss")
         events = Events(
@@ -626,6 +628,7 @@ class Client:
         log_level: LogLevel | None = None,
         returns_questions: bool = False,
         counted: Counted | None = None,
+        headers: HiddenValues = NO_VALUES,
     ) -> Raw:
         """Send another client's request; return the encoded result, or raise as `call_tool` does.
 
@@ -634,14 +637,12 @@ class Client:
             params: An encoded object, without `_meta`.
             name: The tool's or prompt's name, or the URI, in the params.
             timeout: Seconds without progress; None for the client's default.
-            progress: Called with each `Progress`.
+            progress, idempotent, counted, headers: See `RequestOptions`.
             meta: Further members of `_meta`, encoded without braces.
-            idempotent: Whether the request may be retried; see `call_tool`.
             back: The channel for the server's questions and logs; None for this client's handlers.
             capabilities: The other client's capabilities, which are sent to a modern server.
             log_level: The other client's lowest log level, which is sent to a modern server.
             returns_questions: Whether to return an "input_required" result without answering it.
-            counted: The larger operation whose count of messages includes this request.
         """
         if method not in _IN_ALL_REVISIONS:
             self._check_method(method)
@@ -655,6 +656,7 @@ class Client:
             capabilities=capabilities,
             log_level=log_level,
             counted=counted,
+            headers=headers,
         )
         modern = self._channel.negotiated.revision in revisions.MODERN
         if returns_questions if modern else name not in self._interactive.task_tools:
@@ -685,8 +687,10 @@ class Client:
             raise self._channel.named(late) from None
         if check is not None:
             check(items)
-        for reason in filter(None, (*items.skipped, items.truncated)):
+        problems = {*filter(None, (*items.skipped, items.truncated))}
+        for reason in sorted(problems - self._warned.get(kind.method, set())):
             _log.warning("%s: %s", self.server_info.name or "server", reason)
+        self._warned[kind.method] = problems
         self._cache.keep(items, items.ttl, kind.method, asked=asked)
         return items
 

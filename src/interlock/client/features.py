@@ -23,6 +23,7 @@ from interlock.errors import (
     RemoteProtocolError,
 )
 from interlock.protocol.envelope import encode
+from interlock.protocol.optional_members import decode_params
 from interlock.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -213,6 +214,6 @@ def _root(text: str) -> Root:
 
 def _decode(type: type[Any], params: Raw, method: str) -> Any:
     try:
-        return msgspec.json.decode(params, type=type)
+        return decode_params(type, params)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {method}: {error}") from None

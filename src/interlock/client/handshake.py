@@ -1,22 +1,24 @@
 """Negotiation of the protocol revision with a server, once per connection.
 
 The client sends `server/discover` first. If the answer is not the answer of a modern server, the
-server is legacy. A legacy program may also exit, or send no answer. Over HTTP, the era remains
-unknown after a timeout, a network error, a server error (5xx except 501) or rejected credentials
-(401, 403). If a legacy server refuses the handshake over HTTP, the client tries HTTP+SSE.
+server is legacy. A legacy program may also exit, or send no answer; then the client sends
+`initialize` too, and the first answer decides. Over HTTP, the era remains unknown after a timeout,
+a network error, a server error (5xx except 501) or rejected credentials (401, 403). If a legacy
+server refuses the handshake over HTTP, the client tries HTTP+SSE.
 
 Spec 2026-07-28: basic/versioning.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from interlock import revisions
 from interlock.client.features import ClientFeatures
@@ -44,7 +46,7 @@ from interlock.types import (
     ServerCapabilities,
 )
 
-# Seconds for a program to answer `server/discover`; after that it is treated as a legacy server.
+# Seconds for a program to answer `server/discover`; after that the client sends `initialize` too.
 DISCOVER_TIMEOUT = 5.0
 
 
@@ -83,8 +85,8 @@ class Handshake:
         wanted: "auto", "legacy" or a revision.
         features: The client features to declare.
         info: The name and version of the client.
-        timeout: Seconds for each request. For `server/discover` a program gets at most half of
-            this, and at most `DISCOVER_TIMEOUT`, so that time is left for a legacy handshake.
+        timeout: Seconds for each request. If a program has not answered `server/discover` after
+            half of this, or after `DISCOVER_TIMEOUT`, the legacy handshake begins as well.
         connect: Returns an open connection, over HTTP+SSE if the argument is true. It is called
             again when another connection is needed.
         http: The known facts about a server at a URL; None for other servers.
@@ -130,8 +132,14 @@ class Handshake:
         return self._connection, negotiated
 
     async def _find_era_of_program(self) -> Negotiated:
+        self._connection.protocol.meta = self._meta(revisions.NEWEST)
+        discovery = self._begin("server/discover")
         try:
-            return await self._discover(revisions.NEWEST)
+            patience = min(self._timeout / 2, DISCOVER_TIMEOUT)
+            done, _ = await asyncio.wait({discovery}, timeout=patience)
+            if not done:  # the program starts slowly, or it is legacy and silent
+                return await self._initialize_beside(discovery)
+            return self._discovered(discovery.result())
         except ConnectionClosed:
             self._connection = await self._connect(False)
             return await self._initialize()
@@ -140,6 +148,32 @@ class Handshake:
         except (RequestTimeout, RemoteProtocolError):
             mutual = None
         return await self._negotiate_with(mutual)
+
+    async def _initialize_beside(self, discovery: asyncio.Future[Raw]) -> Negotiated:
+        """Send `initialize` too; a modern server answers `server/discover` before that."""
+        self._connection.protocol.meta = b""
+        initialization = self._begin("initialize", self._initialize_params())
+        await asyncio.wait({discovery, initialization}, return_when=asyncio.FIRST_COMPLETED)
+        if discovery.done():
+            with contextlib.suppress(RemoteProtocolError, RequestTimeout):
+                try:
+                    return self._discovered(discovery.result())
+                except RemoteError as error:
+                    if (mutual := _mutual_modern(error)) is not None:
+                        return await self._discover(mutual)
+        try:
+            return self._initialized(await initialization)
+        except RemoteError as error:
+            if not self._is_modern_refusal(error):
+                raise
+            return await self._discover(revisions.NEWEST)
+
+    def _begin(self, method: str, params: bytes = b"{}") -> asyncio.Future[Raw]:
+        """Send a request whose answer may also come after the handshake, without effect."""
+        options = RequestOptions(timeout=self._timeout)
+        _, answer = self._connection.start(method, params, options)
+        answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        return answer
 
     async def _find_era_over_http(self, http: HttpFacts) -> Negotiated:
         mutual, malformed = None, None
@@ -176,12 +210,17 @@ class Handshake:
         try:
             return await self._negotiate_legacy()
         except RemoteError as error:
-            # The server is modern but answered `server/discover` too late, or the program does
-            # not implement `initialize` at all.
-            is_unknown = self._http is None and error.code == revisions.METHOD_NOT_FOUND
-            if error.code != revisions.UNSUPPORTED_VERSION and not is_unknown:
+            if not self._is_modern_refusal(error):
                 raise
             return await self._discover(revisions.NEWEST)
+
+    def _is_modern_refusal(self, error: RemoteError) -> bool:
+        """Return whether a server that refuses `initialize` is modern after all.
+
+        It answered `server/discover` too late, or the program has no `initialize` at all.
+        """
+        is_unknown = self._http is None and error.code == revisions.METHOD_NOT_FOUND
+        return error.code == revisions.UNSUPPORTED_VERSION or is_unknown
 
     async def _negotiate_legacy(self) -> Negotiated:
         try:
@@ -208,6 +247,16 @@ class Handshake:
             if self._http is None:
                 timeout = min(timeout / 2, DISCOVER_TIMEOUT)
         raw = await connection.request("server/discover", options=RequestOptions(timeout=timeout))
+        return self._discovered(raw)
+
+    def _discovered(self, raw: Raw) -> Negotiated:
+        """Adopt the answer to `server/discover`.
+
+        Raises:
+            RemoteError: The server has no modern revision.
+            RemoteProtocolError: The answer is malformed.
+        """
+        connection = self._connection
         answer = decode(DiscoverResult, raw, "server/discover result")
         mutual = _newest_modern(answer.supported_versions)
         if mutual is None:
@@ -227,15 +276,27 @@ class Handshake:
     async def _initialize(self) -> Negotiated:
         connection = self._connection
         connection.protocol.meta = b""
+        raw = await connection.request(
+            "initialize", self._initialize_params(), RequestOptions(timeout=self._timeout)
+        )
+        return self._initialized(raw)
+
+    def _initialize_params(self) -> bytes:
         wanted = self._wanted if self._wanted in revisions.LEGACY else revisions.NEWEST_LEGACY
         params = InitializeParams(
             protocol_version=wanted,
             capabilities=self._features.capabilities(wanted),
             client_info=self._info,
         )
-        raw = await connection.request(
-            "initialize", encode(params), RequestOptions(timeout=self._timeout)
-        )
+        return encode(params)
+
+    def _initialized(self, raw: Raw) -> Negotiated:
+        """Adopt the answer to `initialize`.
+
+        Raises:
+            RevisionError: The server speaks no revision that interlock speaks.
+            RemoteProtocolError: The answer is malformed.
+        """
         answer = decode(InitializeResult, raw, "initialize result")
         if answer.protocol_version not in revisions.LEGACY:
             ours = ", ".join(revisions.LEGACY)
@@ -243,8 +304,7 @@ class Handshake:
                 f"the server answered initialize with {answer.protocol_version!r}; "
                 f"interlock speaks {ours}"
             )
-        connection.protocol.batches = answer.protocol_version in revisions.BATCHES
-        connection.notify("notifications/initialized")
+        self._connection.notify("notifications/initialized")
         return Negotiated(
             answer.protocol_version, answer.capabilities, answer.server_info, answer.instructions
         )

@@ -21,6 +21,7 @@ from interlock.protocol import Counted, ProgressHandler, RequestOptions
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result, Tool
 
 MAX_ROUNDS = 10  # rounds of "input_required"
@@ -94,6 +95,7 @@ class InteractiveRequests:
         capabilities: ClientCapabilities | None = None,
         log_level: LogLevel | None = None,
         counted: Counted | None = None,
+        headers: HiddenValues = NO_VALUES,
     ) -> RequestOptions:
         """Return the options for a request by this client, or on behalf of another client.
 
@@ -107,6 +109,7 @@ class InteractiveRequests:
             log_level: The other client's log level, which is sent to a modern server.
             counted: The operation whose count of messages includes this request and its follow-up
                 requests.
+            headers: HTTP headers of this request and its follow-up requests only.
         """
         hard = self._hard_timeout
         if timeout is None:
@@ -121,7 +124,7 @@ class InteractiveRequests:
             stated = self._stated(capabilities, log_level)
             meta = b"%b,%b" % (stated, meta) if meta else stated
         return RequestOptions(
-            timeout, hard, progress, meta, states, name, idempotent, answers, counted
+            timeout, hard, progress, meta, states, name, idempotent, answers, counted, headers
         )
 
     def restate(self) -> None:

@@ -124,6 +124,8 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
     if page.result_type != "complete":
         raise RemoteProtocolError(f"{kind.method} returned unknown resultType {page.result_type!r}")
     raws = getattr(page, kind.member)
+    if raws is None:
+        return
     if not isinstance(raws, list):
         raise RemoteProtocolError(f"{kind.method} returned no list of {kind.noun}s")
     for place, raw in enumerate(raws):

@@ -24,6 +24,7 @@ class OutputSchemas:
     def __init__(self) -> None:
         self.by_tool: dict[str, JsonObject] = {}
         self._validators: dict[str, schema.Validator | None] = {}
+        self._warned: set[str] = set()  # tools whose schema was logged as not usable
 
     def replace(self, tools: list[Tool]) -> None:
         self.by_tool = {
@@ -37,7 +38,7 @@ class OutputSchemas:
         The tool must have a schema. A schema that is not usable is not checked.
         """
         if name not in self._validators:
-            self._validators[name] = _validator(name, self.by_tool[name])
+            self._validators[name] = self._validator(name, self.by_tool[name])
         validator = self._validators[name]
         if validator is None:
             return ""
@@ -46,10 +47,11 @@ class OutputSchemas:
         errors = validator.errors(result.structured_content)
         return f"does not fit its outputSchema: {'; '.join(errors)}" if errors else ""
 
-
-def _validator(name: str, output_schema: JsonObject) -> schema.Validator | None:
-    try:
-        return schema.compile(encode(output_schema))
-    except SchemaError as error:
-        _log.warning("outputSchema of tool %r is not usable: %s", name, error)
-        return None
+    def _validator(self, name: str, output_schema: JsonObject) -> schema.Validator | None:
+        try:
+            return schema.compile(encode(output_schema))
+        except SchemaError as error:
+            if name not in self._warned:
+                _log.warning("outputSchema of tool %r is not usable: %s", name, error)
+            self._warned = {*self._warned, name} & {*self.by_tool}
+            return None

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from interlock import __version__, revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
-from interlock.client.retries import Retry, RetryPolicy
+from interlock.client.retries import Retry, RetryPolicy, may_be_lost
 from interlock.connection import Connection
 from interlock.errors import (
     AuthError,
@@ -30,6 +30,7 @@ from interlock.errors import (
     RemoteError,
     RequestTimeout,
     RevisionError,
+    SessionExpired,
     StreamEnded,
 )
 from interlock.protocol import Notification, Protocol, Request, RequestOptions
@@ -101,9 +102,11 @@ class ReconnectingConnection:
         self._policy: RetryPolicy | None = None
         if http is not None:
             self._policy = RetryPolicy(
-                http.authorization, self.renew, events.stale_tools, self._has_lost_session
+                http.authorization, self.renew, events.stale_tools, self._refusal_of_ping
             )
         self._renewing: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[InterlockError | None] | None = None
+        self._refused: tuple[Connection, InterlockError] | None = None  # by a ping
         self._retired: dict[Connection, asyncio.Task[None]] = {}
 
     @property
@@ -283,17 +286,32 @@ class ReconnectingConnection:
                 self._retired[old] = retiring = asyncio.create_task(old.retire())
                 retiring.add_done_callback(lambda _: self._retired.pop(old))
 
-    async def _has_lost_session(self, lost: object) -> bool:
-        """Return whether a legacy server has become a modern one, and so lost its session."""
+    async def _refusal_of_ping(self, lost: object) -> InterlockError | None:
+        """Return the refusal of a ping on a legacy connection; concurrent callers share the ping.
+
+        Return None if the server answers the ping, does not know pings, or cannot be reached.
+        """
+        if self._refused is not None and self._refused[0] is lost:
+            return self._refused[1]
         if revisions.is_modern(self.negotiated.revision) or self._agreed is not lost:
-            return False
+            return None
+        if self._probing is None:
+            self._probing = asyncio.create_task(self._probe(self.connection))
+        probing = self._probing
+        await asyncio.wait({probing})
+        return None if probing.cancelled() else probing.result()
+
+    async def _probe(self, connection: Connection) -> InterlockError | None:
         try:
-            await self.connection.request("ping", options=RequestOptions(PING_TIMEOUT))
-        except RemoteError:
-            return True
-        except InterlockError:
-            pass  # this error does not show the server's era
-        return False
+            await connection.request("ping", options=RequestOptions(PING_TIMEOUT))
+        except InterlockError as error:
+            if not isinstance(error, SessionExpired) and not may_be_lost(error):
+                return None  # for example, the server does not know pings
+            self._refused = connection, self.named(error)
+            return error
+        finally:
+            self._probing = None
+        return None
 
     # Requests
 
@@ -319,7 +337,9 @@ class ReconnectingConnection:
         while True:
             connection = self.connection
             try:
-                return await connection.request(method, params, options)
+                answer = await connection.request(method, params, options)
+                policy.has_answered = True
+                return answer
             except InterlockError as error:
                 if retry is None:
                     retry = policy.attempt(

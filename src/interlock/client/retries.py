@@ -5,7 +5,7 @@ failure                          before the retry                               
 ===============================  =============================================  =============
 401, 403                         get a better token                             3
 session or era is lost           a new handshake                                1
-session or era may be lost       a new handshake, if a ping is refused as well  1
+session may be lost              the same, if a ping is refused as well         1
 headers do not fit a tool        list the tools again                           1
 429                              wait as long as the server asks                2
 502, 503, 504, truncated answer  wait, if the request is idempotent             2
@@ -13,11 +13,17 @@ the request was not sent         wait, if this is known within `MAX_SILENCE`    
 ===============================  =============================================  =============
 
 The retries in the last three rows share a budget of 10 retries; every ten requests add one retry.
+
+Servers tell of a lost session by almost any status, and some by an error for the params. So after
+the first successful request of a legacy session, each such refusal is checked by one ping. If the
+ping is refused as well, a new session begins. The request is repeated if it is idempotent, or if
+its refusal equals that of the ping, because the server did not run either of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from math import inf
 from time import monotonic
@@ -51,6 +57,8 @@ _OTHER_ERA = (
     revisions.INVALID_REQUEST,
     -32000,  # "no session", "not initialized"
 )
+_OUTAGES = (502, 503, 504)
+_SESSION = re.compile("session|initiali[sz]", re.IGNORECASE)
 _SAFE = frozenset(
     (
         "ping",
@@ -73,10 +81,12 @@ class RetryPolicy:
         authorization: The source of access tokens; None if there are no tokens.
         renew: Replaces a connection, unless another request has just replaced it.
         relist: Lists the tools again.
-        has_lost_session: Returns whether the server has lost the session of a connection.
+        refusal_of_ping: Sends a ping on a legacy connection; returns the server's refusal, or
+            None if the session lives or its state is unknown.
 
     Attributes:
         sent: The number of requests since the budget was last updated, which the caller counts.
+        has_answered: Whether the server has answered a request successfully, as the caller notes.
     """
 
     def __init__(
@@ -84,13 +94,14 @@ class RetryPolicy:
         authorization: Authorization | None,
         renew: Callable[[object], Awaitable[None]],
         relist: Callable[[], Awaitable[None]],
-        has_lost_session: Callable[[object], Awaitable[bool]],
+        refusal_of_ping: Callable[[object], Awaitable[InterlockError | None]],
     ) -> None:
         self.authorization = authorization
         self._renew = renew
         self._relist = relist
-        self._has_lost_session = has_lost_session
+        self._refusal_of_ping = refusal_of_ping
         self.sent = 0
+        self.has_answered = False
         self._budget = BUDGET
 
     def attempt(self, method: str, *, idempotent: bool, sent: float, deadline: float) -> Retry:
@@ -107,8 +118,8 @@ class RetryPolicy:
     async def renew(self, connection: object) -> None:
         await self._renew(connection)
 
-    async def has_lost_session(self, connection: object) -> bool:
-        return await self._has_lost_session(connection)
+    async def refusal_of_ping(self, connection: object) -> InterlockError | None:
+        return await self._refusal_of_ping(connection)
 
     async def relist(self) -> None:
         await self._relist()
@@ -150,14 +161,12 @@ class Retry:
             raise error
 
     async def _mend(self, error: InterlockError, connection: object) -> None:
-        if isinstance(error, AuthError):
+        if isinstance(error, SessionExpired) or _is_other_era(error):
+            await self._renew(error, connection)
+        elif (refusal := await self._refusal_of_ping(error, connection)) is not None:
+            await self._replace(error, refusal, connection)
+        elif isinstance(error, AuthError):
             await self._authorize(error)
-        elif isinstance(error, SessionExpired) or _is_other_era(error):
-            await self._renew(error, connection)
-        elif isinstance(error, RemoteError) and _may_be_other_era(error):
-            if not await self._policy.has_lost_session(connection):
-                raise error
-            await self._renew(error, connection)
         elif isinstance(error, RemoteError) and error.code == revisions.HEADER_MISMATCH:
             if self._relisted or self._method != "tools/call":
                 raise error
@@ -171,6 +180,30 @@ class Retry:
             raise error
         self._renewed = True
         await self._policy.renew(connection)
+
+    async def _refusal_of_ping(
+        self, error: InterlockError, connection: object
+    ) -> InterlockError | None:
+        """Return the refusal of a ping, if `error` may mean that the session is lost."""
+        if self._renewed or not may_be_lost(error):
+            return None
+        is_busy = isinstance(error, HttpError) and error.status in _OUTAGES and self._safe
+        if is_busy or not (self._policy.has_answered or _may_be_other_era(error)):
+            return None
+        return await self._policy.refusal_of_ping(connection)
+
+    async def _replace(
+        self, error: InterlockError, refusal: InterlockError, connection: object
+    ) -> None:
+        self._renewed = True
+        try:
+            await self._policy.renew(connection)
+        except AuthError:
+            raise
+        except InterlockError:
+            raise error from None
+        if not self._safe and not _is_same_refusal(error, refusal):
+            raise error
 
     async def _authorize(self, error: AuthError) -> None:
         authorization = self._policy.authorization
@@ -198,7 +231,7 @@ class Retry:
 
     def _may_repeat(self, error: InterlockError) -> bool:
         if isinstance(error, HttpError):
-            return error.status == 429 or (self._safe and error.status in (502, 503, 504))
+            return error.status == 429 or (self._safe and error.status in _OUTAGES)
         if isinstance(error, Unreachable):
             return monotonic() - self._sent < MAX_SILENCE
         return self._safe and isinstance(error, StreamEnded)
@@ -208,7 +241,31 @@ def _is_other_era(error: InterlockError) -> bool:
     return isinstance(error, RemoteError) and error.status == 400 and error.code in _OTHER_ERA
 
 
-def _may_be_other_era(error: RemoteError) -> bool:
+def _may_be_other_era(error: InterlockError) -> bool:
     # INVALID_PARAMS is ambiguous: a legacy server may be modern now and require `_meta`, or it
     # may have rejected the arguments.
+    if not isinstance(error, RemoteError):
+        return False
     return error.status == 400 and error.code == revisions.INVALID_PARAMS
+
+
+def may_be_lost(error: InterlockError) -> bool:
+    """Return whether an error may mean that a legacy server has lost the session."""
+    if isinstance(error, AuthError):
+        return error.status == 401 and not error.token_used  # until now, no login was needed
+    if isinstance(error, RemoteError) and error.code == revisions.INVALID_PARAMS:
+        return True
+    if not isinstance(error, HttpError | RemoteError):
+        return False
+    return error.status >= 400 and error.status not in (403, 429)
+
+
+def _is_same_refusal(error: InterlockError, refusal: InterlockError) -> bool:
+    """Return whether a server has refused a request for the same reason as a ping.
+
+    A proxy may send the status of an outage although the request has reached the server.
+    """
+    if type(error) is not type(refusal) or str(error) != str(refusal):
+        return False
+    is_outage = getattr(error, "status", 0) in _OUTAGES
+    return not is_outage or _SESSION.search(str(error)) is not None

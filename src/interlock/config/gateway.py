@@ -257,6 +257,9 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         listen: The address to listen on; None for 127.0.0.1:8080.
         public_url: The URL that clients use; "" for the URL of the address in `listen`.
         hosts: Additional values that are accepted in the Host header.
+        proxies: The addresses and networks of reverse proxies whose headers are believed.
+        cors: Origins whose pages may call the endpoint; "*" allows any page.
+        headers: Names, in lower case, of the headers that `${header:NAME}` may refer to.
         sse: Whether to also serve the transport HTTP+SSE of 2024-11-05.
         database: A file or a `postgresql://` URL; "" for the database that `interlock chat` uses.
         views: The views, keyed by name.
@@ -272,6 +275,9 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     listen: Address | None = None
     public_url: str = ""
     hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    cors: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
     sse: bool = True
     database: str = ""
     views: dict[str, View] = {}

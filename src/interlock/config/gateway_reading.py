@@ -33,6 +33,7 @@ from interlock.config.policy_reading import check_groups, is_principal, read_pol
 from interlock.config.section import MAX_LONG, Section, nearest
 from interlock.config.servers import Config
 from interlock.text import urls
+from interlock.text.networks import network
 
 MAX_WAIT = 600  # seconds; the longest time that a call can be set to wait for an approval
 MAX_PORT = 65_535
@@ -41,6 +42,14 @@ DATABASES = ("postgresql", "postgres")  # accepted URL schemes for the database
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 _VIEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_CREDENTIALS = (
+    "authorization",
+    "x-api-key",
+    "cookie",
+    "proxy-authorization",
+    "mcp-session-id",
+    "x-interlock-key",
+)
 _PATHS = ("sse", "message", "messages")  # paths below /mcp that no view may use as its name
 _SCOPE = re.compile(r"mcp:(?:\*|read|[^:\s]+:\S+)|admin:(?:read|approve|write)")
 
@@ -71,6 +80,9 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         listen=_address(gateway, "listen"),
         public_url=_url(gateway, "publicUrl", secure=True) if has_url else "",
         hosts=_hosts(gateway),
+        proxies=_proxies(gateway),
+        cors=_cors(gateway),
+        headers=header_names(gateway),
         sse=gateway.flag("sse", True),
         database=_database(gateway),
         views=views,
@@ -93,6 +105,9 @@ KEYS = (
     "listen",
     "publicUrl",
     "hosts",
+    "proxies",
+    "cors",
+    "headers",
     "sse",
     "database",
     "views",
@@ -174,6 +189,41 @@ def _hosts(gateway: Section) -> tuple[str, ...]:
         if not _HOST.fullmatch(host):
             gateway.refuse('must be a host name such as "tools.example.com"', "hosts", index)
     return hosts
+
+
+def _proxies(gateway: Section) -> tuple[str, ...]:
+    proxies = gateway.texts("proxies")
+    for index, proxy in enumerate(proxies):
+        try:
+            network(proxy)
+        except ValueError as error:
+            gateway.refuse(str(error), "proxies", index)
+    return proxies
+
+
+def _cors(gateway: Section) -> tuple[str, ...]:
+    origins: list[str] = []
+    for index, text in enumerate(gateway.texts("cors")):
+        origin = text if text == "*" else urls.page_origin(text)
+        if origin is None:
+            gateway.refuse('must be an origin such as "https://app.example.com"', "cors", index)
+        origins.append(origin)
+    return tuple(origins)
+
+
+def header_names(gateway: Section) -> tuple[str, ...]:
+    """Return the names in the member `headers`, in lower case."""
+    names = gateway.texts("headers")
+    for index, name in enumerate(names):
+        if not urls.HTTP_TOKEN.fullmatch(name):
+            gateway.refuse('must be a header\'s name, such as "X-Tenant"', "headers", index)
+        if name.lower() in _CREDENTIALS:
+            gateway.refuse(
+                "is the caller's credential for this gateway, which no server may see",
+                "headers",
+                index,
+            )
+    return tuple(name.lower() for name in names)
 
 
 def _url(section: Section, key: str, *, secure: bool = False) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -127,6 +127,7 @@ _COMMON_KEYS = (
     "limits",
     "results",
     "asks",
+    "roots",
     "required",
     "autoApprove",
     "alwaysAllow",
@@ -140,11 +141,12 @@ KEY_OF = {
     "max_result_bytes": "results",
 }
 _HTTP_KEYS = ("type", "url", "headers", "auth", "oauth", *_COMMON_KEYS)
+_CONNECTION_ONLY = ("connectTimeout", "maxMessageBytes", "asks", "roots")
 _OPENAPI_KEYS = (
     "type",
     "openapi",
     "headers",
-    *(key for key in _COMMON_KEYS if key not in ("connectTimeout", "maxMessageBytes", "asks")),
+    *(key for key in _COMMON_KEYS if key not in _CONNECTION_ONLY),
 )
 _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "http": "http",
@@ -189,7 +191,9 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     count = len(table.members)
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
-    every = _servers(table, path)
+    gateway_members = root.within("gateway") if "gateway" in root.members else None
+    headers = () if gateway_members is None else gateway_reading.header_names(gateway_members)
+    every = _servers(table, path, headers)
     taken: dict[str, str] = {}  # the name in the file, keyed by the name in tool addresses
     for name, server in every.items():
         address = server.namespace or name
@@ -197,8 +201,8 @@ def loads(text: bytes, path: Path | None = None) -> Config:
             table.refuse(f"is {address!r} in addresses, as {taken[address]!r} is", name)
         taken[address] = name
     gateway = None
-    if "gateway" in root.members:
-        gateway = gateway_reading.read(root.within("gateway"), taken)
+    if gateway_members is not None:
+        gateway = gateway_reading.read(gateway_members, taken)
     return Config(
         path,
         every,
@@ -226,11 +230,13 @@ class _Unusable(ConfigError):
     """A server's entry that interlock cannot use. Other entries in the file still work."""
 
 
-def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig]:
+def _servers(
+    table: Section, path: Path | None, headers: Collection[str]
+) -> dict[str, ServerConfig]:
     found = {}
     for name in table.members:
         try:
-            found[name] = _server(table, name, path)
+            found[name] = _server(table, name, path, headers)
         except _Unusable as error:
             table.warn(f"is ignored: it {error}", name)
     return found
@@ -248,7 +254,7 @@ def _check_kind(entry: Section) -> None:
         raise _Unusable('needs a "command" to run, a "url" to connect to, or an "openapi" document')
 
 
-def _server(table: Section, name: str, path: Path | None) -> ServerConfig:
+def _server(table: Section, name: str, path: Path | None, headers: Collection[str]) -> ServerConfig:
     _check_name(table, name, name)
     entry = table.within(name)
     if name == OWN and "namespace" not in entry.members:
@@ -256,7 +262,7 @@ def _server(table: Section, name: str, path: Path | None) -> ServerConfig:
     entry.members = other_programs.translate(entry.members)
     sharing = entry.choice("sharing", get_args(Sharing))
     _check_kind(entry)
-    check_user_variables(entry, is_shared=sharing == "shared")
+    check_user_variables(entry, is_shared=sharing == "shared", headers=headers)
     if entry.members.get("type") == "python" or "object" in entry.members:
         return _python_server(entry)
     if "openapi" in entry.members:
@@ -334,6 +340,7 @@ def _openapi_server(entry: Section, path: Path | None) -> OpenApiConfig:
         **served
         | {
             "asks": (),
+            "roots": (),
             "timeout": entry.seconds("timeout", 30.0),
             "concurrency": entry.count("concurrency", 8, MAX_CONCURRENCY),
             "tools": msgspec.structs.replace(served["tools"], risk=risk),
@@ -362,6 +369,7 @@ def _served(entry: Section) -> dict[str, Any]:
         _check_name(entry, "namespace", namespace)
         if namespace == OWN:
             entry.refuse("is reserved: use another one", "namespace")
+    asks, roots = _asks(entry), _roots(entry)
     return {
         "timeout": entry.seconds("timeout", 120.0),
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
@@ -369,7 +377,8 @@ def _served(entry: Section) -> dict[str, Any]:
         "tools": _tool_filter(entry),
         "limits": server_limits(entry.within("limits")),
         "max_result_bytes": server_results(entry.within("results")),
-        "asks": _asks(entry),
+        "asks": (*asks, "roots") if roots and "roots" not in asks else asks,
+        "roots": roots,
         "required": entry.flag("required", False),
         "enabled": entry.flag("enabled", True) and not entry.flag("disabled", False),
     }
@@ -420,6 +429,14 @@ def _override(section: Section) -> ToolOverride:
     section.warn_unknown(("description",))
     section.need("description")
     return ToolOverride(section.filled("description"))
+
+
+def _roots(entry: Section) -> tuple[str, ...]:
+    roots = entry.texts("roots")
+    for index, each in enumerate(roots):
+        if not each or ("://" in each and not each.startswith("file://")):
+            entry.refuse("must be a folder or a file:// URI", "roots", index)
+    return roots
 
 
 def _asks(entry: Section) -> tuple[Question, ...]:

@@ -31,6 +31,17 @@ def _file_variables(server: StdioServer, expand: Expand) -> dict[str, str]:
         raise ConfigError(f"envFile {path} cannot be read: {reason}") from None
 
 
+def env_file_of(server: StdioServer, environ: Mapping[str, str]) -> Path | None:
+    """Return the path of a server's file of variables; None if it has none.
+
+    Raises:
+        ConfigError: A variable in the path is not set and has no default.
+    """
+    if server.env_file is None:
+        return None
+    return Path(variables.fill(server.env_file, "envFile", environ)).expanduser()
+
+
 def resolve(
     server: _Server, environ: Mapping[str, str], user: Mapping[str, str] | None = None
 ) -> _Server:
@@ -72,11 +83,16 @@ def resolve(
     return msgspec.structs.replace(
         server,
         command=expand(server.command, "command"),
-        args=tuple(expand(arg, f"args[{index}]") for index, arg in enumerate(server.args)),
+        args=_expanded(server.args, expand, "args"),
         env=_file_variables(server, expand) | expand_all(server.env, "env"),
         env_file=None,
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
+        roots=_expanded(server.roots, expand, "roots"),
     )
+
+
+def _expanded(texts: tuple[str, ...], expand: Expand, place: str) -> tuple[str, ...]:
+    return tuple(expand(text, f"{place}[{index}]") for index, text in enumerate(texts))
 
 
 def _http_members(server: HttpServer, expand: Expand, expand_all: ExpandAll) -> dict[str, Any]:
@@ -88,7 +104,12 @@ def _http_members(server: HttpServer, expand: Expand, expand_all: ExpandAll) -> 
         client_id=expand(server.oauth.client_id, "oauth.clientId"),
         client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
     )
-    return {"url": url, "headers": _expanded_headers(server.headers, expand_all), "oauth": oauth}
+    return {
+        "url": url,
+        "headers": _expanded_headers(server.headers, expand_all),
+        "oauth": oauth,
+        "roots": _expanded(server.roots, expand, "roots"),
+    }
 
 
 def _expanded_headers(headers: dict[str, str], expand_all: ExpandAll) -> dict[str, str]:

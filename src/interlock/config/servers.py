@@ -105,6 +105,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     limits: ServerLimits = ServerLimits()
     max_result_bytes: int | None = None  # None for the gateway's `Results.max`
     asks: tuple[Question, ...] = AUTO
+    roots: tuple[str, ...] = ()  # folders and file:// URIs to offer to the server
     required: bool = False  # whether the gateway reports "not ready" while the server is down
     enabled: bool = True
 

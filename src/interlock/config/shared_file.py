@@ -39,7 +39,8 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
     Simultaneous edits by other processes are not lost, and readers never see an incomplete file.
 
     Args:
-        path: The file. Missing parent folders are created.
+        path: The file; of a symbolic link, the target is replaced. Missing parent folders are
+            created.
         content: Returns the new content. It is called while no other process can edit the file, so
             it should read the old content itself. If it raises, the file stays unchanged.
 
@@ -47,6 +48,7 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
         ConfigError: The file cannot be written, or another process keeps it locked. Or the file was
             written, but a power failure may undo the change.
     """
+    path = Path(os.path.realpath(path))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):

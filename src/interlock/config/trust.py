@@ -1,11 +1,13 @@
 """Trust in a folder's `.mcp.json`, which applies only to its exact path and content.
 
 Nothing in such a file is used until the operator has reviewed the file and `grant` has stored its
-hash. After any edit of the file, the operator must review it again.
+hash, which also covers the files of variables (`envFile`) that it names. After any edit of one of
+them, the operator must review the file again.
 """
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import msgspec
 
 from interlock import config
 from interlock.config import shared_file
-from interlock.config.servers import Config
+from interlock.config.resolving import env_file_of
+from interlock.config.servers import Config, StdioServer
 from interlock.errors import ConfigError
 from interlock.text.surrogates import path_text
 
@@ -30,12 +33,13 @@ def project_file(folder: Path | None = None) -> Path | None:
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file's content in hexadecimal, for `grant`.
+    """Return the SHA-256 of a file and of the files of variables that it names, for `grant`.
 
     Raises:
-        ConfigError: The file cannot be read.
+        ConfigError: The file cannot be read, or is not valid.
     """
-    return _hash(shared_file.read(path))
+    content = shared_file.read(path)
+    return _hash(content, config.loads(content, path))
 
 
 def is_trusted(path: Path) -> bool:
@@ -57,9 +61,8 @@ def grant(path: Path, seen: str) -> None:
         ConfigError: The file is not valid or has changed, or the trust cannot be stored.
     """
     content = shared_file.read(path)
-    if _hash(content) != seen:
+    if _hash(content, config.loads(content, path)) != seen:
         raise ConfigError(f"{path} has changed since it was shown: review it again")
-    config.loads(content, path)
 
     def with_grant() -> bytes:
         grants = _grants() | {path_text(path.resolve()): seen}
@@ -75,9 +78,11 @@ def load(path: Path) -> Config:
         ConfigError: The file is not trusted, or its content is not valid.
     """
     content = shared_file.read(path)
-    if _granted(path) != _hash(content):
+    granted = _granted(path)
+    found = config.loads(content, path) if granted is not None else Config()
+    if granted is None or granted != _hash(content, found):
         raise ConfigError(f"{path} is not trusted: review it with `interlock servers trust`")
-    return config.loads(content, path)
+    return found
 
 
 def untrusted_warning(folder: Path | None = None) -> str | None:
@@ -96,8 +101,18 @@ def untrusted_warning(folder: Path | None = None) -> str | None:
     )
 
 
-def _hash(content: bytes) -> str:
-    return sha256(content).hexdigest()
+def _hash(content: bytes, found: Config) -> str:
+    """Return the hash of a file, and of the content of each file of variables that it names."""
+    hashed = sha256(content)
+    for name, server in found.servers.items():
+        if isinstance(server, StdioServer) and server.env_file is not None:
+            try:
+                path = env_file_of(server, os.environ)
+                inner = sha256(path.read_bytes()).digest() if path else b""
+            except (OSError, ConfigError):
+                inner = b""
+            hashed.update(b"\0" + name.encode() + b"\0" + inner)
+    return hashed.hexdigest()
 
 
 def _granted(path: Path) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from interlock.config.section import Section
 from interlock.errors import ConfigError
 
 USER = "user:"  # the prefix in `${user:NAME}`, a credential of the user who makes the call
+CALLER = ("caller.", "header:")  # the prefixes of values of the caller and of its request
+CALLER_USER, CALLER_CLAIM, HEADER = "caller.user", "caller.claim:", "header:"
 INPUT = "input:"  # the prefix in `${input:ID}`, a value that the user is asked for
 MAX_SHOWN = 64  # characters of an invalid reference that an error shows
 
@@ -44,7 +46,8 @@ def fill(
         text: Any text.
         place: The place of the text in the file, such as "env.TOKEN", for error messages.
         environ: The environment variables.
-        user: The values for `${user:NAME}`, keyed by NAME; None if the call is for no user.
+        user: The values for `${user:NAME}`, keyed by NAME, and for references to the caller, keyed
+            by the whole reference, such as "${caller.user}"; None if the call is for no user.
 
     Raises:
         ConfigError: A variable is not set and has no default.
@@ -66,6 +69,11 @@ def user_names(text: str) -> list[str]:
     """Return each NAME for which a text contains `${user:NAME}`."""
     found = (each.partition(":") for each in _REFERENCE.findall(text))
     return [name for kind, colon, name in found if kind == "user" and colon]
+
+
+def caller_references(text: str) -> list[str]:
+    """Return each reference to the caller in a text, such as "${caller.claim:tenant}"."""
+    return [f"${{{each}}}" for each in _REFERENCE.findall(text) if each.startswith(CALLER)]
 
 
 def input_names(text: str) -> list[str]:
@@ -124,6 +132,13 @@ def _value(
             f"{place} uses ${{{reference[:MAX_SHOWN]}}}, a credential of the calling user: store "
             f"yours with `interlock credentials set SERVER {name[:MAX_SHOWN]} --user local`"
         )
+    if match is None and reference.startswith(CALLER):
+        # The braces keep these keys apart from the names of credentials.
+        if user is not None and (value := user.get(f"${{{reference}}}")) is not None:
+            return value
+        raise ConfigError(
+            f"{place} uses ${{{reference[:MAX_SHOWN]}}}, which only calls through a gateway have"
+        )
     if match is None and reference.startswith(INPUT):
         return _input(reference, place, environ)
     if match is None:
@@ -154,14 +169,21 @@ def _input(reference: str, place: str, environ: Mapping[str, str]) -> str:
     )
 
 
-def check_user_variables(entry: Section, *, is_shared: bool) -> None:
-    """Refuse `${user:NAME}` in places where no user's credential can replace it.
+def check_user_variables(entry: Section, *, is_shared: bool, headers: Collection[str]) -> None:
+    """Refuse `${user:NAME}` and references to the caller in places where they have no value.
+
+    Args:
+        entry: A server's entry.
+        is_shared: Whether all users share one connection to the server.
+        headers: The names in `gateway.headers`, in lower case.
 
     Raises:
         ConfigError: A reference is outside `env`, `headers` and `openapi.auth`, or all users share
-            one connection to the server.
+            one connection to the server, or a header is not in `gateway.headers`.
     """
     for place, text in _texts(entry.members):
+        for each in caller_references(text):
+            _check_reference(entry, place, each, is_shared=is_shared, headers=headers)
         if "${user:" not in text:
             continue
         if place[0] not in ("env", "headers") and place[:2] != ("openapi", "auth"):
@@ -172,6 +194,34 @@ def check_user_variables(entry: Section, *, is_shared: bool) -> None:
                 '"sharing": "per_user", "per_session" or "per_call"',
                 *place,
             )
+
+
+def _check_reference(
+    entry: Section,
+    place: tuple[str | int, ...],
+    reference: str,
+    *,
+    is_shared: bool,
+    headers: Collection[str],
+) -> None:
+    name = reference[2:-1]
+    shown = reference[:MAX_SHOWN]
+    is_claim = name.startswith(CALLER_CLAIM) and name != CALLER_CLAIM
+    if name != CALLER_USER and not is_claim and not name.startswith(HEADER):
+        known = "${caller.user}, ${caller.claim:NAME} and ${header:NAME}"
+        entry.refuse(f"has {shown}; of the caller there are {known}", *place)
+    if place[0] not in ("env", "headers") or "openapi" in entry.members:
+        entry.refuse(
+            f'has {shown}, which only env and headers of a "command" or "url" may have', *place
+        )
+    if is_shared:
+        entry.refuse(
+            f"has {shown}, but all users share this server: add "
+            '"sharing": "per_user", "per_session" or "per_call"',
+            *place,
+        )
+    if name.startswith(HEADER) and name.removeprefix(HEADER).lower() not in headers:
+        entry.refuse(f"has {shown}, whose name is not in gateway.headers", *place)
 
 
 def _texts(value: Any, *place: str | int) -> list[tuple[tuple[str | int, ...], str]]:

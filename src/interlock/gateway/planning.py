@@ -16,6 +16,7 @@ from interlock.config import Config, ToolFilter
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.parts import Parts, make_parts, restart_needed
 from interlock.policy import Policy
+from interlock.toolbox.names import plain_name
 from interlock.types import JsonObject
 
 MAX_KEYS = 1_000  # active keys whose rights are compared
@@ -92,7 +93,8 @@ def _changed_names(assembly: Assembly, parts: Parts, tools: Iterable[Entry]) -> 
     changed = []
     for view in views:
         for each in tools:
-            names = {"plain": each.tool.name, "wire": each.wire_name}
+            plain = plain_name(each.server, each.tool.name)
+            names = {"plain": plain, "wire": each.wire_name}
             before, after = names[now[view].names], names[then[view].names]
             changed.append({"view": view, "address": each.address, "name": after, "before": before})
     return changed[:MAX_LISTED]

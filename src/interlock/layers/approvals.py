@@ -34,7 +34,14 @@ from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, U
 from interlock.layers.asking import AskCaller
 from interlock.layers.audit import arguments_hash, canonical, record_of
 from interlock.protocol import Progress
-from interlock.store.approvals import Approval, ApprovalStore, Binding, State, new_approval_id
+from interlock.store.approvals import (
+    Approval,
+    ApprovalStore,
+    Binding,
+    Pending,
+    State,
+    new_approval_id,
+)
 from interlock.store.audit.writer import AuditRecord
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.claims import Claim
@@ -46,6 +53,8 @@ POLL_EVERY = 1.0  # seconds between two reads of an approval that a call waits f
 PROGRESS_EVERY = 2.0  # seconds between two progress notifications of a waiting call
 PURGE_EVERY = 3_600.0  # seconds between two deletions of old approvals
 MAX_PENDING = 100  # pending approvals of one user
+MAX_PENDING_BYTES = 16 * 1024 * 1024  # of the arguments of one user's pending approvals
+MAX_PENDING_BYTES_OF_ALL = 256 * 1024 * 1024
 MAX_NOTE = 1_000  # characters
 # Progress must increase. The step is tiny, because the server's own progress may begin near 0.
 _STEP = 1e-9
@@ -147,7 +156,7 @@ class Approvals:
         limit: int = 500,
         after: str = "",
     ) -> list[Approval]:
-        """Return approvals, newest first.
+        """Return approvals without their arguments, newest first.
 
         Args:
             states: Return only approvals in these states; None for all states.
@@ -395,10 +404,10 @@ class Approvals:
 
     async def _create(self, binding: Binding, call: Call, decision: Decision) -> Approval:
         now, address = self._now(), call.entry.address
-        pending = await self._store.count_pending(binding.tenant, binding.user, now)
-        if pending >= MAX_PENDING:
-            text = f"{address} needs approval, and too many of your calls already wait for approval"
-            text += f" (limit {MAX_PENDING}); wait until some of them are decided"
+        pending = await self._store.pending(binding.tenant, binding.user, now)
+        if limit := _exceeded(pending, len(canonical(call.arguments))):
+            text = f"{address} needs approval, and too much already waits for approval ({limit}); "
+            text += "wait until some of it is decided"
             raise ApprovalMissing(text, "approval_required", decision.rule)
         lifetime = self._settings().expires if decision.expires is None else decision.expires
         approval = Approval(
@@ -566,6 +575,17 @@ def _decided(
     return _encode(
         _Decided(approval.id, verdict, approval.user, approval.rule, approval.hash, surface, note)
     )
+
+
+def _exceeded(pending: Pending, size: int) -> str:
+    """Return the limit that a further approval with arguments of this size exceeds; "" if none."""
+    if pending.calls >= MAX_PENDING:
+        return f"limit {MAX_PENDING} calls of one user"
+    if pending.bytes + size > MAX_PENDING_BYTES:
+        return f"limit {MAX_PENDING_BYTES // 2**20} MiB of arguments of one user"
+    if pending.bytes_of_all + size > MAX_PENDING_BYTES_OF_ALL:
+        return f"limit {MAX_PENDING_BYTES_OF_ALL // 2**20} MiB of arguments of all users"
+    return ""
 
 
 def _not_pending(approval: Approval, state: State) -> DecisionRefused:

@@ -1,4 +1,7 @@
-"""The layer for calls that need a user's credential; it asks the user to connect."""
+"""The layer for calls that need a user's credential; it asks the user to connect.
+
+It also refuses calls whose caller lacks a claim or a header that the server needs.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,14 @@ class CheckedLogins(Protocol):
 
         Raises:
             LoginRequired: The user has no such credential.
+        """
+        ...
+
+    def check_caller(self, call: Call) -> None:
+        """Check that the caller has the claims and headers that the server needs.
+
+        Raises:
+            CallRefused: One is missing, or cannot be sent.
         """
         ...
 
@@ -79,6 +90,7 @@ class LoginQuestions:
         return wrap
 
     async def _checked(self, call: Call, handle: CallHandler) -> Outcome:
+        self._logins.check_caller(call)
         if not call.caller.owner or not self._logins.is_needed(call.entry.server):
             return await handle(call)
         try:

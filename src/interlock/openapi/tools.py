@@ -69,6 +69,8 @@ class ApiTool:
             ToolError: The API did not answer.
         """
         given = {} if arguments is None else msgspec.json.decode(arguments)
+        if given is None:  # some clients write null for missing arguments
+            given = {}
         if not isinstance(given, dict):
             raise InvalidArguments("the arguments must be an object")
         owner = context.principal.owner if context.principal is not None else ""

@@ -5,14 +5,16 @@ Rules:
 1. `Protocol` opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
 2. Every request that `request` accepts ends exactly once: with the event `Answer` or `Failure`, or
    without an event by `cancel`.
-3. Ids match by type and value. A response whose id matches no request is counted in `dropped`.
+3. Ids match by type and value, or by their text: a peer may repeat 5 as "5". A response whose id
+   matches no request is counted in `dropped`.
 4. A peer's request is answered at most once, and not at all after it was cancelled.
 """
 
 from __future__ import annotations
 
+import re
 import typing
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -32,24 +34,35 @@ from interlock.errors import (
 )
 from interlock.protocol import envelope
 from interlock.protocol.envelope import RequestFrame
+from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.spread_message import SpreadMessage
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
 
 # The most requests from the peer that may run at the same time; further requests are refused.
 MAX_RUNNING = 1_000
 
-# More than MAX_GARBAGE malformed messages within GARBAGE_WINDOW cause an `Overrun`.
-MAX_GARBAGE = 100
+# More than MAX_GARBAGE bytes of malformed messages within GARBAGE_WINDOW cause an `Overrun`. Each
+# message counts GARBAGE_COST bytes more than it has, for the work that it causes, and at most
+# GARBAGE_SHARE, so that a few large ones do no harm.
+MAX_GARBAGE = 4 * 2**20
+GARBAGE_COST = 64
+GARBAGE_SHARE = MAX_GARBAGE // 100
 GARBAGE_WINDOW = 60.0  # seconds
 
 # The most progress notifications for one request within a second. Further notifications are
 # dropped, because later notifications supersede them.
 MAX_PROGRESS = 1_000
 
+_CONTENT_LENGTH = re.compile(rb"content-length\s*:\s*\d+\s*", re.IGNORECASE)
+_WRONG_FRAMING = (
+    "the peer frames its messages by Content-Length headers, as in the Language Server Protocol; "
+    "MCP on stdio needs each message on one line, without headers"
+)
 _EMPTY = Raw(b"{}")
 _NULL = Raw(b"null")  # some peers send both `result` and `error`, one of them null
 _NEVER = float("inf")
-_decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_progress = msgspec.json.Decoder(ProgressParams).decode
 _decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 
@@ -146,6 +159,7 @@ class RequestOptions(Struct, frozen=True):
         answers: Answers the peer's requests that arrive during this request; see
             `Connection.answers_during`.
         counted: The operation whose count of messages includes this request.
+        headers: HTTP headers of this request only.
     """
 
     timeout: float | None = None
@@ -157,6 +171,7 @@ class RequestOptions(Struct, frozen=True):
     idempotent: bool = False
     answers: object | None = None
     counted: Counted | None = None
+    headers: HiddenValues = NO_VALUES
 
 
 _DEFAULTS = RequestOptions()
@@ -221,7 +236,9 @@ class Protocol:
         self.outbox: list[bytes] = []
         self.hands_over_calls = False
         self.unframed: Request
-        self._garbage: deque[float] = deque(maxlen=MAX_GARBAGE + 1)
+        self._garbage_since = -_NEVER  # when the current window began
+        self._garbage = 0  # bytes in the current window
+        self._lines = SpreadMessage()
 
     # Sending
 
@@ -257,8 +274,7 @@ class Protocol:
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
-        is_handed_over = self.hands_over_calls and method == "tools/call"
-        if is_handed_over:
+        if is_handed_over := (self.hands_over_calls and method == "tools/call"):
             self.unframed = Request(id, method, Raw(params))
         elif len(params) > 2:
             whole = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'
@@ -270,7 +286,8 @@ class Protocol:
         progress = None if options.progress is None else -_NEVER
         self._pending[id] = _Pending(method, timeout, idle_deadline, hard_deadline, progress)
         if not is_handed_over:
-            frame.id, frame.method, frame.name, frame.meta = id, method, options.name, meta
+            frame.id, frame.method, frame.name = id, method, options.name
+            frame.meta, frame.headers = meta, options.headers
             self.outbox.append(frame)
         if options.counted is not None:
             options.counted.messages += 1
@@ -374,12 +391,11 @@ class Protocol:
             return self._receive_undecodable(frame, error, now, request, batch)
         if message.method is UNSET:
             result, failure = message.result, message.error
-            if request is not None and message.id != request and not self._lacks_id(message):
+            if request is not None and message.id != request and not self._is_for(request, message):
                 return []
             id = message.id if request is None else request
             if id is UNSET or id is None or self._pending.pop(id, None) is None:
-                self.dropped["unexpected response"] += 1
-                return []
+                return self._receive_odd_response(id, result, failure)
             if result is not UNSET and (failure is UNSET or failure == _NULL):
                 return [Answer(id, result)]
             return [self._failure(id, result, failure)]
@@ -388,7 +404,7 @@ class Protocol:
         if id is UNSET:
             return self._receive_notification(method, params, now, request)
         if id is None or id in self._running:
-            return self._receive_bad_id(id, now, batch)
+            return self._receive_bad_id(message, now, request, batch)
         self._running[id] = batch
         if batch is not None:
             batch.open += 1
@@ -406,20 +422,53 @@ class Protocol:
             return False
         return True
 
-    def _lacks_id(self, message: envelope.Envelope) -> bool:
-        """Return whether a message is an error response to a request whose id was unreadable."""
-        if message.id in (None, UNSET) and message.error is not UNSET:
+    def _is_for(self, request: RequestId, message: envelope.Envelope) -> bool:
+        """Return whether a response whose id is not `request` answers it all the same.
+
+        The id may have the other form, or the server could not read it and reports an error.
+        """
+        id = message.id
+        if id in (None, UNSET) and message.error is not UNSET:
+            return True
+        if isinstance(id, int | str) and envelope.other_form(id) == request:
             return True
         self.dropped["response to another request"] += 1
         return False
 
-    def _receive_bad_id(
-        self, id: RequestId | None, now: float, batch: _Batch | None
+    def _receive_odd_response(
+        self,
+        id: RequestId | UnsetType | None,
+        result: Raw | UnsetType,
+        failure: Raw | UnsetType,
     ) -> list[Event]:
+        known = self._pop_other_form(id)
+        if known is None:
+            self.dropped["unexpected response"] += 1
+            return []
+        if result is not UNSET and (failure is UNSET or failure == _NULL):
+            return [Answer(known, result)]
+        return [self._failure(known, result, failure)]
+
+    def _pop_other_form(self, id: RequestId | UnsetType | None) -> RequestId | None:
+        """End our request whose id has the same text as `id`, but another type; return its id."""
+        other = envelope.other_form(id) if isinstance(id, int | str) else None
+        return other if other is not None and self._pending.pop(other, None) is not None else None
+
+    def _receive_bad_id(
+        self,
+        message: envelope.Envelope,
+        now: float,
+        request: RequestId | None,
+        batch: _Batch | None,
+    ) -> list[Event]:
+        id, method, params = message.id, message.method, message.params
+        if envelope.is_notification(message) and isinstance(method, str):
+            params = _EMPTY if params is UNSET else params
+            return self._receive_notification(method, params, now, request)
         why = '"id" is null'
         if id is not None:  # one response cannot answer two requests with the same id
             why = f"a request with id {id!r} is still running"
-        return self._receive_garbage(None, ParseError(why, INVALID_REQUEST), now, batch)
+        return self._receive_garbage(b"", ParseError(why, INVALID_REQUEST), now, None, batch)
 
     def _refuse(self, id: RequestId) -> list[Event]:
         if len(self._running) > MAX_RUNNING:
@@ -437,20 +486,44 @@ class Protocol:
         request: RequestId | None,
         batch: _Batch | None,
     ) -> list[Event]:
-        answered = request
-        if request is None or batch is not None:  # the rest of a batch may be valid
-            answered = envelope.id_of(frame)
-            if request is not None and answered != request:
-                answered = None
         if isinstance(error, MemoryError) or isinstance(frame, envelope.Cut):
+            answered = _answered_by(frame, request, batch)
             return self._receive_too_much(answered, envelope.id_of_request(frame), batch)
-        return self._receive_garbage(answered, error, now, batch)
+        if (
+            batch is None and not self.answers_garbage
+        ):  # a server refuses lists, a client reads them
+            listed = frame.removeprefix(envelope.BOM).lstrip()
+            if listed[:1] == b"[":
+                return self._receive_batch(listed, now, request)
+        return self._receive_malformed(frame, error, now, request, batch)
+
+    def _receive_malformed(
+        self,
+        frame: bytes,
+        error: ParseError,
+        now: float,
+        request: RequestId | None,
+        batch: _Batch | None,
+    ) -> list[Event]:
+        if request is not None or batch is not None:
+            return self._receive_garbage(frame, error, now, request, batch)
+        if _CONTENT_LENGTH.fullmatch(frame):
+            return [Overrun(RemoteProtocolError(_WRONG_FRAMING))]
+        events: list[Event] = []
+        lines = self._lines
+        if lines.has_begun and not lines.proceed(frame, now=now):
+            begun = lines.take()
+            self._garbage += len(begun)  # it took many lines, so it counts in full
+            events = self._receive_garbage(begun, error, now, None, None)
+        if not lines.has_begun and not lines.begin(frame, now=now):
+            return events + self._receive_garbage(frame, error, now, None, None)
+        return events + self.receive(lines.take(), now=now) if lines.is_complete else events
 
     def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:
         try:
             messages = envelope.split_batch(frame)
         except ParseError as error:
-            return self._receive_garbage(request, error, now)
+            return self._receive_malformed(frame, error, now, request, None)
         batch = _Batch()
         events: list[Event] = []
         for message in messages:
@@ -465,7 +538,7 @@ class Protocol:
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError("response needs either result or error"))
         try:
-            decoded = _decode_error(error)
+            decoded = decode_leniently(ErrorObject, error)
         except (msgspec.DecodeError, RecursionError) as reason:
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError(f"malformed error in response: {reason}"))
@@ -486,12 +559,15 @@ class Protocol:
 
     def _receive_progress(self, params: Raw, now: float) -> list[Event]:
         try:
-            progress = _decode_progress(params)
+            progress = envelope.decode_with_id(_decode_progress, params, "progressToken")
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []
         token, value = progress.progress_token, progress.progress
         pending = self._pending.get(token)
+        if pending is None:
+            token = envelope.other_form(token) or token
+            pending = self._pending.get(token)
         if pending is None or pending.progress is None or value <= pending.progress:
             self.dropped["unexpected progress"] += 1
             return []
@@ -508,11 +584,13 @@ class Protocol:
 
     def _receive_cancelled(self, params: Raw) -> list[Event]:
         try:
-            cancelled = _decode_cancelled(params)
+            cancelled = envelope.decode_with_id(_decode_cancelled, params, "requestId")
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []
         id = cancelled.request_id
+        if id is not None and id not in self._running:
+            id = envelope.other_form(id)
         if id is None or id not in self._running:
             self.dropped["cancellation of unknown request"] += 1
             return []
@@ -534,14 +612,25 @@ class Protocol:
         return []
 
     def _receive_garbage(
-        self, id: RequestId | None, error: ParseError, now: float, batch: _Batch | None = None
+        self,
+        frame: bytes,
+        error: ParseError,
+        now: float,
+        request: RequestId | None,
+        batch: _Batch | None,
     ) -> list[Event]:
         self.dropped["garbage"] += 1
-        self._garbage.append(now)
-        if len(self._garbage) > MAX_GARBAGE and now - self._garbage[0] < GARBAGE_WINDOW:
-            limit = f"{MAX_GARBAGE} malformed messages within {GARBAGE_WINDOW:g} s"
-            return [Overrun(RemoteProtocolError(f"over {limit}, the last one: {error}"))]
-        if id is not None and self._pending.pop(id, None) is not None:
+        if now - self._garbage_since >= GARBAGE_WINDOW:
+            self._garbage_since, self._garbage = now, 0
+        self._garbage += min(len(frame) + GARBAGE_COST, GARBAGE_SHARE)
+        if self._garbage > MAX_GARBAGE:
+            limit = f"{MAX_GARBAGE / 2**20:g} MiB of malformed messages"
+            text = f"over {limit} within {GARBAGE_WINDOW:g} s, the last one: {error}"
+            return [Overrun(RemoteProtocolError(text))]
+        id = _answered_by(frame, request, batch)
+        if id is not None:
+            id = id if self._pending.pop(id, None) is not None else self._pop_other_form(id)
+        if id is not None:
             return [Failure(id, error)]
         if self.answers_garbage:
             replies = self.outbox if batch is None else batch.replies
@@ -619,6 +708,14 @@ class Protocol:
     def running(self) -> int:
         """The number of the peer's requests that have not been answered."""
         return len(self._running)
+
+
+def _answered_by(frame: bytes, request: RequestId | None, batch: _Batch | None) -> RequestId | None:
+    """Return the id of our request that a message answers, although it cannot be decoded."""
+    if request is not None and batch is None:
+        return request
+    found = envelope.id_of(frame)  # the rest of a batch may be valid
+    return None if request is not None and found != request else found
 
 
 _UNKNOWN = _Batch()

@@ -1,6 +1,7 @@
 """Decoders for the results of requests. A malformed result raises `RemoteProtocolError`.
 
-Content of an unknown type becomes `UnknownContent`; this needs a second, slower decoding.
+Content of an unknown type becomes `UnknownContent`, and null may stand for an optional member; this
+needs a second, slower decoding.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.protocol.envelope import encode
+from interlock.protocol.optional_members import decode_leniently
 from interlock.types import (
     CallToolResult,
     Content,
@@ -22,6 +24,7 @@ from interlock.types import (
 )
 
 _T = TypeVar("_T")
+_NULL = Raw(b"null")
 
 
 def decode(type: type[_T], raw: Raw, what: str) -> _T:
@@ -32,7 +35,7 @@ def decode(type: type[_T], raw: Raw, what: str) -> _T:
         OutOfMemory: The value does not fit into memory.
     """
     try:
-        return msgspec.json.decode(raw, type=type)
+        return decode_leniently(type, raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {what}: {error}") from None
     except MemoryError:
@@ -47,6 +50,10 @@ class ResultHead(Struct, rename="camel", gc=False):
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
     content: Raw | UnsetType = UNSET
     structured_content: Raw | UnsetType = UNSET
+
+
+class _Message(Struct):
+    content: Content
 
 
 decode_head = msgspec.json.Decoder(ResultHead).decode  # raises msgspec's errors, not ours
@@ -73,7 +80,7 @@ def decode_prompt(raw: Raw) -> GetPromptResult:
 def _decode_call_slowly(raw: Raw) -> CallToolResult:
     what = "tools/call result"
     members = decode(dict[str, Raw], raw, what)
-    blocks = decode(list[Raw], members.pop("content", Raw(b"[]")), what)
+    blocks = decode(list[Raw], _list_in(members, "content"), what)
     result = decode(CallToolResult, Raw(encode(members)), what)
     return replace(result, content=[_decode_block(each, what) for each in blocks])
 
@@ -82,7 +89,7 @@ def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
     what = "prompts/get result"
     members = decode(dict[str, Raw], raw, what)
     messages = []
-    for message in decode(list[dict[str, Raw]], members.pop("messages", Raw(b"[]")), what):
+    for message in decode(list[dict[str, Raw]], _list_in(members, "messages"), what):
         content = _decode_block(message.pop("content", Raw(b"{}")), what)
         message["content"] = Raw(b'{"type":"text","text":""}')
         rest = decode(PromptMessage, Raw(encode(message)), what)
@@ -91,9 +98,17 @@ def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
     return replace(result, messages=messages)
 
 
+def _list_in(members: dict[str, Raw], key: str) -> Raw:
+    listed = members.pop(key, _NULL)
+    return Raw(b"[]") if listed == _NULL else listed
+
+
 def _decode_block(raw: Raw, what: str) -> Content:
     try:
-        return decode_content(raw)
+        try:
+            return decode_content(raw)
+        except msgspec.ValidationError:
+            return decode_leniently(_Message, b'{"content":%b}' % raw).content
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {what}: {error}") from None
     except MemoryError:

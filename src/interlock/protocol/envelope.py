@@ -1,11 +1,14 @@
-"""JSON-RPC messages: strict decoding from bytes, and encoding around already encoded contents.
+"""JSON-RPC messages: decoding from bytes, and encoding around already encoded contents.
 
 Rules:
 
 1. `params` and `result` stay encoded, until the handler that knows their type decodes them.
-2. Messages that are not strict JSON-RPC are refused: invalid UTF-8, NaN, a byte order mark,
-   "Params" for "params", a repeated key of the message, a fractional id. Halves of characters are
-   joined, or become U+FFFD, except in an id.
+2. A message that is not strict JSON-RPC is decoded if its meaning is plain: it may have a byte
+   order mark, an id such as 1.0, 2.0 as the number of the version, null for a member that could be
+   left out, and halves of characters, which are joined or become U+FFFD. Other messages are
+   refused: invalid UTF-8, NaN, "Params" for "params", a repeated key of the message, an id such as
+   1.5 or one with half of a character. Only a message that the strict decoder has refused is read
+   a second time.
 3. A message has at most 64 levels, at most 1,048,576 values (more if messages over 16 MiB are
    allowed), and at most 20 digits in each integer. The cost of these checks is linear in the
    message's size, whatever its contents.
@@ -16,9 +19,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -26,6 +29,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from interlock.errors import LocalProtocolError, ParseError
 from interlock.revisions import INVALID_REQUEST
 from interlock.text.quoting import clip, place, replace_surrogates
+from interlock.text.redaction import HiddenValues
 from interlock.text.surrogates import repair_json
 from interlock.types import RequestId
 
@@ -69,12 +73,14 @@ class RequestFrame(bytes):
         id, method: The request's id and method.
         name: The value for the header Mcp-Name; None if the request has no such header.
         meta: The members of `_meta`, encoded without braces.
+        headers: HTTP headers of this request only.
     """
 
     id: int
     method: str
     name: str | None
     meta: bytes
+    headers: HiddenValues
 
 
 class _Method(Struct, gc=False):
@@ -85,6 +91,14 @@ _decode_method = msgspec.json.Decoder(_Method).decode
 _KEYS = frozenset(Envelope.__struct_fields__)
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+_T = TypeVar("_T")
+_NULL = Raw(b"null")
+BOM = b"\xef\xbb\xbf"
+_TWO = re.compile(rb"2(?:\.0+)?")
+_WHOLE = re.compile(rb"(-?(?:0|[1-9]\d{0,14}))\.0+")  # an integer that every number type can hold
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 
 # Decoding
 
@@ -97,11 +111,8 @@ def decode(frame: bytes) -> Envelope:
     """
     # This is one long function because it runs for every message, and calls would cost more than
     # the checks themselves.
-    if not frame.isascii():
-        try:
-            _check_utf8(frame)
-        except ParseError as error:
-            return _decode_repaired(frame, error)
+    if not frame.isascii() and (problem := _utf8_problem(frame)) is not None:
+        return _decode_repaired(frame, problem)
     # The quick check also counts brackets and commas inside strings. So a frame that passes it is
     # within the bounds, and a frame that fails it needs the exact check.
     if len(frame) > _LARGE:
@@ -114,7 +125,10 @@ def decode(frame: bytes) -> Envelope:
     try:
         envelope = _decode_envelope(frame)
     except msgspec.ValidationError as error:
-        raise ParseError(f"not a JSON-RPC message: {error}", INVALID_REQUEST) from None
+        mended = _mended(repair_json(frame))
+        if mended is None:
+            raise ParseError(f"not a JSON-RPC message: {error}", INVALID_REQUEST) from None
+        return decode(mended)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return _decode_repaired(frame, ParseError(f"message is not JSON: {error}"))
     if envelope.jsonrpc != "2.0":
@@ -139,7 +153,9 @@ def decode(frame: bytes) -> Envelope:
 
 
 def _decode_repaired(frame: bytes, error: ParseError) -> Envelope:
-    """Decode a message with halves of characters; raise `error` if it has none."""
+    """Decode a message with a byte order mark or halves of characters; else raise `error`."""
+    if frame.startswith(BOM) and not frame.startswith(BOM, len(BOM)):
+        return decode(frame[len(BOM) :])
     repaired = repair_json(frame)
     if repaired == frame:
         raise error from None
@@ -147,6 +163,51 @@ def _decode_repaired(frame: bytes, error: ParseError) -> Envelope:
     if isinstance(envelope.id, str) and "\ufffd" in envelope.id:
         raise error from None
     return envelope
+
+
+def _mended(frame: bytes) -> bytes | None:
+    """Return a message in its strict form; None if its meaning is not plain."""
+    try:
+        members = _decode_members(frame)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    _refuse_ambiguous_keys(frame)
+    before = dict(members)
+    is_response = "result" in members or "error" in members
+    if is_response and members.get("method") == _NULL:
+        del members["method"]
+    if _TWO.fullmatch(members.get("jsonrpc", b"")):
+        members["jsonrpc"] = Raw(b'"2.0"')
+    _write_as_integer(members, "id")
+    return None if members == before else encode(members)
+
+
+def _write_as_integer(members: dict[str, Raw], key: str) -> None:
+    """Write an id such as 1.0 as 1."""
+    whole = _WHOLE.fullmatch(members.get(key, b""))
+    if whole is not None:
+        members[key] = Raw(whole[1])
+
+
+def decode_with_id(decode: Callable[[Raw], _T], params: Raw, key: str) -> _T:
+    """Decode params whose member `key` repeats an id, perhaps with a point, such as 1.0.
+
+    Raises:
+        msgspec.DecodeError, RecursionError: The params are malformed.
+    """
+    try:
+        return decode(params)
+    except msgspec.ValidationError:
+        members = _decode_members(params)
+        _write_as_integer(members, key)
+        return decode(Raw(encode(members)))
+
+
+def other_form(id: RequestId) -> RequestId | None:
+    """Return the id as a peer may repeat it: "5" for 5, and 5 for "5"; None if there is none."""
+    if isinstance(id, int):
+        return str(id)
+    return int(id) if _INTEGER.fullmatch(id) else None
 
 
 def notification_method(frame: bytes) -> str:
@@ -173,6 +234,24 @@ def split_batch(frame: bytes) -> list[bytes]:
     return [bytes(raw) for raw in raws]
 
 
+def is_notification(message: Envelope) -> bool:
+    """Return whether a message with a method needs no answer; its id may be null instead."""
+    method = message.method
+    return message.id is UNSET or (
+        message.id is None and isinstance(method, str) and method.startswith("notifications/")
+    )
+
+
+def messages_in(frame: bytes) -> list[bytes]:
+    """Return the messages in a frame, which may be a list or begin with a byte order mark.
+
+    Raises:
+        ParseError: The frame is a list that is malformed, empty or too long.
+    """
+    frame = frame.removeprefix(BOM).lstrip()
+    return split_batch(frame) if frame.startswith(b"[") else [frame]
+
+
 def _refuse_ambiguous_keys(frame: bytes) -> None:
     keys: list[str] = []
 
@@ -197,8 +276,17 @@ def _first_of(keys: list[str]) -> str:
 
 
 def id_of(frame: bytes) -> RequestId | None:
-    """Find the id of a response that cannot be decoded, if the id is its first or last member."""
+    """Find the id of a response that cannot be decoded.
+
+    If the response is not even JSON, the id is found if it is the first or last member.
+    """
     match = _LEADING_ID.match(frame) or _TRAILING_ID.search(frame[-200:])
+    if match is None:
+        try:
+            members = _decode_members(frame)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        match = None if "method" in members else _ANY_ID.fullmatch(members.get("id", b""))
     if match is None or _REQUEST.match(frame):
         return None
     id: RequestId = json.loads(match[1])
@@ -216,7 +304,9 @@ def id_of_request(frame: bytes) -> RequestId | None:
     return id
 
 
-_ID = rb'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:-]{1,64}")\s*'
+_ID_VALUE = rb'(0|[1-9]\d{0,17}|"[\w.:-]{1,64}")'
+_ANY_ID = re.compile(_ID_VALUE)
+_ID = rb'"id"\s*:\s*' + _ID_VALUE + rb"\s*"
 _LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
 _TRAILING_ID = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
 # This matches a peer's request, whose id is unrelated to the ids of our requests.
@@ -244,11 +334,16 @@ _LONG_RUN = b"0" * (MAX_DIGITS + 1)
 
 
 def _check_utf8(frame: bytes) -> None:
+    if (problem := _utf8_problem(frame)) is not None:
+        raise problem
+
+
+def _utf8_problem(frame: bytes) -> ParseError | None:
     try:
         frame.decode()
     except UnicodeDecodeError as error:
-        where = f"{error.reason} at byte {error.start}"
-        raise ParseError(f"message is not UTF-8: {where}") from None
+        return ParseError(f"message is not UTF-8: {error.reason} at byte {error.start}")
+    return None
 
 
 _LONG_INTEGER = re.compile(rb"(?<![\d.eE+])\d{%d,}(?![\d.eE])" % (MAX_DIGITS + 1))

@@ -2,7 +2,8 @@
 
 Rule 1: a line ends in CR, LF or CRLF, and in nothing else.
 Rule 2: an event ends with a blank line. An event that is cut off before its end is dropped with its
-id, so that a client that resumes the stream receives the event again.
+id, so that a client that resumes the stream receives the event again. At the end of a stream, an
+event without the blank line counts if its data is whole JSON.
 
 HTML Living Standard: server-sent events, "Interpreting an event stream".
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from interlock.errors import MessageTooLarge
 
@@ -21,6 +23,7 @@ MAX_RETRY = 3600.0  # seconds; a longer delay from the server is shortened to th
 # header cannot contain other control characters either, except for the tab.
 _UNFIT_FOR_ID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
+_decode_any = msgspec.json.Decoder(Raw).decode
 _BOM = b"\xef\xbb\xbf"
 _OVERHEAD = len(b"data: ")  # the most bytes before the data in a line
 
@@ -31,6 +34,24 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
     name: str
     data: bytes
     id: str  # the last id in the stream up to this event; "" if it had no id
+
+
+def carries_message(event: ServerSentEvent) -> bool:
+    """Return whether an event has a message of JSON-RPC.
+
+    The name is "message", but some servers use names of their own; their other events are no JSON,
+    or are not of JSON-RPC.
+    """
+    return bool(event.data) and (event.name == "message" or b'"jsonrpc"' in event.data)
+
+
+def _is_json(data: bytes) -> bool:
+    """Return whether data is one whole JSON value."""
+    try:
+        _decode_any(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True
 
 
 class SseParser:
@@ -95,6 +116,16 @@ class SseParser:
             start = end + 1
         if start < len(chunk):
             self._begin_line(chunk[start:])
+        return events
+
+    def finish(self) -> list[ServerSentEvent]:
+        """Return the last event of a stream that has ended, if only its blank line is missing."""
+        if self._line.startswith((b"data:", _BOM + b"data:")):
+            self.feed(b"\n")
+        events: list[ServerSentEvent] = []
+        if self._data is not None and _is_json(bytes(self._data)):
+            self._id = None  # a client must not resume after an event that may have been cut off
+            self._end_event(events)
         return events
 
     def _from_its_start(self, chunk: bytes) -> bytes:

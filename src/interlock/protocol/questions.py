@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock.errors import RemoteProtocolError
+from interlock.protocol.optional_members import decode_params
 from interlock.types import ClientCapabilities, JsonObject, Wire
 
 # The capability that a client must declare before it receives a question, keyed by the method.
@@ -29,7 +30,7 @@ def lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
     if has is None:
         return needed or method
     try:
-        question = msgspec.json.decode(params, type=_Question)
+        question = decode_params(_Question, params)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {method}: {error}") from None
     if needed == "elicitation":

@@ -24,6 +24,7 @@ from interlock.errors import (
 )
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.protocol.optional_members import decode_params
 from interlock.server import subscribers
 from interlock.server.catalogue import Catalogue, Kind, ServedResource
 from interlock.server.encoders import Encoder, implementation_for
@@ -226,7 +227,9 @@ class Methods:
     # Lists
 
     async def _list(self, kind: Kind, request: Request, context: Context) -> bytes:
-        cursor = _decode(dict[str, Any], request).get("cursor", "")
+        cursor = _decode(dict[str, Any], request).get("cursor")
+        if cursor is None:
+            cursor = ""
         if not isinstance(cursor, str):
             raise InvalidArguments("the cursor must be a string")
         key = (kind, context.revision, self._catalogue.view(context), cursor)
@@ -422,7 +425,7 @@ def _offers(has: ServerCapabilities, method: str) -> bool:
 
 def _decode(type: type[_T], request: Request) -> _T:
     try:
-        return msgspec.json.decode(request.params, type=type)
+        return decode_params(type, request.params)
     except (msgspec.DecodeError, RecursionError) as error:
         text = f"params of {request.method}: {error}"
         raise ParseError(text, revisions.INVALID_PARAMS) from None

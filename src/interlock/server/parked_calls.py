@@ -29,6 +29,7 @@ from interlock.errors import (
     MalformedAnswer,
     RequestTimeout,
 )
+from interlock.protocol.optional_members import decode_leniently
 
 _T = TypeVar("_T")
 
@@ -112,7 +113,7 @@ class ParkedCall:
         }
         for key, each in answered.items():
             try:
-                msgspec.json.decode(answers[key], type=each.question.answer)
+                decode_leniently(each.question.answer, answers[key])
             except (msgspec.DecodeError, RecursionError) as error:
                 raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
         for key, each in answered.items():

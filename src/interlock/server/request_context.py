@@ -14,6 +14,7 @@ from interlock.auth.principal import Principal
 from interlock.context import LEVELS, BackChannel, Context, Session
 from interlock.errors import InvalidArguments, ParseError, RemoteError, RemoteProtocolError
 from interlock.protocol import Request
+from interlock.protocol.optional_members import decode_params
 from interlock.types import (
     ClientCapabilities,
     Implementation,
@@ -79,9 +80,8 @@ def context_of(
             raw = params.meta
         else:
             raw = _probe(request.params).meta
-    except (msgspec.DecodeError, RecursionError) as error:
-        text = f"params of {request.method}: {error}"
-        raise ParseError(text, revisions.INVALID_PARAMS) from None
+    except (msgspec.DecodeError, RecursionError):
+        params, raw = _reread(request)
     if raw is UNSET:
         return legacy_context(request, {}, link, session, principal, params)
     encoded = bytes(raw)
@@ -107,6 +107,17 @@ def context_of(
         log_level=stated.log_level,
         call_params=params,
     )
+
+
+def _reread(request: Request) -> tuple[CallParams | None, Raw | UnsetType]:
+    try:
+        if request.method == "tools/call":
+            params = decode_params(CallParams, request.params)
+            return params, params.meta
+        return None, decode_params(_Probe, request.params).meta
+    except (msgspec.DecodeError, RecursionError) as error:
+        text = f"params of {request.method}: {error}"
+        raise ParseError(text, revisions.INVALID_PARAMS) from None
 
 
 def legacy_context(
@@ -164,12 +175,8 @@ def meta_of(request: Request) -> JsonObject:
     Raises:
         ParseError: `params` or `_meta` is not an object.
     """
-    try:
-        raw = _probe(request.params).meta
-        return {} if raw is UNSET else _decode_object(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        text = f"params of {request.method}: {error}"
-        raise ParseError(text, revisions.INVALID_PARAMS) from None
+    _, raw = _reread(request)
+    return {} if raw is UNSET else stated_in(bytes(raw)).meta
 
 
 def stated_in(encoded: bytes) -> Stated:
@@ -187,6 +194,8 @@ def _read(encoded: bytes) -> Stated:
     try:
         meta = _decode_object(encoded)
     except (msgspec.DecodeError, RecursionError) as error:
+        if encoded == b"null":  # some serializers write this for a missing `_meta`
+            return NOTHING_STATED
         raise InvalidArguments(f"_meta: {error}") from None
     if revisions.VERSION_KEY in meta:
         return read_modern(meta)

@@ -312,6 +312,7 @@ class Server:
         port: int = 8000,
         *,
         unprotected: bool = False,
+        proxies: Sequence[str] = (),
         **options: Unpack[HttpKeywords],
     ) -> None:
         """Serve on a port until the process receives SIGTERM or SIGINT.
@@ -320,12 +321,14 @@ class Server:
             host: The address to bind.
             port: The port; 0 chooses a free port. The server prints its URL to stderr.
             unprotected: Allow serving without authentication at an address that others can reach.
+            proxies: Addresses and networks of reverse proxies, such as "10.0.0.0/8". Only their
+                headers `Forwarded` and `X-Forwarded-*` are believed.
             options: The options of `asgi`.
 
         Raises:
             MissingExtra: uvicorn is not installed.
             ConfigError: Others can reach the address, and the server has no authentication; or
-                the address cannot be used.
+                the address cannot be used; or an item of `proxies` is not an address.
         """
         from interlock.config.gateway import Address
         from interlock.server.http.listening import bound, listen
@@ -335,7 +338,8 @@ class Server:
         check_exposure(host, protected=unprotected or endpoint.is_protected)
         with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
             listen(listener)
-            UvicornServer(endpoint, host, port, announces=True).run([listener])
+            server = UvicornServer(endpoint, host, port, announces=True, proxies=proxies)
+            server.run([listener])
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:

@@ -111,7 +111,7 @@ class ServerConnection:
 
     def _disconnected(self, error: InterlockError) -> None:
         if isinstance(error, RemoteProtocolError):  # all other errors are ordinary disconnects
-            _log.warning("the connection was closed: %s", error)
+            _log.error("the connection was closed: %s", error)
         if not self._ended.done():
             self._ended.set_result(None)
 

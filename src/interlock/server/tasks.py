@@ -33,6 +33,7 @@ from interlock.context import Context, Question
 from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.protocol.optional_members import decode_leniently
 from interlock.revisions import METHOD_NOT_FOUND, TASKS_EXTENSION
 from interlock.server.encoders import Encoder
 from interlock.server.parked_calls import ParkedCall, ParkedCalls, owner_of
@@ -364,7 +365,7 @@ def decode_params(type: type[_T], request: Request, context: Context) -> _T:
     if not supports_tasks(context):
         raise MissingCapability(_CAPABILITY)
     try:
-        return msgspec.json.decode(request.params, type=type)
+        return decode_leniently(type, request.params)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArguments(f"params of {request.method}: {error}") from None
 

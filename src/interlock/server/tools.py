@@ -30,11 +30,11 @@ from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
-from interlock.server.wire_errors import log_bug
+from interlock.server.wire_errors import log_bug, log_name
 from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
-_EMPTY = Raw(b"{}")
+_EMPTY, _NULL = Raw(b"{}"), Raw(b"null")
 # Errors that the client must act on, so the request fails.
 _FOR_THE_CLIENT = (InputRequired, MissingCapability, MalformedAnswer, AuthError)
 # Errors that the model can act on, so their text becomes the tool's result.
@@ -136,10 +136,10 @@ class FunctionTool:
         raw = _EMPTY if arguments is None else arguments
         try:
             named = self._check_explicit(raw) if self._decode is None else asdict(self._decode(raw))
-        except InvalidArguments as error:
-            return _failure(str(error))
-        except (msgspec.DecodeError, RecursionError, TypeError) as error:
-            return _failure(problem(error))
+        except (InvalidArguments, msgspec.DecodeError, RecursionError, TypeError) as error:
+            if raw == _NULL:  # some clients write this for missing arguments
+                return await self.call(None, context)
+            return _failure(str(error) if isinstance(error, InvalidArguments) else problem(error))
         if self._context is not None:
             named[self._context] = context
         try:
@@ -239,7 +239,7 @@ def _failed(tool: str, error: BaseException) -> CallToolResult:
     reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"
-    return _failure(f"tool {tool} {kind}; the server's log has the details under {reference}")
+    return _failure(f"tool {tool} {kind}; {log_name()} has the details under {reference}")
 
 
 def _failure(text: str) -> CallToolResult:

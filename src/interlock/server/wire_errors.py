@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from math import ceil
+from pathlib import PurePath
 from typing import Any
 
 from msgspec import Struct
@@ -89,8 +91,20 @@ def wire_error(method: str, error: BaseException) -> tuple[int, str, Any]:
     code, message, data = to_wire(error)
     if not isinstance(error, InterlockError):
         reference = log_bug(method, error)
-        message = f"{message}; the server's log has the details under {reference}"
+        message = f"{message}; {log_name()} has the details under {reference}"
     return code, replace_surrogates(message), replace_surrogates(data)
+
+
+def log_name() -> str:
+    """Return a name of the server's log that a local user understands, without a path."""
+    logger: logging.Logger | None = _log
+    while logger is not None:
+        for handler in logger.handlers:
+            path = handler.baseFilename if isinstance(handler, logging.FileHandler) else os.devnull
+            if path != os.devnull:
+                return f"the server's log {PurePath(path).name}"
+        logger = logger.parent if logger.propagate else None
+    return "the server's log on stderr"
 
 
 def log_bug(what: str, error: BaseException) -> str:

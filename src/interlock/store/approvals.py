@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from math import inf
 from secrets import token_hex
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -92,7 +92,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         id: The id of the approval.
         call: The id of the call that requested it.
         state: The stored state; see `state_at`.
-        arguments: The call's arguments; None if they were encrypted with another key.
+        arguments: The call's arguments; None in lists, and if they were encrypted with another key.
         approvers: The principals who may decide, written as in the rule.
         created: The time at which the approval was requested.
         expires: The time of expiry.
@@ -157,6 +157,14 @@ class Approval(Struct, frozen=True, kw_only=True):
         }
 
 
+class Pending(NamedTuple):
+    """The number of calls that wait for a decision, and the bytes of their arguments."""
+
+    calls: int  # of one user
+    bytes: int  # of one user
+    bytes_of_all: int
+
+
 _Approvals: TypeAlias = list[Approval]
 
 
@@ -200,7 +208,7 @@ class ApprovalStore:
         limit: int = MAX_LISTED,
         after: str = "",
     ) -> _Approvals:
-        """Return approvals, newest first.
+        """Return approvals without their arguments, newest first.
 
         Args:
             states: The states to include; None for all states.
@@ -209,7 +217,7 @@ class ApprovalStore:
             limit: The largest number of approvals to return.
             after: The id of the last approval on the previous page; "" for the first page.
         """
-        query = select(tables.approvals).order_by(_of.created.desc(), _of.id.desc()).limit(limit)
+        query = select(*_LISTED).order_by(_of.created.desc(), _of.id.desc()).limit(limit)
         if states is not None:
             query = query.where(_state_at(now).in_(states))
         if user:
@@ -232,13 +240,16 @@ class ApprovalStore:
         query = _for(binding).where(_of.state == "used", _of.used_by_call == storable(call))
         return next(iter(await self._read(query)), None)
 
-    async def count_pending(self, tenant: str, user: str, now: int) -> int:
-        query = select(func.count()).where(
-            _of.tenant == tenant, _of.user == user, _of.state == "pending", ~_is_over(now)
-        )
+    async def pending(self, tenant: str, user: str, now: int) -> Pending:
+        """Return how much waits for a decision: of one user, and of all users."""
+        size, is_own = func.length(_of.arguments), and_(_of.tenant == tenant, _of.user == user)
+        query = select(
+            func.count(case((is_own, 1))), func.sum(case((is_own, size))), func.sum(size)
+        ).where(_of.state == "pending", ~_is_over(now))
 
-        async def work(connection: AsyncConnection) -> int:
-            return await connection.scalar(query) or 0
+        async def work(connection: AsyncConnection) -> Pending:
+            row = (await connection.execute(query)).one()
+            return Pending(*(int(each or 0) for each in row))
 
         return await self._database.read(work)
 
@@ -324,12 +335,15 @@ class ApprovalStore:
     def _approval(self, row: Row[Any]) -> Approval:
         fields = dict(row._mapping)
         fields["approvers"] = msgspec.json.decode(fields["approvers"], type=tuple[str, ...])
-        opened = self._key.unseal(SEALED_FOR, fields["arguments"], _bound_to(fields["id"]))
+        opened = None
+        if (sealed := fields.setdefault("arguments", None)) is not None:
+            opened = self._key.unseal(SEALED_FOR, sealed, _bound_to(fields["id"]))
         fields["arguments"] = None if opened is None else msgspec.json.decode(opened)
         return Approval(**fields)
 
 
 _of = tables.approvals.c
+_LISTED = tuple(column for column in _of if column.name != "arguments")
 
 
 def _for(binding: Binding) -> Select[Any]:

@@ -24,6 +24,16 @@ _VALUE = re.compile(
 )
 
 
+class HiddenValues(dict[str, str]):
+    """A dictionary whose repr shows its keys only."""
+
+    def __repr__(self) -> str:
+        return f"HiddenValues({', '.join(self)})"
+
+
+NO_VALUES = HiddenValues()  # a default, which no code changes
+
+
 class HasToken(Protocol):
     """The part of an `Authorization` that a `Redactor` needs."""
 

@@ -47,6 +47,16 @@ def origin(url: str) -> str:
     return f"{parts.scheme}://{host}" if is_default else f"{parts.scheme}://{host}:{parts.port}"
 
 
+def page_origin(text: str) -> str | None:
+    """Return the origin that browsers send for pages of a URL; None if it is not an origin."""
+    try:
+        parts = split(text)
+    except ValueError:
+        return None
+    has_more = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
+    return None if has_more or parts.scheme not in ("http", "https") else origin(text)
+
+
 def display(url: str) -> str:
     """Return a URL for messages: one short line without user, password, query and fragment."""
     try:

@@ -15,7 +15,7 @@ from interlock.toolbox.connect import make_client
 from interlock.toolbox.permitted import PermittedQuestions
 from interlock.toolbox.pool import SHARED, Key, PooledClient, owner_of
 from interlock.toolbox.user_access import UserAccess
-from interlock.toolbox.user_credentials import UserCredentials
+from interlock.toolbox.user_credentials import UserCredentials, placeholders_of
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 
@@ -81,7 +81,7 @@ class ClientFactory:
 
         Args:
             key: The key of the callers that may use the connection.
-            values: The user's values for `${user:NAME}`; None if no user is calling.
+            values: The values of the user and the caller; see `variables.fill`.
             on_loss: Called with the reason when the connection has ended.
             on_list_changed: Called when a list has changed, if the connection lists the tools; see
                 `ClientOptions`.
@@ -121,8 +121,8 @@ class ClientFactory:
             self.latest = pooled
         return pooled
 
-    def launch(self, key: bytes, values: Mapping[str, str] | None) -> JsonObject:
-        return launch_of(self._server, self._environ, key, values)
+    def launch(self, key: bytes) -> JsonObject:
+        return launch_of(self._server, self._environ, key)
 
     # Servers in this program
 
@@ -169,22 +169,21 @@ def launch_of(
     server: ServerConfig | InProcessServer,
     environ: Mapping[str, str],
     key: bytes,
-    user: Mapping[str, str] | None = None,
 ) -> JsonObject:
     """Return the launch to pin: a program's command and arguments, or the URL of another server.
 
     It contains no secret: a keyed hash replaces variables' values, URL queries, and the value of
-    each argument whose name suggests a secret.
+    each argument whose name suggests a secret. It contains no user's values either.
 
     Args:
         server: The server's configuration.
         environ: The environment variables that `${VAR}` refers to.
         key: The key for the hashes.
-        user: The user's values for `${user:NAME}`, which the launch does not contain.
 
     Raises:
         ConfigError: A variable is not set.
     """
+    user = placeholders_of(server)
     if isinstance(server, StdioServer):
         resolved = config.resolve(server, environ, user)
         pairs = zip(masked_arguments(server.args), resolved.args, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,7 +59,7 @@ def make_client(
         ConfigError: A variable is not set, or a URL or header is not usable.
     """
     if isinstance(server, PythonServer):
-        options = {**options, "timeout": server.timeout}
+        options = _with_roots({**options, "timeout": server.timeout}, server.roots)
         client = Client(partial(_connect_to_object, server.object), **options)
         return _watched(client, Redactor(), options)
     if not isinstance(server, StdioServer | HttpServer):
@@ -79,6 +79,11 @@ def make_client(
         authorization = _authorization(resolved, owner)
     client, redactor = _of_url(server, resolved, pool(), options, authorization)
     return _watched(client, redactor, options)
+
+
+def _with_roots(options: ClientOptions, roots: Sequence[str]) -> ClientOptions:
+    """Add a server's configured roots, and declare roots only if there are any."""
+    return {**options, "roots": [*options.get("roots", ()), *roots]} if roots else options
 
 
 def _connect_to_object(name: str) -> Transport:
@@ -118,7 +123,7 @@ def _of_program(
         env=resolved.env,
         cwd=resolved.cwd,
         max_frame_bytes=resolved.max_message_bytes,
-        **options,
+        **_with_roots(options, resolved.roots),
     )
     filled = [arg for arg in resolved.args if arg not in written.args]
     passwords = (text for arg in resolved.args for text in _passwords_in(arg))
@@ -148,7 +153,7 @@ def _of_url(
         transport=_KINDS[resolved.type],
         pool=pool,
         max_frame_bytes=resolved.max_message_bytes,
-        **options,
+        **_with_roots(options, resolved.roots),
     )
     texts = [*_of_settings(resolved), *_of_query(resolved.url), *_filled_in(written, resolved)]
     return client, Redactor(texts, authorization)

@@ -17,6 +17,8 @@ import re
 MAX_WIRE_NAME = 64
 _HASH_DIGITS = 10
 _PLAIN = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
+# Names that clients accept, except those of interlock's own tools and those that end like a hash.
+_ACCEPTED = re.compile(r"(?!interlock__)(?!.*__[0-9a-f]{10}\Z)[A-Za-z0-9_-]{1,64}")
 _FOREIGN = re.compile(r"[^A-Za-z0-9-]+")
 
 
@@ -30,13 +32,35 @@ def wire_name(server: str, name: str) -> str:
     plain = f"{server}__{name}"
     if len(plain) <= MAX_WIRE_NAME and _PLAIN.fullmatch(server) and _PLAIN.fullmatch(name):
         return plain
-    # The length shows where the server's name ends, whatever characters the names contain.
-    whole = f"{len(server)}:{server}{name}".encode("utf-8", "surrogatepass")
-    digest = hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
     room = MAX_WIRE_NAME - _HASH_DIGITS - 4
     short_server = _clean(server)[: room // 2] or "x"
     short_name = _clean(name)[: room - len(short_server)] or "x"
-    return f"{short_server}__{short_name}__{digest}"
+    return f"{short_server}__{short_name}__{_digest(server, name)}"
+
+
+def plain_name(server: str, name: str) -> str:
+    """Return a tool's name without its server, for views with plain names.
+
+    It is the server's own name for the tool, unless clients do not accept that name. Then it is a
+    cleaned name with a hash, which depends on nothing but the tool's server and name.
+    """
+    if _ACCEPTED.fullmatch(name):
+        return name
+    short_name = _clean(name)[: MAX_WIRE_NAME - _HASH_DIGITS - 2] or "x"
+    return f"{short_name}__{_digest(server, name)}"
+
+
+def _digest(server: str, name: str) -> str:
+    # The length shows where the server's name ends, whatever characters the names contain.
+    whole = f"{len(server)}:{server}{name}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
+
+
+def may_be_of(name: str, server: str) -> bool:
+    """Return whether a name may be the address or the wire name of a server's tool."""
+    half = (MAX_WIRE_NAME - _HASH_DIGITS - 4) // 2
+    prefixes = (f"{server}:", f"{server}__", f"{_clean(server)[:half] or 'x'}__")
+    return name.startswith(prefixes)
 
 
 def _clean(text: str) -> str:

@@ -69,6 +69,9 @@ class ConnectionPool:
         limits: The limits on the number of connections and on their lifetimes.
         check: Raises `ServerUnavailable` if no connection with this key may be opened now.
         on_end: Called with each connection when it begins to close.
+        caller_values: Returns a caller's values that a connection is made with; None if there are
+            none. They become the last words of a key, so that no caller gets a connection that was
+            made with another one's values.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class ConnectionPool:
         limits: Pool,
         check: Callable[[Key], None],
         on_end: Callable[[PooledClient], None],
+        caller_values: Callable[[Caller], tuple[str, ...]] | None = None,
     ) -> None:
         self._name = name
         self._connect = connect
@@ -86,6 +90,7 @@ class ConnectionPool:
         self._limits = limits
         self._check = check
         self._on_end = on_end
+        self._caller_values = caller_values
         self._open: dict[Key, PooledClient] = {}
         self._starting: dict[Key, asyncio.Task[PooledClient]] = {}
         self._spare: deque[PooledClient] = deque()
@@ -112,15 +117,20 @@ class ConnectionPool:
         return [*self._open.values(), *self._spare, *self._dropped]
 
     def key_of(self, caller: Caller) -> Key:
-        """Return the key of the connections that a caller may use."""
+        """Return the key of the connections that a caller may use.
+
+        Raises:
+            CallRefused: The caller lacks a value that the server needs.
+        """
         if self._sharing == "shared":
             return SHARED
         principal = caller.principal.owner if caller.principal is not None else ""
+        values = () if self._caller_values is None else self._caller_values(caller)
         if self._sharing == "per_call":
-            return "call", principal, str(next(self._numbers))
+            return "call", principal, str(next(self._numbers)), *values
         if self._sharing == "per_session" and caller.session:
-            return "session", principal, caller.session
-        return ("user", principal) if principal else SHARED
+            return "session", principal, caller.session, *values
+        return ("user", principal, *values) if principal else SHARED
 
     # Acquiring
 
@@ -392,6 +402,11 @@ class ConnectionPool:
 def owner_of(key: Key) -> str:
     """Return the owner of a connection's credentials; "" for the local user."""
     return key[1] if key else ""
+
+
+def caller_values_of(key: Key, count: int) -> tuple[str, ...] | None:
+    """Return the values of the caller at the end of a key; None for the local user's connection."""
+    return key[len(key) - count :] if key else None
 
 
 def _is_for_one_call(key: Key) -> bool:

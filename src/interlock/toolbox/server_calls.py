@@ -13,9 +13,10 @@ from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.calls.endings import effect_of
 from interlock.calls.fitting import check_arguments
 from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig
-from interlock.errors import InterlockError, RemoteProtocolError
+from interlock.errors import ConfigError, InterlockError, RemoteProtocolError
 from interlock.protocol.envelope import encode
 from interlock.revisions import COMPLETION_CONTEXT, LEGACY, at_least
+from interlock.text.redaction import Redactor, redact_error
 from interlock.toolbox.client_factory import ClientFactory
 from interlock.toolbox.failures import Failures
 from interlock.toolbox.permitted import PermittedQuestions
@@ -85,7 +86,10 @@ class ServerCalls:
 
         Raises:
             InvalidArguments: The arguments are not valid; the text names each invalid argument.
+            ConfigError: The call's headers are not valid, or the server has no URL.
         """
+        if call.headers:
+            self._check_headers(call)
         if not isinstance(call.entry, Entry):
             return
         tool = call.entry.tool.name
@@ -96,6 +100,23 @@ class ServerCalls:
             api: Any = (self._clients.api or self._server) if self._has_files else None
             kept = () if api is None else api.null_arguments(tool)
             check_arguments(call, validator, kept, echo=self._echo)
+
+    def _check_headers(self, call: Call) -> None:
+        if not isinstance(self._server, HttpServer):
+            server = call.entry.server
+            raise ConfigError(f"server {server!r} has no URL, so its calls have no headers")
+        from interlock.transports.http_headers import check_headers
+
+        check_headers(call.headers)
+
+    def check_caller(self, caller: Caller) -> None:
+        """Raise an error if a caller lacks a claim or header that the server needs.
+
+        Raises:
+            CallRefused: One is missing, or cannot be sent.
+        """
+        if self._access.references:
+            self._access.caller_values(caller)
 
     async def check_credentials(self, call: Call) -> None:
         """Raise an error if the caller lacks a user's credential that a call needs.
@@ -160,6 +181,7 @@ class ServerCalls:
                         log_level=call.log_level,
                         returns_questions=call.returns_questions,
                         counted=counted,
+                        headers=call.headers,
                     )
                     # Decode the result here, so that a malformed result fails here. A gateway may
                     # forward it undecoded.
@@ -190,6 +212,8 @@ class ServerCalls:
         """Update the server's state after a failure; return the error without secrets."""
         self._failures.note(pooled, error)
         clean = self._failures.redacted(pooled, error)
+        if call.headers:
+            clean = redact_error(clean, Redactor(call.headers.values()))
         if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
             self._tools.note_wrong_result(call.name, str(clean))
         if isinstance(call.entry, Entry) and call.messages and (effect := effect_of(error)):

@@ -87,6 +87,7 @@ class ServerLists:
         self._items = ItemLists(name, checked, self._users)
         self._launch: JsonObject = {}
         self._listed_until = 0.0
+        self._problem = ""  # why the last refresh failed
         self._changes = 0  # number of notifications that the tools have changed
         self._seen_changes = 0  # number of notifications before the tools were last listed
         self._refreshing: asyncio.Task[None] | None = None
@@ -145,13 +146,9 @@ class ServerLists:
             return key == SHARED
         return not self._users.has(owner_of(key)) or self.has_expired
 
-    def note_launch(self, values: Mapping[str, str] | None) -> None:
-        """Remember how the server is launched, which is pinned with its tools.
-
-        Args:
-            values: The user's values for `${user:NAME}`; None if no user is calling.
-        """
-        self._launch = self._clients.launch(self._checked.key, values)
+    def note_launch(self) -> None:
+        """Remember how the server is launched, which is pinned with its tools."""
+        self._launch = self._clients.launch(self._checked.key)
 
     async def list_all(self, pooled: PooledClient) -> None:
         """List the tools and other items over a new connection.
@@ -186,9 +183,7 @@ class ServerLists:
                     listing.definitions.append(each.document)
             if not listing:
                 return False
-            # Placeholders are enough, because the launch contains no user's values.
-            values = dict.fromkeys(self._access.needs.names, "-")
-            launch = self._clients.launch(self._checked.key, values)
+            launch = self._clients.launch(self._checked.key)
             instructions = None
             if not self._access.is_personal:
                 instructions = await self._checked.instructions_seen_last()
@@ -252,12 +247,15 @@ class ServerLists:
         except InterlockError as error:
             # Keep the last good list, and only log the error.
             reason = pooled.redactor.redact(str(error))
-            _log.warning("server %r: tools not refreshed: %s", self._name, reason)
+            if reason != self._problem:  # logged once, although each refresh fails
+                _log.warning("server %r: tools not refreshed: %s", self._name, reason)
+            self._problem = reason
             self._failures.note(pooled, error)
             self._listed_until = monotonic() + REFRESH_PAUSE
             return
         if pooled is not self.connection:
             return
+        self._problem = ""
         listing = self._merged(pooled, listing)
         offered = self._offered(listing, pooled)
         if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from interlock.calls import Caller, Entry
 from interlock.errors import ServerUnavailable, UnknownTool
+from interlock.toolbox.names import may_be_of
 from interlock.toolbox.own_tools import OwnServer
 from interlock.toolbox.upstream import Upstream
 
@@ -71,15 +72,24 @@ class ToolDirectory:
         self._tools = tools
         return tools
 
+    def starting(self, name: str) -> Upstream | None:
+        """Return the server of a tool that is missing because its server is still starting."""
+        known = self._upstreams().values()
+        return next(
+            (each for each in known if each.is_starting and may_be_of(name, each.name)), None
+        )
+
     def why_missing(self, name: str, caller: Caller) -> UnknownTool | ServerUnavailable:
         """Return the error for a missing tool; it suggests similar names if there are any."""
         server, colon, tool = name.partition(":")
-        upstream = self._upstreams().get(server) if colon else None
+        upstream = self._upstreams().get(server) if colon else self.starting(name)
         if upstream is not None:
             status = upstream.status
             if status.state != "ok" and not upstream.entries:
                 reason = status.reason or status.state
-                return ServerUnavailable(server, reason, retry_after=upstream.next_try)
+                if upstream.is_starting:
+                    reason = "it is still starting; try again later, or with a longer timeout"
+                return ServerUnavailable(upstream.name, reason, retry_after=upstream.next_try)
             for line in status.missing:
                 if repr(tool) in line:
                     return UnknownTool(f"{name} is not offered: {line}")

@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import Raw
@@ -32,6 +33,7 @@ from interlock.layers.stack import AroundCalls
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.revisions import METHOD_NOT_FOUND
+from interlock.text.redaction import HiddenValues
 from interlock.toolbox import resource_files
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
@@ -487,8 +489,9 @@ class Toolbox:
         timeout: float | None = None,
         progress: ProgressHandler | None = None,
         caller: Caller = LOCAL,
+        headers: Mapping[str, str] | None = None,
     ) -> CallToolResult:
-        """Call a tool.
+        """Call a tool. If its server is still starting, the call waits for it.
 
         Args:
             name: Address or wire name. A bare tool name is refused, because several servers may
@@ -497,16 +500,32 @@ class Toolbox:
             timeout: Seconds without progress; None for the server's configured timeout.
             progress: Called with each `Progress`.
             caller: The caller on whose behalf the tool is called; by default the local user.
+            headers: HTTP headers of this call only, for a server with a URL. They replace the
+                configured headers of the same names, and appear in no log.
 
         Raises:
             UnknownTool: The tool does not exist.
+            ConfigError: A header is not valid, or the server has no URL.
             InvalidArguments: The arguments do not match the tool's schema; it was not called.
             ServerUnavailable: The tool's server is down and cannot be started now.
             InterlockError: See `Client.call_tool`; or a layer in `around` raised this error.
         """
+        if name not in self._directory.by_name and self._directory.find(name) is None:
+            timeout = await self._wait_for_start(name, timeout)
         entry = self.find(name, caller)
         call = Call(entry, dict(arguments or {}), caller, timeout=timeout, progress=progress)
+        if headers:
+            call.headers = HiddenValues(headers)
         return (await self.handle(call)).result
+
+    async def _wait_for_start(self, name: str, timeout: float | None) -> float | None:
+        """Wait until the server of a tool has started; return the rest of the timeout."""
+        starting = self._directory.starting(name)
+        if starting is None:
+            return timeout
+        began = monotonic()
+        await starting.wait_for_start(timeout)
+        return None if timeout is None else max(timeout - (monotonic() - began), 0.0)
 
     async def read_resource(
         self, server: str, uri: str, *, timeout: float | None = None, caller: Caller = LOCAL

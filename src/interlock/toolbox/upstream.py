@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
-from interlock.calls import Call, Entry
+from interlock.calls import Call, Caller, Entry
 from interlock.client import ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import CONFIGURED, Pool, ServerConfig, StdioServer
 from interlock.context import LEVELS
 from interlock.errors import (
+    CallRefused,
     CapabilityError,
     InterlockError,
     LoginRequired,
@@ -35,7 +36,14 @@ from interlock.toolbox.failures import Failures
 from interlock.toolbox.item_lists import ItemKind
 from interlock.toolbox.permitted import PermittedQuestions
 from interlock.toolbox.pins import CheckedLists, PinKeeper
-from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
+from interlock.toolbox.pool import (
+    SHARED,
+    ConnectionPool,
+    Key,
+    PooledClient,
+    caller_values_of,
+    owner_of,
+)
 from interlock.toolbox.restarts import RestartsByKey
 from interlock.toolbox.server_calls import ServerCalls
 from interlock.toolbox.server_health import ServerHealth, ServerStatus, state_of
@@ -108,6 +116,7 @@ class Upstream:
             replace(limits, spare=0) if self.is_personal else limits,
             self._check_start,
             self._note_end,
+            self._users.caller_values if self._users.references else None,
         )
         self._failures = Failures(name, server, self._pool, self._restarts, self._health)
         self._clients = ClientFactory(
@@ -124,6 +133,8 @@ class Upstream:
         self._lists = self._make_lists(server, CheckedLists(name, pins), forwards=forwards)
         self.calls = self._make_calls(server, permitted, read_file, echo=not forwards)
         self._start_seconds = 0.0
+        self._start_ended = asyncio.Event()  # cleared while `start` runs
+        self._start_ended.set()
         self._dropped: Counter[str] = Counter()  # messages dropped on connections that have ended
 
     def _make_lists(
@@ -280,14 +291,35 @@ class Upstream:
             self._health.disable()
             return
         is_program = isinstance(self._settings, StdioServer)
-        async with turns if turns is not None and is_program else nullcontext():
-            if self.is_personal:
-                await self._start_for_users()
-                return
-            with suppress(ServerUnavailable):  # the log and the status report the reason
-                await self._shared()
-            if self.is_personal:  # the server may have demanded a login in its answer
-                await self._start_for_users()
+        self._start_ended.clear()
+        try:
+            async with turns if turns is not None and is_program else nullcontext():
+                if self.is_personal:
+                    await self._start_for_users()
+                    return
+                with suppress(ServerUnavailable):  # the log and the status report the reason
+                    await self._shared()
+                if self.is_personal:  # the server may have demanded a login in its answer
+                    await self._start_for_users()
+        finally:
+            self._start_ended.set()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the server is being started and has not listed its tools yet."""
+        return not self._start_ended.is_set() and not self.entries
+
+    async def wait_for_start(self, timeout: float | None = None) -> None:
+        """Wait until a start that is under way has ended, whatever its outcome.
+
+        Args:
+            timeout: The most seconds to wait; None for the timeout of the server's requests.
+        """
+        if timeout is None and self._settings is not None:
+            timeout = self._settings.timeout
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._start_ended.wait()
 
     async def restore(self) -> bool:
         """Offer the tools that were last compared with the pins, without starting the server.
@@ -310,6 +342,9 @@ class Upstream:
         try:
             if await self._restore_tools():
                 return
+            if self._users.references:
+                self._health.set("starting", "no user has listed its tools yet")
+                return
             for owner in await self._users.owners():
                 await self.start_for(owner)
                 if self.entries:
@@ -328,10 +363,33 @@ class Upstream:
 
     async def start_for(self, owner: str) -> None:
         """Connect with a user's credential, so that the user's tools are listed."""
-        if not self.is_personal:
+        if not self.is_personal or self._users.references:  # no caller is known here
             return
         with suppress(InterlockError):  # the log reports the reason
             await self._pool.start(("user", owner))
+
+    @property
+    def caller_references(self) -> tuple[str, ...]:
+        """The references to the caller in the configuration, such as "${caller.user}"."""
+        return self._users.references
+
+    def waits_for(self, caller: Caller) -> bool:
+        """Return whether the tools are unknown because no caller has started the server yet."""
+        return bool(self._users.references and caller.owner) and not self.entries
+
+    async def start_for_caller(self, caller: Caller) -> None:
+        """Connect with a caller's values, so that the user's tools are listed."""
+        with suppress(InterlockError):  # the log reports the reason
+            values = self._users.caller_values(caller)
+            await self._pool.start(("user", caller.owner, *values))
+
+    def caller_problem(self, caller: Caller) -> str:
+        """Return why this caller cannot use the server, in one line; "" if it can."""
+        try:
+            self.calls.check_caller(caller)
+        except CallRefused as error:
+            return str(error)
+        return ""
 
     @property
     def api(self) -> OpenApiServer | None:
@@ -368,7 +426,8 @@ class Upstream:
         restarts = self._restarts.of(key)
         redactor = Redactor()
         try:
-            pooled = self._make(key, await self._users.values(owner_of(key)))
+            of_caller = caller_values_of(key, len(self._users.references))
+            pooled = self._make(key, await self._users.values(owner_of(key), of_caller))
             redactor = pooled.redactor
             has_listed = await self._open(pooled)
         except Exception as error:
@@ -400,7 +459,7 @@ class Upstream:
 
     def _make(self, key: Key, values: Mapping[str, str] | None) -> PooledClient:
         if key == SHARED or self.is_personal:
-            self._lists.note_launch(values)
+            self._lists.note_launch()
         return self._clients.make(key, values, self._failures.lost, self._lists.note_change)
 
     async def _open(self, pooled: PooledClient) -> bool:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from interlock.calls import Caller
+from interlock.calls.call import LOCAL
 from interlock.config import HttpServer, OpenApiConfig, resolve
 from interlock.errors import AuthRequired
-from interlock.toolbox.user_credentials import Needs, UserCredentials, check_values, needs_of
+from interlock.toolbox.caller_values import values_of
+from interlock.toolbox.user_credentials import (
+    Needs,
+    UserCredentials,
+    check_values,
+    needs_of,
+    without_users,
+)
 from interlock.transports import Authorization
 
 
@@ -22,6 +31,7 @@ class UserAccess:
 
     Attributes:
         needs: The credentials that the server is known to need from each user.
+        references: The references to the caller in the server's configuration.
     """
 
     def __init__(
@@ -31,7 +41,9 @@ class UserAccess:
         environ: Mapping[str, str],
         credentials: UserCredentials | None,
     ) -> None:
-        self.needs = needs_of(server) if credentials is not None else Needs()
+        needs = needs_of(server)
+        self.needs = needs if credentials is not None else Needs()
+        self.references = needs.caller
         self._name = name
         self._server = server
         self._environ = environ
@@ -39,15 +51,26 @@ class UserAccess:
 
     @property
     def is_personal(self) -> bool:
-        """Whether each connection requires a credential of the calling user."""
-        return bool(self.needs) and not isinstance(self._server, OpenApiConfig)
+        """Whether each connection requires a credential or a value of the calling user."""
+        needs_caller = bool(self.references) and self._credentials is not None
+        return needs_caller or (bool(self.needs) and not isinstance(self._server, OpenApiConfig))
+
+    def caller_values(self, caller: Caller) -> tuple[str, ...]:
+        """Return the caller's values for `references`.
+
+        Raises:
+            CallRefused: A value is missing, or cannot be sent.
+        """
+        in_headers = isinstance(self._server, HttpServer)
+        return values_of(self._name, self.references, caller, in_headers=in_headers)
 
     def require_login(self) -> None:
         """Require a login from each user, because the server demanded an optional login."""
         server = self._server
         if isinstance(server, HttpServer) and self._credentials is not None:
             is_of_users = server.sharing != "shared" and server.uses_login
-            self.needs = Needs(self.needs.names, self.needs.login or is_of_users)
+            has_login = self.needs.login or is_of_users
+            self.needs = Needs(self.needs.names, has_login, self.needs.caller)
 
     async def owners(self) -> Sequence[str]:
         """Return some users who have a credential for the server, the most recent user first."""
@@ -56,17 +79,28 @@ class UserAccess:
     def connect_url(self, owner: str) -> str:
         return "" if self._credentials is None else self._credentials.connect_url(owner, self._name)
 
-    async def values(self, owner: str) -> Mapping[str, str] | None:
-        """Return the user's values for `${user:NAME}` in a connection; None if it has none.
+    async def values(
+        self, owner: str, of_caller: Sequence[str] | None = None
+    ) -> Mapping[str, str] | None:
+        """Return the values that a connection is made with; see `variables.fill`.
+
+        Args:
+            owner: The user.
+            of_caller: The caller's values for `references`; None for the local user.
 
         Raises:
             LoginRequired: The user has not stored a value, or no user is calling.
+            CallRefused: The local user lacks a value.
         """
+        found = None
+        if self.references:
+            of_caller = self.caller_values(LOCAL) if of_caller is None else of_caller
+            found = dict(zip(self.references, of_caller, strict=True))
         if not self.needs.names or not self.is_personal or self._credentials is None:
-            return None
+            return found
         values = await self._credentials.values(owner, self._name) if owner else {}
         check_values(self._name, self.needs.names, values)
-        return values
+        return {**values, **(found or {})}
 
     def login(self, owner: str) -> Callable[[HttpServer], Authorization] | None:
         """Return a function that makes a user's login; None if users share the server's login."""
@@ -84,12 +118,11 @@ class UserAccess:
         """
         if self._credentials is None:
             return
-        values: Mapping[str, str] = {}
         if self.needs.names:
             values = await self._credentials.values(owner, self._name)
             check_values(self._name, self.needs.names, values)
         if self.needs.login and isinstance(self._server, HttpServer):
-            server = resolve(self._server, self._environ, values)
+            server = resolve(without_users(self._server), self._environ)
             login = self._credentials.login(owner, self._name, server)
             if not login.token and not await login.valid_token():
                 await login.refresh_after(AuthRequired("a token is needed", 401))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from interlock.config import HttpServer, OpenApiConfig, StdioServer, variables
 from interlock.config.openapi import ApiLogin
@@ -59,10 +59,12 @@ class Needs(Struct, frozen=True):
     Attributes:
         names: The NAMEs of `${user:NAME}` in the server's configuration.
         login: Whether the server needs an OAuth login.
+        caller: The references to the caller, such as "${caller.user}". They need no credential.
     """
 
     names: frozenset[str] = frozenset()
     login: bool = False
+    caller: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.names) or self.login
@@ -72,9 +74,10 @@ def needs_of(server: object) -> Needs:
     """Return the credentials that a server needs from each user; empty if users share them."""
     match server:
         case StdioServer() if server.sharing != "shared":
-            return Needs(_names(server.env.values()))
+            return Needs(_names(server.env.values()), caller=_references(server.env.values()))
         case HttpServer() if server.sharing != "shared":
-            return Needs(_names(server.headers.values()), server.auth == "oauth")
+            values = server.headers.values()
+            return Needs(_names(values), server.auth == "oauth", _references(values))
         case OpenApiConfig() if server.sharing != "shared":
             texts = [
                 value
@@ -87,6 +90,22 @@ def needs_of(server: object) -> Needs:
     return Needs()
 
 
+def placeholders_of(server: object) -> dict[str, str]:
+    """Return values for `variables.fill` that stand for each user's own; no server gets them."""
+    needs = needs_of(server)
+    return dict.fromkeys((*needs.names, *needs.caller), "-")
+
+
+def without_users(server: HttpServer) -> HttpServer:
+    """Return a server without the headers that differ for each user."""
+    own = {
+        name: text
+        for name, text in server.headers.items()
+        if not variables.user_names(text) and not variables.caller_references(text)
+    }
+    return replace(server, headers=own)
+
+
 def may_keep_login(server: object) -> bool:
     """Return whether a gateway may store each user's login to a configured server."""
     if isinstance(server, HttpServer):
@@ -96,6 +115,10 @@ def may_keep_login(server: object) -> bool:
 
 def _names(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(name for text in texts for name in variables.user_names(text))
+
+
+def _references(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({each for text in texts for each in variables.caller_references(text)}))
 
 
 def check_values(server: str, needed: frozenset[str], values: Mapping[str, str]) -> None:

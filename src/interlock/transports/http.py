@@ -29,16 +29,18 @@ from interlock.errors import (
     InterlockError,
     MessageTooLarge,
     OutOfMemory,
+    ParseError,
     RemoteError,
     RemoteProtocolError,
     SessionExpired,
     StreamEnded,
     Unreachable,
 )
-from interlock.protocol.envelope import RequestFrame, notification_method
-from interlock.protocol.event_stream import SseParser
+from interlock.protocol.envelope import BOM, RequestFrame, messages_in, notification_method
+from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.protocol.headers import ToolHeaders, encode_value
 from interlock.text.quoting import clip
+from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import (
     EVENTS,
@@ -48,7 +50,7 @@ from interlock.transports.http_endpoint import (
     HttpEndpoint,
     PendingReplies,
 )
-from interlock.transports.http_errors import media_type, retry_after, sent_token
+from interlock.transports.http_errors import may_be_json, media_type, retry_after, sent_token
 from interlock.types import RequestId
 
 LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is open
@@ -99,6 +101,18 @@ _decode_initialized = msgspec.json.Decoder(_InitializeAnswer).decode
 def _version_in(meta: bytes) -> str:
     """Return the revision that `_meta` states; "" in a legacy session, which states none."""
     return _decode_meta(b"{%b}" % meta).version
+
+
+def _initialized_in(frame: bytes) -> _Initialized:
+    """Return the result in a response to `initialize`; an empty one if there is none."""
+    try:
+        return _decode_initialized(frame).result
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        with suppress(ParseError):
+            for message in messages_in(frame):
+                with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                    return _decode_initialized(message).result
+    return _Initialized()
 
 
 def _pause(parser: SseParser, otherwise: float) -> float:
@@ -191,17 +205,21 @@ class HttpTransport:
         # requests stay open, and requests that use all connections may wait for our responses.
         request = frame if isinstance(frame, RequestFrame) else None
         is_call = request is not None and request.method != "subscriptions/listen"
-        response = await endpoint.send("POST", headers, frame, at_once=not is_call)
+        own = NO_VALUES if request is None else request.headers
+        response = await endpoint.send("POST", headers, frame, own=own, at_once=not is_call)
         try:
             if response.status == 404 and "Mcp-Session-Id" in headers:
                 return SessionExpired(f"{endpoint.shown} does not know the session any more")
             if not 200 <= response.status < 300:
-                return await endpoint.refusal(response)
+                return await endpoint.refusal(response, own)
             if request is None:
                 return None
             kind = media_type(response)
             if kind == JSON:
                 body = await endpoint.body(response)
+            elif kind != EVENTS and may_be_json(kind):
+                kind, body = await self._read_untyped(request, response, kind)
+            if kind == JSON:
                 if request.method == "initialize":
                     self._adopt_session(response, body)
                 if body:
@@ -214,14 +232,28 @@ class HttpTransport:
             else:
                 empty = "nothing" if response.content_length == 0 else "no Content-Type"
                 sent = clip(kind) or empty
-                error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
+                error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON-RPC")
         finally:
             response.release()  # closes the connection if the answer was not read to its end
         if error is None or isinstance(error, OutOfMemory):  # a retry cannot help
             return error
         if kind == EVENTS and self._revision and parser.last_id:
-            return await self._resume(request.id, parser)
+            return await self._resume(request, parser)
         return error
+
+    async def _read_untyped(
+        self, request: RequestFrame, response: aiohttp.ClientResponse, kind: str
+    ) -> tuple[str, bytes]:
+        """Read an answer whose type does not tell its format; return its type, and its JSON."""
+        body = await self._endpoint.body(response)
+        if b'"jsonrpc"' in body and body.removeprefix(BOM).lstrip().startswith((b"{", b"[")):
+            return JSON, body
+        if not kind:  # the answer may be a whole stream
+            parser = SseParser(self._endpoint.max_bytes)
+            for event in [*parser.feed(body), *parser.finish()]:
+                if carries_message(event):
+                    self._receiver.frames_received([event.data], request.id)
+        return kind, b""
 
     def _unless_answered(
         self, id: RequestId, response: aiohttp.ClientResponse, why: str
@@ -263,10 +295,7 @@ class HttpTransport:
 
     def _adopt_session(self, response: aiohttp.ClientResponse, frame: bytes) -> None:
         """Read the session id and revision from a successful response to `initialize`."""
-        try:
-            told = _decode_initialized(frame).result
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return
+        told = _initialized_in(frame)
         if told.protocol_version not in revisions.LEGACY:  # might be invalid in a header
             return  # the handshake will refuse this revision
         session = response.headers.get("Mcp-Session-Id", "")
@@ -287,7 +316,8 @@ class HttpTransport:
                 aclosing(self._endpoint.events(response, parser)) as events,
             ):
                 async for event in events:
-                    if event.name != "message" or not event.data:
+                    is_usual = event.name == "message" and event.data
+                    if not is_usual and not carries_message(event):
                         continue
                     if frame.method == "initialize":
                         self._adopt_session(response, event.data)
@@ -300,7 +330,7 @@ class HttpTransport:
             error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
         return error if self._receiver.awaits(frame.id) else None
 
-    async def _resume(self, id: RequestId, parser: SseParser) -> StreamEnded | None:
+    async def _resume(self, request: RequestFrame, parser: SseParser) -> StreamEnded | None:
         """Reopen a stream until the response arrives.
 
         The server has accepted the request, so errors from reopening must not mean "not sent".
@@ -311,26 +341,28 @@ class HttpTransport:
             await asyncio.sleep(_pause(parser, backoff.next_pause(self._loop.time())))
             seen = parser.last_id
             try:
-                await self._read_on(id, parser)
+                await self._read_on(request, parser)
             except ConnectionClosed as error:
                 why = error
             except (AuthError, HttpError, RemoteError) as error:
                 why = error
                 break
-            if not self._receiver.awaits(id):
+            if not self._receiver.awaits(request.id):
                 return None
             if parser.last_id != seen:
                 backoff.reset()
         return StreamEnded(f"the rest of an answer was lost: {why}")
 
-    async def _read_on(self, id: RequestId, parser: SseParser) -> None:
+    async def _read_on(self, request: RequestFrame, parser: SseParser) -> None:
         """Read the events after `last_id`, until the response arrives or the stream ends."""
-        async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
+        id, own = request.id, request.headers
+        headers = self._stream_headers(parser)
+        async with self._endpoint.request("GET", headers, own=own) as response:
             if response.status != 200 or media_type(response) != EVENTS:
-                raise await self._endpoint.refusal(response)
+                raise await self._endpoint.refusal(response, own)
             async with aclosing(self._endpoint.events(response, parser.resumed())) as events:
                 async for event in events:
-                    if event.data and event.name == "message":
+                    if carries_message(event):
                         self._receiver.frames_received([event.data], id)
                         if not self._receiver.awaits(id):
                             return
@@ -371,7 +403,7 @@ class HttpTransport:
                     else:
                         async for event in self._endpoint.events(response, parser.resumed()):
                             seen += 1
-                            if event.data and event.name == "message":
+                            if carries_message(event):
                                 self._receiver.frames_received([event.data])
             except (StreamEnded, Unreachable) as error:
                 _log.debug("%s: the standing stream was cut: %s", self._endpoint.shown, error)

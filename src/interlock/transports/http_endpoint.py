@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 import ssl
 from collections.abc import (
@@ -21,6 +20,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Iterable,
     Mapping,
 )
 from contextlib import asynccontextmanager, suppress
@@ -42,8 +42,10 @@ from interlock.errors import (
 from interlock.protocol.content_encoding import SLICE, Inflater
 from interlock.protocol.event_stream import ServerSentEvent, SseParser
 from interlock.text import urls
+from interlock.text.redaction import NO_VALUES
 from interlock.transports import Authorization
 from interlock.transports.http_errors import refusal, sent_token
+from interlock.transports.http_headers import check_headers, merged
 from interlock.transports.http_pool import HttpPool, deadline
 from interlock.transports.trace import Trace
 
@@ -64,25 +66,6 @@ MAX_PENDING_REPLIES = 1_000  # responses
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
 _TOO_LONG = ("Got more than", "Too many headers")  # beginnings of aiohttp's errors about headers
-
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-# The client sets these headers to match the message, so they must not be configured.
-_RESERVED = frozenset(
-    (
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "last-event-id",
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "transfer-encoding",
-    )
-)
 
 
 class HttpEndpoint:
@@ -124,7 +107,7 @@ class HttpEndpoint:
         self._headers = {
             "User-Agent": "interlock",
             "Accept-Encoding": "gzip, deflate",
-            **_check_headers(headers or {}),
+            **check_headers(headers or {}),
         }
 
     def sibling(self, url: str) -> HttpEndpoint:
@@ -138,7 +121,11 @@ class HttpEndpoint:
 
     @asynccontextmanager
     async def request(
-        self, method: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        own: Mapping[str, str] = NO_VALUES,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield the response; `FAILURES` in the block become our errors.
 
@@ -148,7 +135,7 @@ class HttpEndpoint:
             RedirectRefused: The redirect leads to another origin, or is the second one.
         """
         try:
-            response = await self.send(method, headers, body)
+            response = await self.send(method, headers, body, own=own)
             try:
                 yield response
             finally:
@@ -164,6 +151,7 @@ class HttpEndpoint:
         headers: Mapping[str, str],
         body: bytes | None = None,
         *,
+        own: Mapping[str, str] = NO_VALUES,
         at_once: bool = False,
     ) -> aiohttp.ClientResponse:
         """Send a request and return its response, which the caller must release.
@@ -172,6 +160,7 @@ class HttpEndpoint:
             method: The HTTP method.
             headers: Headers in addition to the endpoint's headers.
             body: The request's body.
+            own: Headers of this request only, which replace the endpoint's headers.
             at_once: Whether to send the request at once, even if all pooled connections are in use.
 
         Raises:
@@ -179,6 +168,11 @@ class HttpEndpoint:
             FAILURES: The request failed; `failure` converts these errors into our errors.
         """
         sent = {**self._headers, **headers}
+        authorization = self._authorization
+        if own:
+            sent = merged(sent, own)
+            if any(name.lower() == "authorization" for name in own):
+                authorization = None
         at_once = at_once or method == "GET"
         session = self._pool.streams if at_once else self._pool.session
         request: Request = partial(
@@ -189,11 +183,11 @@ class HttpEndpoint:
             allow_redirects=False,
             timeout=self._timeout,
         )
-        if self._authorization is not None:
-            request = partial(_send_authorized, self._authorization, request, method)
+        if authorization is not None:
+            request = partial(_send_authorized, authorization, request, method)
         response = await request(self.url, headers=sent)
         if self._trace is not None:
-            self._trace.noted("http", _exchange(response, self._headers))
+            self._trace.noted("http", _exchange(response, (*self._headers, *own)))
         if not 300 <= response.status < 400:
             return response
         response.release()
@@ -280,6 +274,8 @@ class HttpEndpoint:
                 if len(piece) >= SLICE:  # so that many tiny lines do not block the event loop
                     await asyncio.sleep(0)
         inflater.finish()
+        for event in parser.finish():
+            yield event
 
     def _inflater(self, response: aiohttp.ClientResponse, limit: int | None) -> Inflater:
         return Inflater(response.headers.get("Content-Encoding", ""), limit, self.shown)
@@ -289,12 +285,27 @@ class HttpEndpoint:
             f"{self.shown} sent a message over the limit ({limit / 2**20:g} MiB)"
         )
 
-    async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:
+    async def refusal(
+        self, response: aiohttp.ClientResponse, own: Mapping[str, str] = NO_VALUES
+    ) -> InterlockError:
+        """Return the error for a response that refuses a request, which had headers of its own."""
         body = b""
         with suppress(InterlockError, *FAILURES):  # the status is enough if the body is missing
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
-        return refusal(self.shown, response, body, (sent_token(response), *self._secrets))
+        shown = self._shown_with_redirect(response)
+        secrets = (sent_token(response), *self._secrets, *own.values())
+        return refusal(shown, response, body, secrets)
+
+    def _shown_with_redirect(self, response: aiohttp.ClientResponse) -> str:
+        """Return the URL for an error, and the URL to which the server redirected the request."""
+        ours, theirs = urlsplit(self.url).path or "/", response.url.raw_path
+        if theirs == ours:
+            return self.shown
+        hint, prefix = "", ours[: max(len(ours) + 1 - len(theirs), 0)]
+        if prefix and f"{ours}/".endswith(theirs):  # a server does not know its proxy's prefix
+            hint = f"; if a proxy adds {prefix}, configure {self.shown}/"
+        return f"{self.shown} (redirected to {urls.display(str(response.url))}{hint})"
 
 
 async def _send_authorized(
@@ -346,7 +357,7 @@ _SHOWN = frozenset(("User-Agent", "Accept-Encoding"))  # headers without secrets
 _SECRET = frozenset(("authorization", "cookie", "set-cookie", "dpop", "proxy-authorization"))
 
 
-def _exchange(response: aiohttp.ClientResponse, own: Mapping[str, str]) -> str:
+def _exchange(response: aiohttp.ClientResponse, own: Iterable[str]) -> str:
     """Describe an exchange without credentials: request line, status and headers."""
     masked = _SECRET | {name.lower() for name in own if name not in _SHOWN}
     request = response.request_info
@@ -376,17 +387,6 @@ def _check_url(url: str) -> str:
     if parts.fragment:
         raise ConfigError(f"the URL of {host} has a fragment (#…); leave it out, as it is not sent")
     return urls.display(url)
-
-
-def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    for name, value in headers.items():
-        if not urls.HTTP_TOKEN.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a valid name of an HTTP header")
-        if not _HEADER_VALUE.fullmatch(value):
-            raise ConfigError(f"the value of header {name} has an invalid character")
-        if name.lower() in _RESERVED or name.lower().startswith("mcp-param-"):
-            raise ConfigError(f"header {name} is set by the client; leave it out")
-    return headers
 
 
 def failure(shown: str, error: BaseException) -> InterlockError:

@@ -81,6 +81,17 @@ def media_type(response: aiohttp.ClientResponse) -> str:
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
+def may_be_json(kind: str) -> bool:
+    """Return whether a body of a media type other than JSON may have a message all the same.
+
+    Servers send types of their own, such as "application/vnd.x+json". Go's HTTP server writes
+    "text/plain" for an answer without a type.
+    """
+    return kind in ("", "text/plain", "text/json", "application/octet-stream") or (
+        kind.startswith("application/") and "json" in kind
+    )
+
+
 def retry_after(value: str) -> float | None:
     """Return the seconds that a Retry-After header asks to wait; None if it is not valid."""
     value = value.strip()

@@ -20,8 +20,9 @@ from interlock.errors import (
     StreamEnded,
 )
 from interlock.protocol.envelope import RequestFrame, notification_method
-from interlock.protocol.event_stream import SseParser
+from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.text import urls
+from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, PendingReplies
 from interlock.transports.http_errors import media_type
@@ -79,7 +80,7 @@ class SseTransport:
                         if event.name == "endpoint" and not self._ready.done():
                             self._messages = self._messages_at(event.data, str(response.url))
                             self._ready.set_result(None)
-                        elif event.name == "message" and event.data and self._ready.done():
+                        elif self._ready.done() and carries_message(event):
                             self._receiver.frames_received([event.data])
             error = StreamEnded(f"{self._endpoint.shown} ended the stream, which ends the session")
         except InterlockError as reason:
@@ -150,9 +151,10 @@ class SseTransport:
         try:
             if before is not None and not before.done():
                 await asyncio.wait({before})
-            async with self._messages.request("POST", _HEADERS, frame) as response:
+            own = frame.headers if isinstance(frame, RequestFrame) else NO_VALUES
+            async with self._messages.request("POST", _HEADERS, frame, own) as response:
                 if not 200 <= response.status < 300:
-                    error = await self._messages.refusal(response)
+                    error = await self._messages.refusal(response, own)
         except InterlockError as reason:
             error = reason
         except Exception as reason:

@@ -20,6 +20,9 @@ from interlock.types import RequestId
 
 # A client that does not read is disconnected at this many unsent bytes.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
+# Seconds for which requests may still run when the input has ended, as after `printf … | server`. A
+# client that quits waits for a server's exit, so this must be short.
+END_PATIENCE = 0.5
 WRITE_PATIENCE = 2.0  # seconds that `close` waits until the client has read the remaining output
 _READ_BYTES = 128 * 1024
 _LOOP_CHECK = 0.5  # seconds between checks of whether the event loop was closed
@@ -57,6 +60,7 @@ class PipeTransport:
         self._written = asyncio.Event()  # set when no more bytes will be written
         self._receiver: Receiver | None = None
         self._in_thread = False
+        self._ending: asyncio.Task[None] | None = None  # the reference keeps the task alive
 
     async def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -86,9 +90,9 @@ class PipeTransport:
         if self._receiver is None:
             return
         if not data:
-            # Abort in the next turn of the event loop, so that this turn's replies are sent first:
-            # a shell's pipe may end right after its last request.
-            self._loop.call_soon(self.abort, ConnectionClosed("the client closed the connection"))
+            if not self._in_thread:
+                self._loop.remove_reader(self._source)
+            self._ending = self._loop.create_task(self._end(self._receiver))
             return
         try:
             frames = self._lines.feed(data)
@@ -98,6 +102,10 @@ class PipeTransport:
             self.abort(error)
         except MemoryError:
             self._disconnect(_out_of_memory())
+
+    async def _end(self, receiver: Receiver) -> None:
+        await receiver.settle(END_PATIENCE)
+        self.abort(ConnectionClosed("the client closed the connection"))
 
     def _read_in_thread(self) -> None:
         data = b"-"

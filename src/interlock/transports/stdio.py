@@ -29,9 +29,9 @@ from interlock.transports.process import Process
 from interlock.transports.trace import Trace
 from interlock.types import RequestId
 
-# Environment variables that a server inherits; all others must be configured.
+# Environment variables that a server inherits, besides LC_*; all others must be configured.
 INHERITED = (
-    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ"),
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ"),
     # Paths of certificates, not secrets. Behind some proxies, npx and uvx fail without them.
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
 )
@@ -73,7 +73,11 @@ class StdioTransport:
     ) -> None:
         self._trace = trace
         self._argv = list(argv)
-        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name in INHERITED or name.startswith("LC_")
+        }
         self._env = {**inherited, **(env or {})}
         self._cwd = cwd
         self._lines = LineSplitter(max_frame_bytes)

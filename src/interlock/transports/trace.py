@@ -85,6 +85,9 @@ class _TracedReceiver:
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         self._receiver.request_failed(id, error)
 
+    async def settle(self, timeout: float) -> None:
+        await self._receiver.settle(timeout)
+
     def connection_lost(self, error: InterlockError) -> None:
         self._trace.noted("lost", str(error))
         self._receiver.connection_lost(error)

@@ -36,6 +36,10 @@ class Receiver(Protocol):
         """Fail our request `id`, which gets no response, unless it has already ended."""
         ...
 
+    async def settle(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds until the peer's running requests are answered."""
+        ...
+
     def connection_lost(self, error: InterlockError) -> None:
         """Handle the end of the connection; called at most once, and not after `close`."""
         ...

@@ -2,53 +2,86 @@
 
 from __future__ import annotations
 
-import sys
+import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from interlock.cli.gateway import key_reach
-from tests.cli.conftest import ECHO
+from interlock.store.database.database import open_database
+from interlock.store.database.location import find
+from interlock.store.pin import TOOL_KINDS
+from interlock.store.pins import PinStore
+from interlock.toolbox.pins import offered_server, offered_tool
+from tests.support.rows import each_row
+
+# No gateway starts these programs, and so must no command.
+PROGRAM = {"command": "no-such-program-7d2f"}
+SCHEMA = {"type": "object"}
+READS = PROGRAM | {"tools": {"risk": {"read": ["get_*"]}}}
 
 
-@pytest.mark.slow("starts a program")
-def test_create_prints_how_many_tools_the_key_can_call_and_why_others_are_denied(
-    interlock, servers
-):
-    unmarked = {"command": sys.executable, "args": ECHO}
-    servers(w=unmarked, gone={"command": "no-such-program-7d2f"})
-    lines = interlock("keys", "create", "anna").err.splitlines()
-
-    count = int(lines[1].removeprefix("the key can call ").partition(" ")[0])
-    assert count > 0
-    assert lines[1] == (
-        f"the key can call {count} of {2 * count} tools now; {count} are risk write:"
-        " add --scope mcp:*, or mark what only reads in tools.risk"
+@pytest.fixture
+def reach(interlock: Any, servers: Callable[..., Any]) -> Callable[..., list[str]]:
+    """Create a key beside the stored lists of two servers; return the lines about its tools."""
+    personal = PROGRAM | {"sharing": "per_user", "env": {"TOKEN": "${user:TOKEN}"}}
+    servers(
+        e={**PROGRAM, "disabled": True}, crm=READS, notes=personal, new=PROGRAM, off={**PROGRAM}
     )
-    assert lines[2].startswith("server 'gone' failed: ")
-    reads = interlock("keys", "create", "op", "--scope", "admin:read").err.splitlines()
-    assert reads[1:] == ["the key opens the admin listener, and no tools"]
+
+    async def store() -> None:
+        database = await open_database(find(None))
+        for server, names in (("crm", ["get_x", "set_x", "set_y"]), ("notes", ["get_note"])):
+            offered = [offered_tool({"name": name, "inputSchema": SCHEMA}, None) for name in names]
+            launch = offered_server(PROGRAM, None)
+            await PinStore(database).check(server, [launch, *offered], TOOL_KINDS)
+        await database.close()
+
+    asyncio.run(store())
+
+    def create(*scopes: str) -> list[str]:
+        given = [part for scope in scopes for part in ("--scope", scope)]
+        ran = interlock("keys", "create", "anna", *given)
+        assert ran.code == 0
+        return ran.err.splitlines()[1:]
+
+    return create
 
 
-@pytest.mark.slow("starts a program")
-def test_create_does_not_wait_for_a_mute_server(interlock, servers, monkeypatch):
-    monkeypatch.setattr(key_reach, "IDLE_TIMEOUT", 1.0)
-    mute = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
-    servers(mute=mute)
-
-    ran = interlock("keys", "create", "anna", "--scope", "mcp:*")
-
-    assert ran.code == 0
-    assert ran.err.splitlines()[-1] == "server mute did not answer within 1 s"
+UNLISTED = (
+    "not counted, because no gateway has listed their tools yet: 'new', 'off'; "
+    "`interlock serve` does"
+)
 
 
-def test_create_does_not_count_tools_that_need_a_credential_of_the_user(interlock, servers):
-    token = {"TOKEN": "${user:TOKEN}"}
-    crm = {"command": "no-such-program-7d2f", "sharing": "per_user", "env": token}
-    servers(e={"command": "no-such-program-7d2f", "disabled": True}, crm=crm)
-
-    ran = interlock("keys", "create", "anna", "--scope", "mcp:*")
-
-    assert ran.err.splitlines()[1:] == [
-        "the key can call 0 of 0 tools now",
-        "not counted, as each user needs a credential of their own: the tools of server 'crm'",
-    ]
+@each_row(
+    ("scopes", "lines"),
+    [
+        (
+            ["mcp:read"],
+            [
+                "the key can call 1 of 4 tools now; 3 are risk write: add --scope mcp:*,"
+                " or mark what only reads in tools.risk",
+                UNLISTED,
+            ],
+        ),
+        (["mcp:*"], ["the key can call 4 of 4 tools now", UNLISTED]),
+        (
+            ["mcp:crm:get_*"],
+            ["the key can call 1 of 4 tools now; 3 are not covered by mcp:crm:get_*", UNLISTED],
+        ),
+        (
+            ["mcp:crn:*"],
+            [
+                "the key can call 0 of 4 tools now; 4 are not covered by mcp:crn:*",
+                "no server is named 'crn' (did you mean 'crm'?): see --scope",
+                UNLISTED,
+            ],
+        ),
+        (["admin:read"], ["the key opens the admin listener, and no tools"]),
+    ],
+)
+def test_create_counts_the_stored_tools_that_the_key_can_call_and_starts_nothing(
+    reach, scopes: list[str], lines: list[str]
+):
+    assert reach(*scopes) == lines

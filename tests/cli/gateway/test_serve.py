@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -99,6 +100,23 @@ async def test_plain_file_is_served_to_both_eras_and_over_sse_with_a_key_for_the
     claude = next(line for line in gateway.lines if line.startswith("Claude Code: "))
     assert f'{gateway.url} --header "Authorization: Bearer {gateway.key}"' in claude
     assert gateway.end() == 0
+
+
+def test_gateway_behind_a_proxy_prints_its_public_url_and_records_its_clients(
+    serve, config, interlock
+):
+    path = config({"publicUrl": "https://tools.example.com/mcp", "proxies": ["127.0.0.1"]})
+    gateway = serve(path=path)
+    headers = {"Authorization": f"Bearer {gateway.key}", "X-Forwarded-For": "198.51.100.9"}
+    assert asyncio.run(echoed(Client.http(gateway.url, headers=headers))) == "hi"
+    gateway.end()
+
+    pasted = [line for line in gateway.lines if gateway.key in line and "key for" not in line]
+    assert len(pasted) == 3
+    assert all("https://tools.example.com/mcp" in line for line in pasted)
+    records = interlock("audit", "export", "--config", path).out
+    assert '"address":"198.51.100.9"' in records
+    assert '"address":"127.0.0.1"' not in records
 
 
 async def test_servers_on_stdio_and_sqlite_need_no_http_client_orm_or_postgresql(
@@ -258,7 +276,8 @@ def test_view_that_the_file_lacks_is_an_error(interlock, config):
 async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve, config):
     path = config()
     gateway = serve(path=path)
-    said = iter(gateway.program.stderr.readline, "")
+    lines = iter(gateway.program.stderr.readline, "")
+    said = (line for line in lines if " WARNING interlock.toolbox: " not in line)
 
     path.write_text("{")
     gateway.program.send_signal(signal.SIGHUP)
@@ -270,6 +289,13 @@ async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve
     assert next(said) == f"reloaded {path}\n"
     async with gateway.client() as client:
         assert {each.name.partition("__")[0] for each in await client.list_tools()} >= {"e", "f"}
+
+    config(f={"command": sys.executable, "args": ECHO, "colour": 1})
+    for warned in (True, False):  # a warning is printed once
+        gateway.program.send_signal(signal.SIGHUP)
+        if warned:
+            assert "mcpServers.f.colour is unknown" in next(said)
+        assert next(said) == f"reloaded {path}\n"
 
 
 async def test_admin_listener_has_health_metrics_and_the_admin_api(serve, config):

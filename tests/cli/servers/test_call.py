@@ -22,6 +22,16 @@ def test_call_prints_the_result(interlock, servers):
     assert interlock("call", "e:say", "text=hello world") == (0, "hello world\n", "")
 
 
+def test_control_characters_are_escaped_in_a_pipe_unless_raw_is_asked_for(interlock, servers):
+    servers()
+    text = "a\x1b[2J\u202eb\tc"
+
+    assert interlock("call", "e:say", f"text={text}").out == "a\\x1b[2J\\u202eb\tc\n"
+    assert interlock("call", "e:say", f"text={text}", "--raw").out == f"{text}\n"
+    assert "\x1b" not in interlock("call", "e:say", f"text={text}", "--json").out
+    assert interlock("tools", "e:say", "--raw").out == interlock("tools", "e:say").out
+
+
 def test_values_are_converted_to_the_types_of_the_schema(interlock, servers):
     servers()
     given = [
@@ -118,6 +128,48 @@ def test_an_error_result_is_printed_with_exit_code_1(interlock, servers):
     servers()
 
     assert interlock("call", "e:fail", "text=no such city") == (1, "no such city\n", "")
+
+
+FAILING = """
+import os, sys
+from interlock import Server
+
+server = Server("s")
+print("secret at the start", file=sys.stderr)
+
+@server.tool
+def divide(by: int) -> float:
+    print(f"  dividing by {by}", file=sys.stderr)
+    return 1 / by
+
+@server.tool
+def leave() -> None:
+    print("fatal: the disk is gone", file=sys.stderr)
+    os._exit(3)
+
+server.run()
+"""
+
+
+@pytest.mark.slow("starts a program")
+@pytest.mark.parametrize(
+    ("call", "code", "told"),
+    [
+        (("s:divide", "by=0"), 1, ["  dividing by 0", "ZeroDivisionError: division by zero"]),
+        (("s:leave",), 1, ["fatal: the disk is gone"]),
+        (("s:divide", "by=1"), 0, []),
+    ],
+)
+def test_what_a_program_writes_to_stderr_is_printed_only_if_the_call_fails(
+    interlock, servers, call: tuple[str, ...], code: int, told: list[str]
+):
+    servers(s={"command": sys.executable, "args": ["-c", FAILING]})
+    ran = interlock("call", *call)
+
+    assert ran.code == code
+    assert ("server 's' wrote to stderr:" in ran.err) is bool(told)
+    assert all(f"  {line}\n" in ran.err for line in told)
+    assert "secret at the start" not in ran.err
 
 
 @pytest.mark.slow("starts a program")

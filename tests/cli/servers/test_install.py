@@ -38,14 +38,19 @@ def test_install_and_uninstall_keep_comments_and_other_servers(
     path = home / name
     path.parent.mkdir(parents=True, exist_ok=True)
     before = f'{{\n  // mine\n  "{key}": {{\n    "other": {{"command": "x"}}\n  }}\n}}\n'
-    path.write_text(before)
+    target = home / "dotfiles" / "servers.json"
+    target.parent.mkdir()
+    target.write_text(before)
+    target.chmod(0o640)
+    path.symlink_to(target)
 
     assert interlock("install", client, "notes.py", "--scope", scope).code == 0
     after = path.read_text()
+    assert path.is_symlink()
+    assert target.stat().st_mode & 0o777 == 0o640
     assert "// mine" in after
     assert str(notes) in after
     assert sys.executable in after
-    assert (path.stat().st_mode & 0o777 == 0o600) == (scope == "user")
     assert path.with_name(f"{path.name}.backup").read_text() == before
 
     if scope == "project":
@@ -93,6 +98,19 @@ def test_entry_that_was_edited_is_kept_without_force(interlock, home: Path, note
     path.write_text(path.read_text().replace('"run"', '"walk"'))
 
     assert interlock("uninstall", "cursor", "notes").code == 1
+
+
+def test_install_warns_of_other_users_who_can_read_the_values_of_an_entry(interlock, home, servers):
+    servers(x={"command": sys.executable, "env": {"TOKEN": "secret"}})
+    file = home / ".cursor/mcp.json"
+    file.parent.mkdir()
+    file.write_text("{}")
+    file.chmod(0o644)
+
+    ran = interlock("install", "cursor", "x")
+
+    assert f"other users can read {file} (mode 644)" in ran.err
+    assert "secret" not in ran.err
 
 
 def test_configured_server_in_a_shared_file_needs_variables_for_values(interlock, servers, home):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from interlock import Client
 from interlock.config.gateway import Address
 from interlock.server.http.listening import bound
+from tests.support.rows import each_row
 
 INTERLOCK = str(Path(sys.executable).with_name("interlock"))
 ONE = """
@@ -254,6 +256,49 @@ def test_an_http_port_in_use_is_an_error_with_the_way_out(interlock, file):
     assert ran.err == (
         f"error: cannot listen on {address}: {os.strerror(errno.EADDRINUSE)}; choose another port\n"
     )
+
+
+@each_row(
+    ("options", "code", "error"),
+    [
+        (("--proxies", "::1"), 2, "--proxies and --cors are for --http"),
+        (("--http", "127.0.0.1:0", "--proxies", "127.0.0.1,nginx"), 1, "proxy 'nginx' must be an"),
+        (("--http", "127.0.0.1:0", "--proxies", "10.1.0.0/8"), 1, "write 10.1.0.0 or 10.0.0.0/8"),
+        (("--http", "127.0.0.1:0", "--cors", "app.example.com"), 2, "write https://HOST[:PORT]"),
+        (("--http", "127.0.0.1:0", "--cors", "*"), 2, "write https://HOST[:PORT]"),
+    ],
+)
+def test_proxies_and_origins_that_are_not_valid_are_refused(interlock, file, options, code, error):
+    ran = interlock("run", file(ONE), *options)
+
+    assert ran.code == code
+    assert error in ran.err
+
+
+@pytest.mark.slow("starts a program")
+def test_run_believes_listed_proxies_and_answers_listed_pages(program, file):
+    code = (
+        ONE
+        + """
+from interlock import Context
+
+@server.tool
+def whoami(context: Context) -> str:
+    return context.address
+"""
+    )
+    options = ("--proxies", "127.0.0.1, ::1", "--cors", "HTTPS://App.Example.com/")
+    ran = program("run", file(code), "--http", "127.0.0.1:0", *options)
+    url = ran.stderr.readline().split()[-1]
+
+    async def ask() -> str:
+        headers = {"X-Forwarded-For": "198.51.100.9", "Origin": "https://app.example.com"}
+        async with Client.http(url, headers=headers) as client:
+            return (await client.call_tool("whoami")).text
+
+    assert asyncio.run(ask()) == "198.51.100.9"
+    ran.terminate()
+    ran.wait()
 
 
 def test_run_help_has_an_example_with_http(interlock):

@@ -1,6 +1,7 @@
 """`interlock servers`: add, remove, list, check and trust."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,24 @@ def test_trust_shows_the_whole_command(interlock, project):
     assert "p: NODE_OPTIONS='--require evil\\x1b[2J' run 'a b'" in ran.err
     assert trust.is_trusted(project)
     assert "is already trusted" in interlock("servers", "trust").err
+
+
+def test_trust_import_and_install_show_what_a_server_is_granted(interlock, home):
+    entry = {"command": sys.executable, "alwaysAllow": ["wipe"], "envFile": ".env"}
+    text = json.dumps({"mcpServers": {"x": entry}})
+    for file in (Path(".mcp.json"), Path(".cursor/mcp.json"), home / ".config/interlock/mcp.json"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    trusted = interlock("servers", "trust", "--yes").err
+    imported = interlock("servers", "import", "cursor").err
+    found = interlock("servers", "import", "cursor", "--json").json["servers"]
+    installed = interlock("install", "claude", "x").err
+
+    for shown in (trusted, imported, installed):
+        assert "runs without asking you: wipe" in shown, shown
+        assert "gets the variables of the file .env" in shown
+    assert found[0]["consents"][0] == "runs without asking you: wipe"
 
 
 def test_trust_shows_urls_headers_and_clients(interlock, home):

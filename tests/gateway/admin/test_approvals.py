@@ -41,7 +41,9 @@ async def test_call_runs_once_after_its_approval(running):
         anna = await gateway.key("anna")
         berta = Operator(gateway, await gateway.key("berta", *DECIDES))
         assert await refund(gateway, anna)
-        (asked,) = await berta.get("/approvals", "state=pending")
+        (listed,) = await berta.get("/approvals", "state=pending")
+        assert "arguments" not in listed
+        asked = await berta.get(f"/approvals/{listed['id']}")
         assert (asked["user"], asked["tool"], asked["arguments"]) == (
             "user:anna",
             "crm:refund",
@@ -113,7 +115,9 @@ async def test_commands_the_api_and_calls_judge_expiry_by_one_wall_clock(
         for amount in (1, 2, 3):
             await refund(gateway, anna, amount)
         # An open approval ends at `expires`, and not a microsecond before.
-        asked = {each["arguments"]["amount"]: each for each in await berta.get("/approvals")}
+        listed = await berta.get("/approvals")
+        whole = [await berta.get(f"/approvals/{each['id']}") for each in listed]
+        asked = {each["arguments"]["amount"]: each for each in whole}
         found = await gateway.assembly.services.approvals.list(["pending"])
         now[0] = min(each.expires for each in found) - 1
         async with approvals_in(parts.config, parts.settings.database, decides=True) as command:
@@ -136,3 +140,28 @@ async def test_commands_the_api_and_calls_judge_expiry_by_one_wall_clock(
         assert late == (409, "approval_expired")
         assert refused.value.reason == "approval_expired"
         assert await refund(gateway, anna, 2)  # though it was approved in time
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("MAX_PENDING", 2, "limit 2 calls of one user"),
+        ("MAX_PENDING_BYTES", 2 * 2**20, "limit 2 MiB of arguments of one user"),
+        ("MAX_PENDING_BYTES_OF_ALL", 2 * 2**20, "limit 2 MiB of arguments of all users"),
+    ],
+)
+async def test_calls_that_wait_for_a_decision_are_limited_in_number_and_bytes(
+    name: str, value: int, limit: str, running, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(approvals_module, name, value)
+    async with running(SETTINGS, crm=offering("refund")) as gateway:
+        anna = await gateway.key("anna")
+        texts = []
+        for number in range(3):
+            reply = await gateway.call("crm__refund", anna, amount=80, note=f"{number}" * 900_000)
+            texts.append(reply.json["result"]["content"][0]["text"])
+
+        assert [limit in text for text in texts] == [False, False, True], texts
+        berta = Operator(gateway, await gateway.key("berta", *DECIDES))
+        assert len(await berta.get("/approvals", "state=pending")) == 2

@@ -28,8 +28,8 @@ OBJECTS: dict[str, tuple[str, str]] = {
     ),
     "call": ("at status", "call user key tool risk reason rule ms bytes"),
     "approval": (
-        "id call state user tool arguments hash rule approvers created expires",
-        "key decidedBy decidedAt note",
+        "id call state user tool hash rule approvers created expires",
+        "arguments key decidedBy decidedAt note",
     ),
     "pin": ("server kind state since", "tool hash seenHash risk decidedBy decidedAt"),
     "shown pin": (

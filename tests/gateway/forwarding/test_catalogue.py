@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -17,6 +18,7 @@ from interlock.errors import RemoteError, SpawnError
 from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.protocol import Request
+from interlock.toolbox.names import plain_name
 from interlock.transports import Transport
 from interlock.types import ClientCapabilities
 from tests.gateway.support import OWN_TOOLS, as_principal
@@ -50,6 +52,29 @@ async def listed(client: Client) -> tuple[list[str], Json]:
     result = msgspec.json.decode(await client.request("tools/list"))
     meta = {k: v for k, v in result.get("_meta", {}).items() if k.startswith("interlock/")}
     return [each["name"] for each in result["tools"]], meta
+
+
+async def test_a_call_waits_for_a_server_that_is_still_starting():
+    ready = asyncio.Event()
+
+    async def late(_: Json) -> Json:
+        await ready.wait()
+        return {"tools": [tool("x"), tool("y")]}
+
+    slow = ScriptedServer(LEGACY, {"tools/list": late, "tools/call": text("done")})
+    rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["slow:x"]}]
+    async with Client.memory(
+        ForwardingServer({"slow": slow}, policy(rules), environ={}, idle_timeout=0.0),
+        revision=MODERN,
+    ) as client:
+        calls = [asyncio.create_task(client.call_tool(f"slow__{name}")) for name in "xyz"]
+        await slow.heard("tools/list")
+        assert not any(each.done() for each in calls)
+        ready.set()
+        first, *others = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert getattr(first, "text", None) == "done"
+    assert all(isinstance(each, RemoteError) and each.code == -32602 for each in others)
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
@@ -124,8 +149,9 @@ STATE = "interlock/state"
 TEAM = Principal("user:anna", EVERYTHING, view="team")
 
 
-async def test_plain_view_has_the_names_that_the_servers_use():
+async def test_plain_view_has_the_servers_names_as_far_as_clients_accept_them():
     one, two = upstream("get_x", "get_y"), upstream("get_x", "get z")
+    renamed = plain_name("two", "get z")
     gateway = ForwardingServer(
         {"one": one, "two": two, "three": upstream("get_w")},
         policy(team=View(servers=("one", "two"), deny=("one:get_y",), names="plain")),
@@ -133,11 +159,12 @@ async def test_plain_view_has_the_names_that_the_servers_use():
     )
     async with Client.memory(as_principal(gateway, TEAM)) as client:
         names, meta = await listed(client)
-        await client.call_tool("get z")
-        with pytest.raises(RemoteError, match="unknown tool 'two__get_x'"):
-            await client.call_tool("two__get_x")
+        await client.call_tool(renamed)
+        for name in ("two__get_x", "get z"):
+            with pytest.raises(RemoteError, match=f"unknown tool '{name}'"):
+                await client.call_tool(name)
 
-    assert names == ["get_x", "get z", *OWN_TOOLS]
+    assert names == ["get_x", renamed, *OWN_TOOLS]
     (clash,) = meta["interlock/missing"]
     assert (clash["address"], clash["reason"]) == ("two:get_x", "name_clash")
     assert [each["name"] for each in two.sent("tools/call")] == ["get z"]

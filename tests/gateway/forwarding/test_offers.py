@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from interlock.gateway.forwarding.offers import Offers
 from interlock.gateway.forwarding.uris import Uris
 from interlock.policy import CompiledView
 from interlock.protocol.envelope import encode
-from interlock.toolbox.names import address, wire_name
+from interlock.toolbox.names import address, plain_name, wire_name
 from interlock.types import Tool
 
 names = st.one_of(
@@ -79,7 +80,12 @@ def test_plain_name_belongs_to_the_first_tool_and_later_tools_clash(
 ):
     found = offers(servers, View(names="plain"))
 
-    first = {name: server for server, each in reversed(servers.items()) for name in each}
+    first = {
+        plain_name(server, name): server
+        for server, each in reversed(servers.items())
+        for name in each
+    }
+    assert all(re.fullmatch("[A-Za-z0-9_-]{1,64}", name) for name in found.tools)
     assert {name: each.entry.server for name, each in found.tools.items()} == first
     assert len(found.tools) + len(found.clashes) == sum(map(len, servers.values()))
     assert {each.reason for each in found.clashes} <= {"name_clash"}

@@ -9,13 +9,15 @@ import pytest
 
 from interlock import Client
 from interlock.calls import Call, CallHandler, Outcome
-from interlock.config import loads
+from interlock.config import HttpServer, loads
 from interlock.errors import RemoteError
 from interlock.gateway import ForwardingServer
 from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.support import OWN_TOOLS
+from tests.servers import evil_http
+from tests.servers.evil_http import EvilHttp
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 
@@ -42,6 +44,19 @@ SMALL = {
     "tools": ["s:pay"],
     "arguments": {"amount": {"maximum": 50}},
 }
+
+
+@pytest.mark.slow("starts a server")
+async def test_a_call_after_its_server_has_lost_the_session_is_answered():
+    async with (
+        EvilHttp(evil_http.LEGACY) as server,
+        Client.memory(gateway_of(HttpServer(url=server.url))) as client,
+    ):
+        for code, body in ((0, ""), (400, "Invalid session ID"), (401, "session not found")):
+            if code:
+                server.forget_sessions(code, body)
+            assert (await client.call_tool("s__echo", {"text": "hi"})).text == "hi"
+    assert server.times("initialize") == 3
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])

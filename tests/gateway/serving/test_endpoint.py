@@ -21,6 +21,11 @@ from tests.support.clock import SetClock
 from tests.support.scripted_server import Json, text
 from tests.toolbox.upstreams import fail
 
+ISSUER = {
+    "issuer": "https://id.example.com",
+    "audience": "http://127.0.0.1:8000/mcp",
+    "jwksUrl": "https://id.example.com/jwks",
+}
 VIEWS = {"support": {"servers": ["crm"]}, "time": {"tools": {"allow": ["time:*"]}}}
 
 
@@ -28,7 +33,8 @@ VIEWS = {"support": {"servers": ["crm"]}, "time": {"tools": {"allow": ["time:*"]
 
 
 async def test_missing_credential_is_a_401_that_names_the_metadata_of_the_view(running):
-    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+    settings = {"views": VIEWS, "auth": {"issuers": [ISSUER]}}
+    async with running(settings, crm=offering("x")) as gateway:
         for path in ("/mcp", "/mcp/support", "/mcp/absent"):
             reply = await gateway.http.request("POST", path)
             where = f"/.well-known/oauth-protected-resource{path}"
@@ -36,8 +42,21 @@ async def test_missing_credential_is_a_401_that_names_the_metadata_of_the_view(r
             assert (reply.code, reply.header("www-authenticate")) == (401, challenge)
             metadata = (await gateway.http.request("GET", where)).json
             assert metadata["resource"] == f"http://127.0.0.1:8000{path}"
+            assert metadata["authorization_servers"] == [ISSUER["issuer"]]
         bare = await gateway.http.request("GET", "/.well-known/oauth-protected-resource")
         assert bare.json["resource"] == "http://127.0.0.1:8000/mcp"
+
+
+async def test_gateway_without_issuers_advertises_no_login(running):
+    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+        for path in ("", "/mcp", "/mcp/support", "/mcp/absent"):
+            if path:
+                reply = await gateway.http.request("POST", path)
+                assert reply.code == 401
+                assert reply.header("www-authenticate") == 'Bearer realm="interlock"'
+            for name in ("oauth-protected-resource", "oauth-authorization-server"):
+                found = await gateway.http.request("GET", f"/.well-known/{name}{path}")
+                assert found.code == 404
 
 
 @pytest.mark.slow("fills a database")

@@ -29,9 +29,9 @@ _connections: list[asyncio.StreamWriter] = []
 
 
 @asynccontextmanager
-async def served(server: Server, **options):
+async def served(server: Server, *, proxies=(), **options):
     """Serve on a port; at the end, abort what `connect` has opened."""
-    running = serve.UvicornServer(server.asgi(**options), "127.0.0.1", 0)
+    running = serve.UvicornServer(server.asgi(**options), "127.0.0.1", 0, proxies=proxies)
     task = asyncio.create_task(running.serve())
     while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.001)
@@ -39,8 +39,9 @@ async def served(server: Server, **options):
         async with aiohttp.ClientSession() as client:
             yield running, client
     finally:
-        while _connections:
-            _connections.pop().transport.abort()
+        for writer in _connections:
+            writer.transport.abort()
+        _connections.clear()
         running.should_exit = True
         await task
 

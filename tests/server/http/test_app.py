@@ -26,7 +26,7 @@ async def test_methods_other_than_post_are_refused(http, method):
         (b"", -32700),
         (b"{", -32700),
         (b"\xff{}", -32700),
-        (b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"server/discover"}', -32700),
+        (b'\xef\xbb\xbf\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"server/discover"}', -32700),
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":NaN}}', -32700),
         (b"[" * 100_000, -32600),
         (b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + b"[" * 99 + b"]" * 99 + b"}", -32600),

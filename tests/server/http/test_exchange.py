@@ -29,12 +29,12 @@ class Written(list[bytes]):
 class OneConnection:
     """A connection with one exchange."""
 
-    def __init__(self, method: str = "POST", **options: Any) -> None:
+    def __init__(self, method: str = "POST", version: str = "1.1", **options: Any) -> None:
         self.written = Written()
         state = SimpleNamespace(default_headers=[(b"date", b"today")])
         self.transport = CountedTransport(self.written, state)
         self.completed = 0
-        scope = {"method": method}
+        scope = {"method": method, "http_version": version}
         self.exchange = ServedExchange(self, scope, **{"keeps_alive": True, **options})
 
     def resume_reading(self) -> None:
@@ -81,6 +81,13 @@ async def test_body_without_length_is_chunked():
     )
 
     assert sent.endswith(b"\r\n\r\n3\r\none\r\n0\r\n\r\n")
+
+
+async def test_body_without_length_ends_with_the_connection_for_a_client_of_http_1_0():
+    connection = OneConnection(version="1.0", keeps_alive=False)
+    written = await connection.answer(START, body(b"one", more=True), body(b"two"))
+
+    assert written == HEAD + b"connection: close\r\n\r\nonetwoclosed"
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])

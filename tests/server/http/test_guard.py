@@ -149,18 +149,27 @@ async def test_allowed_origins_alone_cannot_read_replies(make):
 
 
 async def test_cors_preflight_names_methods_and_headers(make):
-    http = make(cors=["https://app.example.com"])
+    http = make(cors=["https://app.example.com"], caller_headers=["x-tenant"])
     headers = {
         "origin": "https://app.example.com",
         "access-control-request-method": "POST",
-        "access-control-request-headers": "content-type, mcp-param-region, x-evil",
+        "access-control-request-headers": "content-type, x-api-key, mcp-param-region, x-evil",
     }
     reply = await http.request("OPTIONS", headers=headers)
 
     assert reply.code == 204
     assert reply.header("access-control-allow-methods") == "GET, POST, DELETE"
     allowed = (reply.header("access-control-allow-headers") or "").lower().split(", ")
-    assert {"authorization", "mcp-session-id", "last-event-id", "mcp-param-region"} <= set(allowed)
+    sent = {"authorization", "x-api-key", "content-type", "accept", "mcp-protocol-version"}
+    sent |= {
+        "x-tenant",
+        "mcp-session-id",
+        "mcp-method",
+        "mcp-name",
+        "last-event-id",
+        "mcp-param-region",
+    }
+    assert sent <= set(allowed)
     assert "x-evil" not in allowed
 
 
@@ -172,7 +181,11 @@ async def test_cors_preflight_needs_no_token(make):
         cors=["https://app.example.com"], verify_token=verify, resource="http://127.0.0.1/mcp"
     )
     headers = {"origin": "https://app.example.com", "access-control-request-method": "POST"}
-    assert (await http.request("OPTIONS", headers=headers)).code == 204
+    for path in ("/mcp", "/.well-known/oauth-protected-resource/mcp"):
+        assert (await http.request("OPTIONS", path, headers=headers)).code == 204
+        foreign = headers | {"origin": "https://evil.com"}
+        assert (await http.request("OPTIONS", path, headers=foreign)).code == 403
+    assert (await http.request("OPTIONS", "/elsewhere", headers=headers)).code == 404
     reply = await http.call("add", headers={"origin": "https://app.example.com"})
     assert reply.code == 401
     assert reply.header("access-control-allow-origin") == "https://app.example.com"

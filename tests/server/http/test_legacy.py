@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -42,6 +43,60 @@ async def test_notifications_and_responses_get_an_empty_202(server, http):
     ):
         assert (reply.code, reply.body) == (202, b"")
     assert server.dropped == {"unexpected response": 1}
+
+
+CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"add","arguments":{"a":1}}}'
+LISTED = '{"jsonrpc":"2.0","id":7,"method":"tools/list","params":%s}'
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (CALL, {"content-type": "application/vnd.example+json"}),
+        (CALL.replace(":7", ":7.0"), {}),
+        ("\ufeff" + CALL, {}),
+        (json.dumps(json.loads(CALL), indent=2), {}),
+        (CALL.replace('"arguments"', '"_meta":null,"arguments"'), {}),
+        (LISTED % "null", {}),
+        (LISTED % '{"cursor":null,"_meta":null}', {}),
+    ],
+)
+async def test_a_request_whose_meaning_is_plain_is_served(http, body, headers):
+    client = await http.initialize()
+    reply = await client.post(body.encode(), headers).finished()
+
+    assert (reply.code, reply.json["id"]) == (200, 7)
+    assert reply.json["result"].get("tools") or reply.text == "2"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "code"),
+    [
+        (CALL, {"content-type": "text/plain"}, 415),
+        (CALL, {"content-type": "-"}, 415),  # a page could send this to another origin
+        (CALL.replace(":7", ":7.5"), {}, 400),
+        (LISTED % "[]", {}, 400),
+        (CALL.replace(":7", ":null"), {}, 400),
+    ],
+)
+async def test_a_request_with_another_meaning_is_refused(http, body, headers, code):
+    client = await http.initialize()
+    reply = await client.post(body.encode(), headers).finished()
+
+    assert reply.code == code
+    assert reply.error
+
+
+async def test_an_id_is_recognised_in_other_forms(server, http, gate):
+    client = await http.initialize()
+    call = client.begin_call("hold", id="7")
+    await gate.entered.wait()
+    cancelled = '{"jsonrpc":"2.0","id":null,"method":"notifications/cancelled"%s}'
+    body = (cancelled % ',"params":{"requestId":7.0}').encode()
+
+    assert (await client.post(body).finished()).code == 202
+    await gate.cancelled.wait()
+    assert (await call.finished()).body == b""
 
 
 async def test_an_id_that_is_in_use_is_refused(http, gate):
@@ -130,7 +185,7 @@ async def test_cancellation_that_a_tool_catches_leaves_the_task_of_the_request_a
     assert modern.task.cancelling() == 0
 
 
-@pytest.mark.parametrize("params", [{}, {"requestId": []}, {"requestId": 1}, None])
+@pytest.mark.parametrize("params", [{}, {"requestId": []}, {"requestId": 2}, None])
 async def test_a_cancellation_without_a_running_request_is_ignored(http, gate, params):
     client = await http.initialize()
     reply = client.begin_call("hold", id="1")

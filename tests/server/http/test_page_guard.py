@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from interlock.server.http.page_guard import PageGuard
+from interlock.server.http.proxies import BEHIND_PROXY, HOST
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal
 from tests.support.rows import each_row
@@ -13,18 +14,21 @@ LOCAL = "127.0.0.1:8080"
 PUBLIC = "tools.example.com"
 
 
-async def status(guard: PageGuard, method: str = "GET", **headers: str) -> int:
+async def status(
+    guard: PageGuard, method: str = "GET", scope: dict[str, Any] | None = None, **headers: str
+) -> int:
     """Return 200, or the status of the refusal."""
     pairs = [(name.replace("_", "-").encode(), each.encode()) for name, each in headers.items()]
-    scope: dict[str, Any] = {
+    whole: dict[str, Any] = {
         "type": "http",
         "method": method,
         "path": "/",
         "headers": pairs,
         "server": ("127.0.0.1", 8080),
+        **(scope or {}),
     }
     try:
-        guard.check(HttpRequest(scope, None, None))  # type: ignore[arg-type]
+        guard.check(HttpRequest(whole, None, None))  # type: ignore[arg-type]
     except HttpRefusal as refusal:
         return refusal.status
     return 200
@@ -47,6 +51,27 @@ async def status(guard: PageGuard, method: str = "GET", **headers: str) -> int:
 )
 async def test_only_pages_of_the_same_host_and_port_are_served_locally(host, origin, expected):
     assert await status(PageGuard(), host=host, origin=origin) == expected
+
+
+@each_row(
+    ("stated", "origin", "hosts", "expected"),
+    [
+        (PUBLIC, "https://tools.example.com", None, 200),
+        (PUBLIC, "https://tools.example.com", [PUBLIC, "127.0.0.1"], 200),
+        (PUBLIC, "https://tools.example.com", ["other.example", "127.0.0.1"], 403),
+        (PUBLIC, "http://tools.example.com", None, 403),  # the proxy states https
+        (PUBLIC, "https://evil.example", None, 403),
+        ("", "https://tools.example.com", None, 403),
+        ("", "http://localhost:8080", None, 403),  # a page on the machine of the client
+    ],
+)
+async def test_pages_of_the_host_that_a_trusted_proxy_states_are_served(
+    stated, origin, hosts, expected
+):
+    guard = PageGuard(hosts)
+    more = {HOST: stated, "scheme": "https", "server": (BEHIND_PROXY, 8080)}
+
+    assert await status(guard, scope=more, host=LOCAL, origin=origin) == expected
 
 
 @each_row(

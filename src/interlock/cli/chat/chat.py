@@ -41,6 +41,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
     "else the first model available.",
 )
 @config_option.config_option
+@config_option.root_option
 @click.option(
     "--conversation",
     metavar="ID",
@@ -75,6 +76,7 @@ def chat(
     prompt: str | None,
     model: str | None,
     config: Path | None,
+    roots: tuple[Path, ...],
     conversation: str | None,
     latest: bool,
     system: str | None,
@@ -88,9 +90,8 @@ def chat(
 
     With PROMPT, or with text piped in, prints one answer on stdout and everything else on
     stderr. With both, the model gets the prompt and then the text. Without either, opens a
-    conversation; /help lists its commands.
-
-    Tools that only read run at once. You are asked before any other call.
+    conversation; /help lists its commands. Tools that only read run at once. You are asked before
+    any other call.
 
     \b
     Example:
@@ -105,7 +106,7 @@ def chat(
         prompt = _with_piped(prompt)
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
-    found = None if no_tools else inputs.answered(config_option.load(config))
+    found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
     options: ChatOptions = {
         "model": model,
         "conversation": conversation,
@@ -113,14 +114,14 @@ def chat(
         "system": system or "",
         "wishes": settings.wishes(given),
     }
-    if prompt is None and as_json:
-        raise click.UsageError("--json is for one answer; give a PROMPT, or pipe text in")
     if prompt is None:
+        if as_json:
+            raise click.UsageError("--json is for one answer; give a PROMPT, or pipe text in")
         from interlock.cli.chat.repl import run_repl
 
         run(run_repl(found, files, yes=yes, **options))
-    else:
-        run(_answer(prompt, files, found, yes=yes, as_json=as_json, **options))
+        return
+    run(_answer(prompt, files, found, yes=yes, as_json=as_json, **options))
 
 
 def _check_beginning(system: str | None, conversation: str | None, *, latest: bool) -> None:

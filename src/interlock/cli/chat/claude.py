@@ -36,6 +36,7 @@ COMMANDS = {"/quit": "leave, as Ctrl-D does"}
 @click.command(cls=Utf8Command)
 @click.argument("prompt", required=False, callback=prose)
 @config_option.config_option
+@config_option.root_option
 @click.option("--mode", type=click.Choice(MODES), default="default", help="Permission mode.")
 @click.option("--model", metavar="NAME", help="The model by Claude Code's name: opus, sonnet, ….")
 @click.option("--session", metavar="ID", help="Continue this session.")
@@ -45,6 +46,7 @@ COMMANDS = {"/quit": "leave, as Ctrl-D does"}
 def claude(
     prompt: str | None,
     config: Path | None,
+    roots: tuple[Path, ...],
     mode: str,
     model: str | None,
     session: str | None,
@@ -69,7 +71,7 @@ def claude(
         raise click.UsageError("the prompt is empty; give a PROMPT")
     if prompt is None and (as_json or not is_terminal(sys.stdin)):
         raise click.UsageError("the PROMPT is missing, and a conversation needs a terminal")
-    found = None if no_tools else inputs.answered(config_option.load(config))
+    found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
     return run(_main(prompt, found, as_json=as_json, yes=yes, mode=mode, model=model, id=session))
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     help="A model as for `interlock chat`. Give several to choose among them in the page.",
 )
 @config_option.config_option
+@config_option.root_option
 @click.option("--port", default=8420, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--no-open", is_flag=True, help="Print the URL as the only line, open no browser.")
 @click.option(
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 def web(
     model: tuple[str, ...],
     config: Path | None,
+    roots: tuple[Path, ...],
     port: int,
     no_open: bool,
     no_tools: bool,
@@ -72,7 +74,7 @@ def web(
         run(_print_link(port))
         return
     open_log()
-    found = None if no_tools else inputs.answered(config_option.load(config))
+    found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
     run(_serve(found, model, port, opens=not no_open, engine=engine))
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from interlock.cli.server_status import is_broken, problem_of
-from interlock.cli.terminal import safe_line, working
+from interlock.cli.terminal import safe_line
+from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
     from interlock.calls import Entry
     from interlock.config import Config
-    from interlock.toolbox import ServerStatus
+    from interlock.policy import Policy
+    from interlock.toolbox import Toolbox
 
-IDLE_TIMEOUT = 5.0  # seconds; stop waiting if no server becomes ready or fails for so long
-
-_NOT_COUNTED = "not counted, as each user needs a credential of their own: the tools of server"
+_NOT_LISTED = (
+    "not counted, because no gateway has listed their tools yet: {}; `interlock serve` does"
+)
+_NOT_STORED = 'not counted, because "lock.mode" is "off", which stores no lists: {}'
 _WORDS = {
     "read_only": "are risk write, and the policy is read-only",
     "not_in_view": "are not in its view",
@@ -27,48 +30,66 @@ _WORDS = {
 
 
 async def describe_reach(config: Config, key: StoredKey) -> list[str]:
-    """Start the configured servers briefly; return lines about the tools that a key can call.
+    """Return lines about the tools that a key can call, by the lists that a gateway stored.
 
-    The lines name each server that does not start in time, or needs each user's credential.
+    The lines name the servers that no gateway has listed yet. No server is started.
     """
-    from interlock.toolbox import Toolbox
-    from interlock.toolbox.user_credentials import needs_of
+    from interlock.cli.database_options import database_of
+    from interlock.cli.gateway.last_lists import stored_lists
+    from interlock.gateway.parts import make_parts
+    from interlock.store.database.location import find
 
     if not any(scope.startswith("mcp:") for scope in key.scopes):
         return ["the key opens the admin listener, and no tools"]
     if not any(each.enabled for each in config.servers.values()):
         return ["no servers are configured yet; add one with `interlock servers add NAME COMMAND`"]
-    personal = [name for name, each in config.servers.items() if needs_of(each)]
-    toolbox = Toolbox({n: each for n, each in config.servers.items() if n not in personal})
     try:
-        with working("listing the tools that the key can call"):
-            await toolbox.open(idle_timeout=IDLE_TIMEOUT)
-        lines = [_summary(config, key, toolbox.tools)]
-        lines += _missing(toolbox.status.values())
-        return lines + [safe_line(f"{_NOT_COUNTED} {name!r}") for name in personal]
-    finally:
-        await toolbox.close()
+        parts = make_parts(config, os.environ)
+    except ConfigError as error:
+        return [safe_line(f"the tools that the key can call are not counted: {error}")]
+    async with stored_lists(parts.servers, find(database_of(config))) as (toolbox, _):
+        lines = [_summary(parts.policy, key, toolbox.tools), *_without_server(key, toolbox)]
+        unlisted = [
+            each.name for each in toolbox.status.values() if each.state not in ("ok", "disabled")
+        ]
+    if unlisted:
+        is_stored = parts.settings.lock.mode != "off"
+        text = _NOT_LISTED if is_stored else _NOT_STORED
+        lines.append(safe_line(text.format(", ".join(map(repr, unlisted)))))
+    return lines
 
 
-def _summary(config: Config, key: StoredKey, tools: Iterable[Entry]) -> str:
+def _without_server(key: StoredKey, toolbox: Toolbox) -> list[str]:
+    """Return a line for each scope that names a server which is not configured."""
+    from interlock.config.gateway import OWN
+    from interlock.config.section import nearest
+
+    named = {scope.split(":")[1] for scope in key.scopes if scope.count(":") > 1}
+    unknown = sorted(named - toolbox.upstreams.keys() - {OWN})
+    return [
+        safe_line(f"no server is named {name!r}{nearest(name, toolbox.upstreams)}: see --scope")
+        for name in unknown
+    ]
+
+
+def _summary(policy: Policy, key: StoredKey, tools: Iterable[Entry]) -> str:
     from interlock.auth.key_ring import principal_of
     from interlock.calls import Caller
-    from interlock.policy import Policy
 
-    policy, caller = Policy.from_config(config), Caller(principal_of(key))
+    caller = Caller(principal_of(key))
     total, reasons = 0, Counter[str]()
     for entry in tools:
         total += 1
         decision = policy.decide(caller, entry)
         reason: str = decision.reason if decision.effect != "allow" else ""
-        if reason == "scope":
-            reason = f"scope {policy.risk(entry)}"
+        if reason == "scope" and policy.risk(entry) == "write" and "mcp:read" in key.scopes:
+            reason = "scope write"
         reasons[reason] += 1
     callable_now = reasons.pop("", 0)
     scopes = ", ".join(key.scopes)
     words = _WORDS | {
         "scope write": "are risk write: add --scope mcp:*, or mark what only reads in tools.risk",
-        "scope read": f"are not covered by {scopes}",
+        "scope": f"are not covered by {scopes}",
         "approval_required": "need an approval for each call",
     }
     others = [_count(number, words[reason]) for reason, number in reasons.most_common()]
@@ -79,13 +100,3 @@ def _count(number: int, words: str) -> str:
     if number == 1:
         words = words.replace("are ", "is ", 1).replace("need ", "needs ", 1)
     return f"{number} {words}"
-
-
-def _missing(servers: Iterable[ServerStatus]) -> list[str]:
-    lines = []
-    for each in servers:
-        if each.state == "starting":
-            lines.append(f"server {each.name} did not answer within {IDLE_TIMEOUT:g} s")
-        elif is_broken(each):
-            lines.append(problem_of(each))
-    return [safe_line(line) for line in lines]

@@ -87,8 +87,8 @@ def create(
 ) -> None:
     """Create a key for USER and print it. It cannot be shown again.
 
-    Prints on stderr how many tools the key can call now, and why it cannot call the others. This
-    starts the configured servers; a server that does not start in time is named.
+    Prints on stderr how many tools the key can call now, and why it cannot call the others. The
+    tools come from the lists that a gateway stored last; no server is started.
 
     \b
     Example:

@@ -76,7 +76,8 @@ def serve(
     if start_servers and not check:
         raise click.UsageError("--start-servers is for --check; a server starts when it is served")
     address = None if http is None else _address(http)
-    loaded = config_option.load(config)
+    load = partial(config_option.load, config, set())
+    loaded = load()
     if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
         raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
     if not stdio and loaded.gateway is not None and loaded.gateway.audit.mode == "off":
@@ -91,9 +92,9 @@ def serve(
             from interlock.transports.pipes import take_standard_streams
 
             source, target = take_standard_streams()
-            _run(_serve_stdio(config, loaded, source, target, view))
+            _run(_serve_stdio(load, loaded, source, target, view))
         else:
-            _run(_serve_http(config, loaded, address, view))
+            _run(_serve_http(load, loaded, address, view))
     return 0
 
 
@@ -136,7 +137,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve_http(
-    file: Path | None, config: Config, address: Address | None, view: str
+    load: Callable[[], Config], config: Config, address: Address | None, view: str
 ) -> None:
     from interlock.aio import beside, in_thread
     from interlock.gateway.assembly import Assembly
@@ -155,7 +156,7 @@ async def _serve_http(
                     view=view,
                     announce=lambda served: _announce(served, assembly.server.toolbox),
                     announce_servers=lambda: _say_servers(assembly.server.toolbox),
-                    reload=_Reloading(assembly, file).begin,
+                    reload=_Reloading(assembly, load).begin,
                 )
 
 
@@ -175,22 +176,22 @@ def _import_http(config: Config) -> ServeHttp:
 
 
 async def _serve_stdio(
-    file: Path | None, config: Config, source: int, target: int, view: str
+    load: Callable[[], Config], config: Config, source: int, target: int, view: str
 ) -> None:
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving.stdio import serve_stdio
 
     async with Assembly.open(config) as assembly:
-        reload = _Reloading(assembly, file).begin
+        reload = _Reloading(assembly, load).begin
         await serve_stdio(assembly.server, source, target, view=view, reload=reload)
 
 
 class _Reloading:
     """Reloads the configuration file, never twice at the same time."""
 
-    def __init__(self, assembly: Assembly, file: Path | None) -> None:
+    def __init__(self, assembly: Assembly, load: Callable[[], Config]) -> None:
         self._assembly = assembly
-        self._file = file
+        self._load = load
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
 
@@ -212,7 +213,7 @@ class _Reloading:
 
     async def _reload(self) -> None:
         try:
-            found = config_option.load(self._file)
+            found = self._load()
             fixed = await self._assembly.reload(found)
         except InterlockError as error:
             complain(f"not reloaded, the old configuration is served: {error}")
@@ -242,7 +243,7 @@ def _announce(served: Served, toolbox: Toolbox) -> None:
         _warn_of(each)
     if served.key is not None:
         say(f"key for this run: {served.key}")
-    _say_clients(served.url, served.key or "YOUR_KEY")
+    _say_clients(served.client_url, served.key or "YOUR_KEY")
 
 
 def _say_servers(toolbox: Toolbox) -> None:
@@ -257,7 +258,11 @@ def _warn_of(status: ServerStatus) -> None:
     from interlock.toolbox.tool_list import NOT_ALLOWED
 
     if status.state == "starting":
-        warn(f"{status.name} is still starting")
+        warn(
+            f"{status.name}: {status.reason}"
+            if status.reason
+            else f"{status.name} is still starting"
+        )
     elif status.state not in ("ok", "disabled"):
         warn(f"{status.name} {status.state}: {status.reason}")
     for line in status.missing:

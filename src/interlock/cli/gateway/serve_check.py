@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
-from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Entry
+from interlock.cli.gateway.last_lists import stored_lists
 from interlock.cli.server_status import problem_of
 from interlock.cli.terminal import say, warn
 from interlock.config import Config
 from interlock.config.resolving import resolve
 from interlock.errors import ConfigError
-from interlock.gateway.definitions.pinning import LAUNCH_KEY
 from interlock.gateway.parts import Parts, described_parts, make_parts
 from interlock.gateway.planning import compared
 from interlock.policy import find_unchecked, find_warnings
 from interlock.store import AuditReader
 from interlock.store.database import location
-from interlock.store.database.database import open_database
-from interlock.store.pin import Key, Kinds, Offered, Pin
-from interlock.store.pins import PinStore
 from interlock.toolbox import Toolbox
-from interlock.toolbox.user_credentials import needs_of
+from interlock.toolbox.user_credentials import placeholders_of
 from interlock.types import JsonObject
 
 _NOT_STARTED = "no server was started; add --start-servers"
@@ -79,17 +75,8 @@ async def _with_last_lists(
     odd = _unset_variables(config)
     if place is None:
         return [*odd, *_odd_names(config, (), _NOT_STARTED)], []
-    database = await open_database(place)
-    try:
-        lists = _LastLists(await PinStore(database).list(), location.folder_beside(place))
-    finally:
-        await database.close()
-    toolbox = Toolbox(parts.servers, pins=lists)
-    try:
-        await toolbox.restore(starts_unknown=False)
+    async with stored_lists(parts.servers, place) as (toolbox, relaunched):
         odd += _odd_names(config, toolbox.tools, _NOT_STARTED)
-    finally:
-        await toolbox.close()
     async with AuditReader.open(place) as reader:
         last = await reader.last("config")
     if last is None:
@@ -98,7 +85,7 @@ async def _with_last_lists(
     if parts.settings.lock.mode == "first":
         changes += [
             f"server {name} is launched in another way: its tools will wait for `interlock lock`"
-            for name in lists.relaunched
+            for name in relaunched
         ]
     heading = [f"changes since {last['at']}, when a configuration was loaded last:"]
     return odd, [*heading, *(f"  {each}" for each in changes)] if changes else []
@@ -112,7 +99,7 @@ def _odd_names(config: Config, tools: Collection[Entry], why_unchecked: str) -> 
 def _unset_variables(config: Config) -> list[str]:
     found = []
     for name, server in config.servers.items():
-        of_users = dict.fromkeys(needs_of(server).names, "stored")
+        of_users = placeholders_of(server)
         try:
             if server.enabled:
                 resolve(server, os.environ, of_users)  # type: ignore[type-var]  # each kind is one it accepts
@@ -131,35 +118,3 @@ def _changes(before: JsonObject, now: JsonObject) -> list[str]:
     if before["policy"] != now["policy"]:
         changes.append("another policy")
     return changes
-
-
-class _LastLists:
-    """A `PinKeeper` that has each server's last list, and stores nothing.
-
-    Attributes:
-        relaunched: Servers whose launch differs from the accepted launch.
-    """
-
-    def __init__(self, pins: Sequence[Pin], folder: Path) -> None:
-        self.relaunched: list[str] = []
-        self.key = GatewayKey.load(folder).derive(LAUNCH_KEY)
-        self._pins = pins
-
-    def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
-        """Do nothing: pins do not change during a check."""
-
-    async def check(
-        self,
-        server: str,
-        offered: Sequence[Offered],
-        kinds: Kinds,  # noqa: ARG002
-    ) -> Mapping[Key, Pin] | None:
-        """Note whether the server's launch differs from the accepted launch."""
-        accepted = {each.hash for each in await self.pins(server) if each.kind == "server"}
-        now = {each.hash for each in offered if each.kind == "server"}
-        if accepted and not now <= accepted:
-            self.relaunched.append(server)
-        return None
-
-    async def pins(self, server: str) -> Sequence[Pin]:
-        return [each for each in self._pins if each.server == server]

@@ -14,9 +14,9 @@ from interlock.cli import completion, config_option
 from interlock.cli.call_lines import progress_text
 from interlock.cli.servers import inputs
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, warn, working
+from interlock.cli.terminal import emit, emit_foreign, emit_json, say, warn, working
 from interlock.cli.utf8_command import Utf8Command
-from interlock.errors import InvalidArguments, RequestTimeout
+from interlock.errors import InterlockError, InvalidArguments, RequestTimeout
 from interlock.text.surrogates import repair_json
 
 if TYPE_CHECKING:
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from interlock.types import CallToolResult, Content
 
 
+MAX_LINES = 40  # of a program's stderr, after a failed call
+
+
 @click.command(cls=Utf8Command)
 @click.argument("address", metavar="SERVER:TOOL", shell_complete=completion.addresses)
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=completion.arguments)
 @click.option("--arguments", metavar="JSON", help="All arguments at once, as a JSON object.")
 @config_option.config_option
+@config_option.root_option
 @click.option(
     "--timeout",
     metavar="SECONDS",
@@ -41,15 +45,18 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print the request of an OpenAPI tool, credentials masked, instead of sending it.",
 )
+@config_option.raw_option
 @config_option.json_option
 def call(
     address: str,
     pairs: tuple[str, ...],
     arguments: str | None,
     config: Path | None,
+    roots: tuple[Path, ...],
     timeout: float | None,
     yes: bool,
     dry_run: bool,
+    raw: bool,
     as_json: bool,
 ) -> int:
     """Call a tool and print its result. Exits with 1 if the tool reports an error.
@@ -68,13 +75,12 @@ def call(
     if not (server and colon and tool):
         raise click.UsageError(f"{address!r} is not a tool's address; write SERVER:TOOL")
     texts, values = given_arguments(pairs, arguments)
-    loaded = config_option.load(config)
+    loaded = config_option.load(config, roots=roots)
     key, found = config_option.find(loaded, server)
     if dry_run:
         return run(_preview(server, tool, found, texts, values, as_json))
-    return run(
-        _call(inputs.answered(loaded, [key]), key, address, texts, values, timeout, yes, as_json)
-    )
+    answered = inputs.answered(loaded, [key])
+    return run(_call(answered, key, address, texts, values, timeout, yes, raw, as_json))
 
 
 async def _call(
@@ -85,6 +91,7 @@ async def _call(
     values: dict[str, Any],
     timeout: float | None,
     yes: bool,
+    raw: bool,
     as_json: bool,
 ) -> int:
     from interlock.cli.servers.local_toolbox import CALLER, open_toolbox
@@ -95,6 +102,8 @@ async def _call(
             arguments = typed(texts, entry.tool.input_schema) | values
             for unknown in unknown_parameters(arguments, entry.tool.input_schema):
                 warn(f"tool {address} {unknown}")
+            server = toolbox.upstreams[entry.server]
+            written = server.stderr
             try:
                 result = await toolbox.call(
                     address,
@@ -103,15 +112,30 @@ async def _call(
                     progress=lambda each: spinner.note(f"{address} {progress_text(each)}"),
                     caller=CALLER,
                 )
-            except RequestTimeout as error:
-                raise RequestTimeout(f"{error}; --timeout SECONDS gives it more time") from None
+            except InterlockError as error:
+                _say_stderr(entry.server, server.stderr.removeprefix(written))
+                if isinstance(error, RequestTimeout):
+                    more = f"{error}; --timeout SECONDS gives it more time"
+                    raise RequestTimeout(more) from None
+                raise
+            if result.is_error:
+                _say_stderr(entry.server, server.stderr.removeprefix(written))
     if result.warning:
         warn(result.warning)
     if as_json:
         emit_json(_fields(result))
     else:
-        emit(format_result(result))
+        emit_foreign(format_result(result), raw=raw)
     return int(result.is_error)
+
+
+def _say_stderr(server: str, written: str) -> None:
+    """Print what a program wrote to stderr during a failed call."""
+    lines = [line.rstrip() for line in written.splitlines() if line.strip()]
+    if lines:
+        say(f"server {server!r} wrote to stderr:")
+        for line in lines[-MAX_LINES:]:
+            say(f"  {line}")
 
 
 async def _preview(

@@ -210,8 +210,6 @@ class ClientFile(Struct, frozen=True):
             shared_file.edit(self.path, content)
         except JsoncError as error:
             raise ConfigError(f"{self.path}, line {error.line}: {error}") from None
-        if not self.is_shared:
-            self.path.chmod(0o600)
 
     def _value(self) -> Any:
         if not self.path.exists():

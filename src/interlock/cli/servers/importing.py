@@ -96,7 +96,16 @@ def import_(
             )
             for each in found
         )
+        _tell_consents(found)
     return _add(found, path) if yes else _suggest(found)
+
+
+def _tell_consents(found: list[FoundServer]) -> None:
+    from interlock.config.consent import consents
+
+    for each in found:
+        for line in consents(each.server) if each.server is not None else ():
+            say(f"{safe_line(each.name)} of {each.program} {safe_line(line)}")
 
 
 def _suggest(found: list[FoundServer]) -> int:
@@ -221,8 +230,10 @@ def _what(server: Any) -> str:
     return " ".join([getattr(server, "command", ""), *getattr(server, "args", ())])
 
 
-def _shown(found: FoundServer) -> dict[str, str]:
-    shown = {
+def _shown(found: FoundServer) -> dict[str, str | list[str]]:
+    from interlock.config.consent import consents
+
+    shown: dict[str, str | list[str]] = {
         "program": found.program,
         "file": str(found.file),
         "server": found.name,
@@ -230,4 +241,5 @@ def _shown(found: FoundServer) -> dict[str, str]:
         "state": found.state,
         "detail": found.detail,
     }
-    return {key: value for key, value in shown.items() if value}
+    granted = consents(found.server) if found.server is not None else []
+    return {key: value for key, value in (shown | {"consents": granted}).items() if value}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import msgspec
 
 from interlock.cli import config_option
 from interlock.cli.signals import run
-from interlock.cli.terminal import say
+from interlock.cli.terminal import safe_line, say, warn
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def install(
         raise click.UsageError("--name is for one SERVER")
     place = client_files.place_of(client, scope)
     entries = {_name(each, name): _entry(each, place, config) for each in servers}
+    for each in servers:
+        _tell_consents(each, config)
     if len(entries) < len(servers):
         raise click.UsageError("two SERVERs have the same name; enter one with --name")
     if only_print:
@@ -79,6 +82,7 @@ def install(
     for key, entry in entries.items():
         place.add(key, entry, force=force)
         say(f"{key} is entered in {place.path}; restart {client} to use it")
+        _warn_of_readers(place, entry)
     if check:
         return run(_check({**entries} or place.ours()))
     return 0
@@ -138,6 +142,26 @@ def _entry(server: str, place: ClientFile, config: Path | None) -> dict[str, Any
     return _configured(server, found, place)
 
 
+def _warn_of_readers(place: ClientFile, entry: dict[str, Any]) -> None:
+    """Warn if other users can read the values of an entry; the file keeps its mode."""
+    has_values = any(entry.get(name) for name in ("env", "headers"))
+    if has_values and not place.is_shared and place.path.exists():
+        mode = stat.S_IMODE(place.path.stat().st_mode)
+        if mode & 0o077:
+            warn(f"other users can read {place.path} (mode {mode:03o}): run chmod 600 {place.path}")
+
+
+def _tell_consents(server: str, config: Path | None) -> None:
+    """Print the settings of a configured server that the client does not show."""
+    from interlock.config.consent import consents
+
+    if _URL.match(server) or _split(server)[0].is_file():
+        return
+    _, found = config_option.find(config_option.load(config), server)
+    for line in consents(found):
+        say(f"{safe_line(server)} {safe_line(line)}")
+
+
 def _interpreter() -> str:
     """Return the absolute path of Python: programs on a desktop have another PATH."""
     return str(Path(sys.executable).absolute())
@@ -167,7 +191,6 @@ async def _check(entries: dict[str, dict[str, Any]]) -> int:
     import os
 
     from interlock.cli.server_status import is_broken, problem_of, statuses
-    from interlock.cli.terminal import warn
     from interlock.config import HttpServer, StdioServer
     from interlock.config.variables import fill
 

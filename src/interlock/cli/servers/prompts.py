@@ -68,8 +68,15 @@ def _usage(prompt: Prompt) -> str:
 @click.argument("address", metavar="SERVER:PROMPT")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
 @config_option.config_option
+@config_option.root_option
 @config_option.json_option
-def prompt(address: str, pairs: tuple[str, ...], config: Path | None, as_json: bool) -> int:
+def prompt(
+    address: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    roots: tuple[Path, ...],
+    as_json: bool,
+) -> int:
     """Print the messages of a prompt, such as for piping them into `interlock chat`.
 
     \b
@@ -80,7 +87,7 @@ def prompt(address: str, pairs: tuple[str, ...], config: Path | None, as_json: b
     server, colon, name = address.partition(":")
     if not (server and colon and name):
         raise click.UsageError(f"{address!r} is not a prompt's address; write SERVER:PROMPT")
-    loaded = config_option.load(config)
+    loaded = config_option.load(config, roots=roots)
     key, _ = config_option.find(loaded, server)
     return run(_prompt(inputs.answered(loaded, [key]), key, server, name, texts_of(pairs), as_json))
 

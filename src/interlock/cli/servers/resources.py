@@ -65,8 +65,9 @@ async def _resources(servers: Mapping[str, ServerConfig], as_json: bool) -> int:
 @click.command(cls=Utf8Command)
 @click.argument("address", metavar="SERVER:URI")
 @config_option.config_option
+@config_option.root_option
 @config_option.json_option
-def read(address: str, config: Path | None, as_json: bool) -> int:
+def read(address: str, config: Path | None, roots: tuple[Path, ...], as_json: bool) -> int:
     """Print a resource: its text, or its bytes if stdout is a file or a pipe.
 
     A URI alone is enough if exactly one server lists it.
@@ -76,7 +77,7 @@ def read(address: str, config: Path | None, as_json: bool) -> int:
       interlock read notes:note://today
       interlock read files:file:///srv/logo.png > logo.png
     """
-    loaded = config_option.load(config)
+    loaded = config_option.load(config, roots=roots)
     key = server_of(loaded, address)
     return run(_read(inputs.answered(loaded, None if key is None else [key]), address, as_json))
 

@@ -14,6 +14,7 @@ import click
 
 from interlock.cli.log import open_log
 from interlock.errors import ConfigError
+from interlock.text.urls import page_origin
 
 if TYPE_CHECKING:
     from interlock.server import Server
@@ -22,7 +23,19 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("source", metavar="FILE[:NAME]")
 @click.option("--http", metavar="HOST:PORT", help="Serve over HTTP; port 0 picks a free port.")
-def run(source: str, http: str | None) -> None:
+@click.option(
+    "--proxies",
+    multiple=True,
+    metavar="NETWORK",
+    help="Believe the X-Forwarded headers of proxies at this address or in this network.",
+)
+@click.option(
+    "--cors",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let web pages of this origin call the server, such as https://app.example.com.",
+)
+def run(source: str, http: str | None, proxies: tuple[str, ...], cors: tuple[str, ...]) -> None:
     """Serve the Server object of a Python FILE, on stdin and stdout.
 
     NAME selects one of several servers. Ends when the client closes stdin, or on SIGINT or SIGTERM.
@@ -31,12 +44,16 @@ def run(source: str, http: str | None) -> None:
     Example:
       interlock run notes.py
       interlock run notes.py:server --http 127.0.0.1:8000
+      interlock run notes.py --http 127.0.0.1:8000 --proxies 127.0.0.1
     """
+    if http is None and (proxies or cors):
+        raise click.UsageError("--proxies and --cors are for --http")
     address = None if http is None else _address(http)
     path, name = _split(source)
     open_log(logging.WARNING)  # a server logs to stderr
     if address is not None:
-        _find(_load(path), path, name).run_http(*address)
+        served = _find(_load(path), path, name)
+        served.run_http(*address, proxies=_listed(proxies), cors=_origins(cors))
         return
     from interlock.transports.pipes import take_standard_streams
 
@@ -50,6 +67,21 @@ def _address(http: str) -> tuple[str, int]:
     if not (host and port.isascii() and port.isdecimal() and int(port) < 65536):
         raise click.UsageError(f"--http {http!r} is not HOST:PORT, such as 127.0.0.1:8000")
     return host, int(port)
+
+
+def _listed(values: tuple[str, ...]) -> list[str]:
+    """Return the items of an option that may be repeated, and may have items between commas."""
+    return [item.strip() for each in values for item in each.split(",") if item.strip()]
+
+
+def _origins(values: tuple[str, ...]) -> list[str]:
+    origins = []
+    for text in _listed(values):
+        found = page_origin(text)
+        if found is None:  # also for "*": every page could call a server without authentication
+            raise click.UsageError(f"--cors {text!r} is not an origin: write https://HOST[:PORT]")
+        origins.append(found)
+    return origins
 
 
 def _split(source: str) -> tuple[Path, str]:

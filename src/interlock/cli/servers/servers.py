@@ -160,13 +160,15 @@ def forget_(name: str, config: Path | None) -> None:
 def trust(yes: bool) -> None:
     """Allow the .mcp.json of the working folder to start and contact its servers.
 
-    Shows the servers and asks first. Any change of the file ends the trust.
+    Shows the servers, and the settings that grant them something, and asks first. Any change of the
+    file, or of a file of variables that it names, ends the trust.
 
     \b
     Example:
       interlock servers trust
     """
     from interlock.config import load
+    from interlock.config.consent import consents
     from interlock.config.trust import PROJECT_FILE, fingerprint, grant, is_trusted, project_file
 
     path = project_file()
@@ -180,6 +182,8 @@ def trust(yes: bool) -> None:
     say(f"{path} would start or contact:")
     for name, server in found.servers.items():
         say(f"  {safe_line(name)}: {safe_line(_whole(server))}")
+        for line in consents(server):
+            say(f"    {safe_line(line)}")
     if not yes:
         if not is_terminal(sys.stdin):
             raise click.UsageError(

@@ -14,7 +14,7 @@ from interlock.cli import completion, config_option
 from interlock.cli.server_status import say_missing, say_starting, started, warn_of_broken
 from interlock.cli.servers import inputs
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, say, working
+from interlock.cli.terminal import emit_foreign, emit_json, emit_table, say, working
 
 if TYPE_CHECKING:
     from interlock.toolbox import Entry, ServerStatus, Toolbox
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     "name", metavar="[SERVER[:TOOL]]", required=False, shell_complete=completion.addresses
 )
 @config_option.config_option
+@config_option.raw_option
 @config_option.json_option
-def tools(name: str | None, config: Path | None, as_json: bool) -> int:
+def tools(name: str | None, config: Path | None, raw: bool, as_json: bool) -> int:
     """List every tool by its address, with its server's state; or describe one.
 
     With SERVER, only that server is started. With SERVER:TOOL, prints the tool's description and
@@ -47,10 +48,10 @@ def tools(name: str | None, config: Path | None, as_json: bool) -> int:
     server, _, tool = name.partition(":")
     key, _ = config_option.find(found, server)
     chosen = {key: inputs.answered(found, [key]).servers[key]}
-    return run(_tool(chosen, name, as_json) if tool else _tools(chosen, as_json))
+    return run(_tool(chosen, name, raw, as_json) if tool else _tools(chosen, as_json))
 
 
-async def _tool(servers: dict[str, Any], address: str, as_json: bool) -> int:
+async def _tool(servers: dict[str, Any], address: str, raw: bool, as_json: bool) -> int:
     from interlock.toolbox import Toolbox
 
     with working(address):
@@ -59,7 +60,7 @@ async def _tool(servers: dict[str, Any], address: str, as_json: bool) -> int:
     if as_json:
         emit_json(_fields(entry))
     else:
-        emit(describe(entry.tool))
+        emit_foreign(describe(entry.tool), raw=raw)
     return 0
 
 

@@ -29,7 +29,7 @@ class ApprovalDecisionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_approvals(gate: Operations, request: ApiRequest) -> JsonReply:
-    """Return a page of approvals, newest first."""
+    """Return a page of approvals without their arguments, newest first."""
     wanted: ApprovalQuery = request.query
     approvals = gate.services.approvals
     states = [wanted.state] if wanted.state else None

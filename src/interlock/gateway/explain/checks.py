@@ -9,6 +9,7 @@ from typing import Any
 
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.config.gateway import OWN
+from interlock.config.variables import CALLER_CLAIM
 from interlock.errors import InvalidArguments, LimitExceeded
 from interlock.gateway.explain.explanation import Check, ExplainedCall
 from interlock.gateway.forwarding.refusals import UNKNOWN
@@ -159,6 +160,19 @@ def _check_credential(question: ExplainedCall) -> Check | None:
     return Check("credential", "deny", detail, "needs_login", _way_to_connect(question))
 
 
+def _check_caller(question: ExplainedCall) -> Check | None:
+    references = question.upstream.caller_references if question.upstream is not None else ()
+    if not references:
+        return None
+    names = [each[2:-1] for each in references]
+    claims = [name.removeprefix(CALLER_CLAIM) for name in names if name.startswith(CALLER_CLAIM)]
+    if claims and question.key is not None:
+        detail = f"the server needs {', '.join(claims)}, and a key has no claims"
+        change = "call with a token of an issuer that has these claims"
+        return Check("caller", "deny", detail, "caller_value_missing", change)
+    return Check("caller", "ok", f"the server gets {', '.join(names)} of each call")
+
+
 def _lacking(question: ExplainedCall) -> list[JsonObject]:
     return [each for each in question.credentials if each["state"] not in ("ok", "expiring")]
 
@@ -188,6 +202,7 @@ CHECKS: list[Callable[[ExplainedCall], Check | None]] = [
     _check_limits,
     _check_approval,
     _check_credential,
+    _check_caller,
 ]
 
 

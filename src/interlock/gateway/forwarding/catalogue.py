@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from interlock.auth.principal import Principal
@@ -19,7 +20,7 @@ from interlock.gateway.forwarding.items import (
 )
 from interlock.gateway.forwarding.offers import ListedItem, Offers
 from interlock.gateway.forwarding.refusals import REASON_KEY
-from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
+from interlock.gateway.forwarding.tool import ForwardedTool, StartingTool, UnusableTool
 from interlock.layers.kept_results import URI
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
@@ -133,7 +134,8 @@ class ToolboxCatalogue:
             return {}
         missing = self._missing_of(self._offers_to(caller), caller)
         if missing:
-            return {MISSING_KEY: missing}
+            asking = caller_of(context)
+            return {MISSING_KEY: [self._for_caller(each, asking) for each in missing]}
         is_empty = next(self._visible(kind, context), None) is None
         return {REASON_KEY: "nothing_granted"} if is_empty else {}
 
@@ -170,6 +172,14 @@ class ToolboxCatalogue:
             if self.may_use(caller, tool.item)
         ]
         return missing
+
+    def _for_caller(self, missing: JsonObject, caller: Caller) -> JsonObject:
+        """Return a missing server with the reason for this caller, if there is one."""
+        upstream = self._toolbox.upstreams.get(missing["address"])
+        problem = "" if upstream is None else upstream.caller_problem(caller)
+        if not problem:
+            return missing
+        return missing | {"reason": "caller_value_missing", "detail": problem}
 
     def _missing_prompts(self, offers: Offers, caller: Caller) -> list[JsonObject]:
         return [
@@ -220,7 +230,7 @@ class ToolboxCatalogue:
             tool = offers.tools.get(name)
             if tool is None:
                 own = self._find_own(name, context)
-                return own or self._find_unusable(offers, name, caller)
+                return own or self._find_unusable(offers, name, context)
             if not self.offers(caller, tool.entry):
                 return None
             if principal is not None:
@@ -239,7 +249,10 @@ class ToolboxCatalogue:
             return None
         return next((each for each in self._own_tools(context) if each.name == name), None)
 
-    def _find_unusable(self, offers: Offers, name: str, caller: Caller) -> UnusableTool | None:
+    def _find_unusable(
+        self, offers: Offers, name: str, context: Context
+    ) -> UnusableTool | StartingTool | None:
+        caller = caller_of(context)
         tool = offers.unusable.get(name)
         if tool is not None:
             return tool if self.may_use(caller, tool.item) else None
@@ -247,12 +260,17 @@ class ToolboxCatalogue:
         state = offers.down.get(server)
         if state is None or not original or not self._in_force.policy.may_use_any(caller, server):
             return None
+        upstream = self._toolbox.upstream(server)
+        if problem := upstream.caller_problem(caller):
+            state = "caller_value_missing", problem
         url = self._connect_url(caller, server, state[0])
-        next_try = self._toolbox.upstream(server).next_try
-        item = Item("tools", server, original)
-        return UnusableTool(
+        next_try, item = upstream.next_try, Item("tools", server, original)
+        refused = UnusableTool(
             name, item, *state, self._forwarder, url=url, next_try=next_try, is_known=False
         )
+        if not upstream.is_starting:
+            return refused
+        return StartingTool(refused, upstream, partial(self.find, "tools", name))
 
     def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
         """Return the URL where the caller logs in to a server; "" if no login is needed."""

@@ -232,6 +232,7 @@ def caller_of(context: Context) -> Caller:
         context.address,
         context.revision,
         trace if isinstance(trace, str) else "",
+        context.caller_headers,
     )
 
 

@@ -16,7 +16,7 @@ from interlock.protocol.envelope import encode_large
 from interlock.server.catalogue import EncodedDefinition
 from interlock.toolbox import Toolbox
 from interlock.toolbox.loose_template import LooseTemplate
-from interlock.toolbox.names import wire_name
+from interlock.toolbox.names import plain_name, wire_name
 from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject
 
@@ -42,7 +42,7 @@ class Offers:
         toolbox: The servers.
         uris: Adds and removes the prefixes of resource URIs.
         forwarder: Sends the calls.
-        plain: The view whose tools and prompts keep their servers' names; None to use wire names.
+        plain: The view whose tools and prompts have plain names; None to use wire names.
         before: The offers before the last change, whose unchanged tools are reused; None at first.
 
     Attributes:
@@ -94,9 +94,9 @@ class Offers:
         for entry in toolbox.tools:
             name = entry.wire_name
             if self._plain is not None:
-                name = entry.tool.name
-                if not self._plain.admits("tools", entry.server, name):
+                if not self._plain.admits("tools", entry.server, entry.tool.name):
                     continue
+                name = plain_name(entry.server, entry.tool.name)
                 if name in self.tools:
                     detail = "another tool of the view has the same name"
                     self.clashes.append(UnusableTool(name, entry, "name_clash", detail, forwarder))
@@ -117,9 +117,9 @@ class Offers:
             item = each.entry or Item("tools", server, each.name)
             name = wire_name(server, each.name)
             if self._plain is not None:
-                name = each.name
-                if not self._plain.admits("tools", server, name):
+                if not self._plain.admits("tools", server, each.name):
                     continue
+                name = plain_name(server, each.name)
             tool = UnusableTool(name, item, each.reason, each.detail, forwarder)
             if name in self.tools or name in self.unusable:
                 self.clashes.append(tool)
@@ -150,9 +150,9 @@ class Offers:
             original = definition["name"]
             name = wire_name(server, original)
             if self._plain is not None:
-                name = original
-                if not self._plain.admits("prompts", server, name):
+                if not self._plain.admits("prompts", server, original):
                     continue
+                name = plain_name(server, original)
             item = Item("prompts", server, original)
             self.prompts.setdefault(name, _listed(item, definition | {"name": name}))
 
@@ -167,9 +167,9 @@ def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstr
         known: dict[str, str] = {}
         for server, upstream in upstreams.items():
             for entry in upstream.entries:
-                name = entry.tool.name
-                if not view.admits("tools", server, name):
+                if not view.admits("tools", server, entry.tool.name):
                     continue
+                name = plain_name(server, entry.tool.name)
                 first = known.setdefault(name, entry.address)
                 if first != entry.address:
                     raise ConfigError(

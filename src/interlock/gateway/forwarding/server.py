@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 _NO_LAYERS = Layers()
 _IGNORES = GatewayObserver()
+START_TIMEOUT = 5.0  # seconds for which a list waits until servers start with a caller's values
+
+_LISTS = frozenset(("tools/list", "resources/list", "resources/templates/list", "prompts/list"))
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
 SERVERS = "servers"  # the value of `instructions` that selects the servers' instructions
 MAX_INSTRUCTIONS = 4_096  # characters of one server's instructions
@@ -168,6 +171,10 @@ class ForwardingServer:
         """
         method = request.method
         if method not in _LIMITED:
+            if method in _LISTS:
+                waiting = self._waiting_for(context)
+                if waiting:
+                    return self._list_after(waiting, request, context)
             return self._methods.answer(request, context)
         if self._in_force.admit is not None:
             try:
@@ -176,6 +183,24 @@ class ForwardingServer:
                 self._observer.not_admitted(context.principal, error)
                 raise
         return self._methods.table[method](request, context)  # always present in a gateway
+
+    def _waiting_for(self, context: Context) -> list[Upstream]:
+        """Return the servers that list their tools only with values of this caller."""
+        caller = Caller(context.principal)
+        return [
+            each
+            for name, each in self.toolbox.upstreams.items()
+            if each.waits_for(caller) and self._in_force.policy.may_use_any(caller, name)
+        ]
+
+    async def _list_after(
+        self, waiting: list[Upstream], request: Request, context: Context
+    ) -> bytes:
+        caller = caller_of(context)
+        with suppress(TimeoutError):  # the starts continue, and clients are notified of the lists
+            async with asyncio.timeout(START_TIMEOUT):
+                await asyncio.gather(*(each.start_for_caller(caller) for each in waiting))
+        return await self._methods.answer(request, context)
 
     @property
     def catalogue(self) -> ToolboxCatalogue:

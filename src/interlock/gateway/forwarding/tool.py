@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -19,6 +21,7 @@ from interlock.errors import (
     MalformedAnswer,
     MissingCapability,
     RemoteError,
+    UnknownTool,
 )
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.refusals import reason_of, refusal
@@ -26,6 +29,7 @@ from interlock.protocol.envelope import encode_large
 from interlock.revisions import MISSING_CAPABILITY
 from interlock.server.catalogue import EncodedDefinition
 from interlock.server.tasks import TaskBegun
+from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject
 
 STATE_KEY = "interlock/state"
@@ -69,6 +73,8 @@ class ForwardedTool:
         id = new_call_id()
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
+            if given is None:  # some clients write null for missing arguments
+                given = {}
         except msgspec.DecodeError as error:  # for example, a number is too large for a float
             return self._refuse(f"arguments: {error}", context, id)
         if not isinstance(given, dict):
@@ -108,6 +114,38 @@ def _is_undeclared(error: InterlockError, context: Context) -> bool:
         required = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
     names = required if isinstance(required, dict) else {}
     return any(getattr(context.client_capabilities, str(each), None) is None for each in names)
+
+
+class StartingTool:
+    """A tool whose server is still starting: a call waits for the start, and then looks it up.
+
+    Args:
+        refused: Refuses the call if the start takes too long.
+        upstream: The server.
+        find: Looks the tool up again.
+    """
+
+    def __init__(
+        self, refused: UnusableTool, upstream: Upstream, find: Callable[[Context], Any]
+    ) -> None:
+        self.definition = refused.definition
+        self._refused = refused
+        self._upstream = upstream
+        self._find = find
+
+    async def call(self, arguments: Raw | None, context: Context) -> Any:
+        """Wait for the server, at most for the timeout of its requests, and call the tool.
+
+        Raises:
+            UnknownTool: The server has no such tool, or the caller may not use it.
+            InterlockError: See `ForwardedTool.call`.
+        """
+        await self._upstream.wait_for_start()
+        found = self._find(context)
+        if found is None:
+            raise UnknownTool(f"unknown tool {self.definition['name']!r}")
+        tool = self._refused if isinstance(found, StartingTool) else found
+        return await tool.call(arguments, context)
 
 
 class UnusableTool:

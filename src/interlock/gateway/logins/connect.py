@@ -38,7 +38,7 @@ from interlock.gateway.logins.vault import Vault
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.credentials import LOGIN
 from interlock.toolbox.connect import client_identity, login_challenge
-from interlock.toolbox.user_credentials import Needs
+from interlock.toolbox.user_credentials import Needs, without_users
 
 if TYPE_CHECKING:
     from interlock.oauth import AuthorizationRequest, OAuth
@@ -148,7 +148,7 @@ class Logins:
         config = self._servers().get(login.server)
         challenge = ""
         if isinstance(config, HttpServer):
-            challenge = await _challenge(resolve(config, self._environ))
+            challenge = await _challenge(resolve(without_users(config), self._environ))
         store = self.vault.tokens(login.owner, login.server)
         oauth = await self._oauth(login.server, store, login.ask)
         await oauth.login(challenge)
@@ -177,7 +177,7 @@ class Logins:
         fixed = self._callback
         if not isinstance(config, HttpServer):
             return await self._api_login(server, store=store, ask=ask, redirect_uri=fixed)
-        config = resolve(config, self._environ)
+        config = resolve(without_users(config), self._environ)
         client, metadata = client_identity(config), config.oauth.client_metadata_url
         return OAuth(
             config.url,

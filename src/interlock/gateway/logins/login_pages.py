@@ -35,6 +35,7 @@ from interlock.gateway.logins.login_attempt import Attempt
 from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
+from interlock.server.http.proxies import stated_origin
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import (
     Header,
@@ -162,6 +163,8 @@ class LoginPages:
     def _origin(self, request: HttpRequest) -> str:
         if self._public_url:
             return origin(self._public_url)
+        if stated := stated_origin(request.scope):
+            return stated
         host = request.header(b"host") or ""  # already checked by the guard
         is_local = is_loopback(urlsplit(f"//{host}").hostname or "")
         return f"{'http' if is_local else 'https'}://{host}"

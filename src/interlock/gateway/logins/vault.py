@@ -217,6 +217,16 @@ class Vault:
         if upstream is not None:
             await upstream.calls.check_credentials(call)
 
+    def check_caller(self, call: Call) -> None:
+        """Check that the caller has the claims and headers that the server needs.
+
+        Raises:
+            CallRefused: One is missing, or cannot be sent.
+        """
+        upstream = self.upstreams().get(call.entry.server)
+        if upstream is not None:
+            upstream.calls.check_caller(call.caller)
+
     # Users
 
     async def list(self, *, user: str = "", tenant: str = TENANT) -> _Credentials:

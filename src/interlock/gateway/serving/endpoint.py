@@ -174,24 +174,28 @@ class Endpoint(GatewayFront):
         )
         self._operations = Operations(assembly)
         self._follows_reload: list[LatestAuth] = []
-        is_local = urls.is_loopback(address.host) and not settings.public_url
+        is_public = bool(settings.public_url or settings.proxies)
+        is_local = urls.is_loopback(address.host) and not is_public
         self.serves_operators = is_local and settings.admin is None
+        self.app = HttpApp(assembly.server, self._options(address))
+        assembly.serve_by(self)
+
+    def _options(self, address: Address) -> HttpOptions:
+        settings = self._assembly.parts.settings
         pages: dict[str, MakePage] = {"/healthz": self.health.alive, "/readyz": self.health.ready}
         if self.serves_operators:
             pages["/metrics"] = self.metrics
-        self.app = HttpApp(
-            assembly.server,
-            HttpOptions(
-                path=PATH,
-                auth=self._callers.authenticator(resource, view),
-                views=self._views(),
-                pages=pages,
-                hosts=self._hosts(address.host),
-                sse=settings.sse,
-                beside=self._beside(address),
-            ),
+        return HttpOptions(
+            path=PATH,
+            auth=self._callers.authenticator(self._resource, self._view),
+            views=self._views(),
+            pages=pages,
+            hosts=self._hosts(address.host),
+            cors=settings.cors,
+            sse=settings.sse,
+            caller_headers=settings.headers,
+            beside=self._beside(address),
         )
-        assembly.serve_by(self)
 
     def _is_trusted(self, user: str) -> bool:
         """Return whether a user without an API key may still use a session."""

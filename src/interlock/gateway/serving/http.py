@@ -28,13 +28,15 @@ class Served(Struct, frozen=True):
     """The URLs of a served gateway.
 
     Attributes:
-        url: The endpoint's URL.
+        url: The endpoint's URL on this machine.
+        client_url: The endpoint's URL for clients.
         key: A key that is valid for this run only; None if stored keys exist.
         admin: The admin API's URL; "" if it is not served.
         chat: The chat's URL; "" if it is not served.
     """
 
     url: str
+    client_url: str
     key: str | None = None
     admin: str = ""
     chat: str = ""
@@ -78,7 +80,8 @@ async def serve_http(
         chat=chat,
         inspector=inspector,
     )
-    announced = partial(announce, _served(endpoint, listeners)), announce_servers
+    served = _served(endpoint, listeners, assembly.parts.settings.public_url)
+    announced = partial(announce, served), announce_servers
     await _serve(assembly, endpoint, listeners, reload, *announced)
     if assembly.failed.is_set():
         raise AuditFailed("calls cannot be recorded any more; start the gateway again")
@@ -98,6 +101,7 @@ async def _serve(
         handles_signals=False,
         refuses_while_draining=True,
         takes_sockets=endpoint.chat is not None,
+        proxies=assembly.parts.settings.proxies,
     )
 
     def end() -> None:
@@ -125,11 +129,12 @@ async def _end_after(failed: asyncio.Event, end: Callable[[], None]) -> None:
     end()
 
 
-def _served(endpoint: Endpoint, listeners: Listeners) -> Served:
+def _served(endpoint: Endpoint, listeners: Listeners, public_url: str) -> Served:
     url = f"http://{address_of(listeners.public)}"
     operators = listeners.admin or (listeners.public if endpoint.serves_operators else None)
     api = f"http://{address_of(operators)}{BASE}" if operators else ""
-    return Served(url + PATH, listeners.key, api, "" if endpoint.chat is None else f"{url}/")
+    chat = "" if endpoint.chat is None else f"{url}/"
+    return Served(url + PATH, public_url or url + PATH, listeners.key, api, chat)
 
 
 @asynccontextmanager

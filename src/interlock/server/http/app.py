@@ -83,9 +83,10 @@ class HttpApp:
         self.views = options.views
         self._pages = options.pages
         self._beside = options.beside
-        self._guard = Guard(options.hosts, options.origins, options.cors)
+        self._guard = Guard(options.hosts, options.origins, options.cors, options.caller_headers)
         self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
+        self._caller_headers = options.caller_headers
         self._requests = RequestsUnderWay()
         budget = Budget(
             options.max_streams,
@@ -187,6 +188,8 @@ class HttpApp:
                 await self._authenticate(request, authenticator)
             if route.view and self.views is not None:
                 self.views.check(route.view)
+        if self._caller_headers:
+            request.read_caller_headers(self._caller_headers)
         if self.is_draining:
             text = "the server is shutting down; connect again later"
             raise CallRefused(text, "draining", DRAIN_RETRY)
@@ -233,7 +236,7 @@ class HttpApp:
     async def _serve_public(self, request: HttpRequest, path: bytes) -> None:
         """Serve paths without authentication, such as OAuth metadata and other applications."""
         make_page, document, raw = None, None, _raw_path(request.scope)
-        if request.scope["method"] == "GET":
+        if request.scope["method"] in ("GET", "OPTIONS"):
             make_page = self._pages.get(path.decode("latin-1"))
             if self.authenticator is not None:
                 document = self.authenticator.published(raw.decode("latin-1"))
@@ -243,7 +246,12 @@ class HttpApp:
             await self._beside(request.scope, request.receive, request.send)
             return
         self._guard.check(request)
-        if make_page is not None:
+        if request.scope["method"] == "OPTIONS" and (make_page or document):
+            # Clients in pages send headers of MCP with this request, so browsers ask first.
+            if (headers := self._guard.preflight(request)) is None:
+                raise _not_allowed(b"GET")
+            await reply_empty(request.send, 204, headers)
+        elif make_page is not None:
             page = await make_page()
             await reply(request.send, page.status, page.body, request.extra, kind=page.kind)
         elif document is not None:

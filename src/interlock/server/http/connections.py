@@ -20,6 +20,7 @@ import httptools
 from msgspec import Struct
 
 from interlock.server.http.exchange import CountedTransport, ServedExchange
+from interlock.server.http.proxies import Proxies
 from interlock.server.http.request import SAID, RequestHeaders
 from interlock.server.http.responses import AT_ONCE, Header, Scope
 
@@ -29,6 +30,11 @@ MAX_BODY_AHEAD = 64 * 1024  # bytes of a body that are read before the applicati
 MAX_KEPT_HEAD = 2 * 1024  # bytes; longer heads are not kept for reuse
 KEPT_HEADS = 4  # parsed heads that are kept per connection
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"retry-after: 60\r\ncontent-length: 38\r\nconnection: close\r\n\r\n"
+    b"Too many requests of one address here."
+)
 _MALFORMED = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: 30\r\nconnection: close\r\n\r\nInvalid HTTP request received."
@@ -47,9 +53,23 @@ class _Head(Struct, frozen=True):
     place: int
 
 
-def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[BoundedConnection]:
-    """Return a class of connections with limits. It counts dropped connections in `dropped`."""
-    shared = {"addresses": Counter(), "max_per_address": max_per_address, "dropped": dropped}
+def bounded_connection(
+    max_per_address: int, dropped: Counter[str], proxies: Proxies | None = None
+) -> type[BoundedConnection]:
+    """Return a class of connections with limits.
+
+    Args:
+        max_per_address: The most connections from one address, and the most requests that trusted
+            proxies pass on from one address at the same time.
+        dropped: Counts the connections and requests that are dropped.
+        proxies: The trusted proxies; None if there are none.
+    """
+    shared = {
+        "addresses": Counter(),
+        "max_per_address": max_per_address,
+        "dropped": dropped,
+        "proxies": proxies,
+    }
     return type("BoundConnection", (BoundedConnection,), shared)
 
 
@@ -57,6 +77,10 @@ class BoundedConnection(asyncio.Protocol):
     """A connection from one client. uvicorn creates it and calls `shutdown`.
 
     Attributes:
+        address: The client's address. If a trusted proxy connects, it is the client of the request
+            that is being answered.
+        is_proxied: Whether a trusted proxy connects.
+        is_counted: Whether `addresses` counts this connection.
         idle_since: When the last response was completed, by the monotonic clock; 0 while a request
             is in progress, or before the first request.
         scope: The ASGI scope of the request that is being parsed, or that was parsed last.
@@ -65,10 +89,13 @@ class BoundedConnection(asyncio.Protocol):
     addresses: Counter[str]  # the number of connections by client address
     max_per_address: int
     dropped: Counter[str]
+    proxies: Proxies | None = None
     transport: CountedTransport
     scope: Scope
     url = b""
     address = ""
+    is_proxied = False
+    is_counted = False
     idle_since = 0.0
     is_refused = False
     is_between = True  # whether the parser is exactly between two requests
@@ -106,15 +133,15 @@ class BoundedConnection(asyncio.Protocol):
         peer, own = (transport.get_extra_info(each) for each in ("peername", "sockname"))
         self._client = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
         self._server = (str(own[0]), int(own[1])) if isinstance(own, tuple) else None
-        self.address = self._client[0] if self._client else ""
-        self.addresses[self.address] += 1
-        if self.addresses[self.address] > self.max_per_address:
-            self.dropped["too many connections of an address"] += 1
+        address = self._client[0] if self._client else ""
+        self.is_proxied = self.proxies is not None and self.proxies.trusts(address)
+        if not self.is_proxied and not self._count(address):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as its parent
         """Tell the application that the client has disconnected, and release the connection."""
-        self._uncount()
+        if self.is_counted:
+            self._uncount()
         self._state.connections.discard(self)
         for exchange in (self.answering, self.newest):
             if exchange is not None:
@@ -126,7 +153,17 @@ class BoundedConnection(asyncio.Protocol):
         self.extensions.clear()
         self.heads.clear()
 
+    def _count(self, address: str) -> bool:
+        """Count the connection, or a proxy's request; return whether the address may have it."""
+        self.address, self.is_counted = address, True
+        self.addresses[address] += 1
+        if self.addresses[address] <= self.max_per_address:
+            return True
+        self.dropped["too many connections of an address"] += 1
+        return False
+
     def _uncount(self) -> None:
+        self.is_counted = False
         self.addresses[self.address] -= 1
         if not self.addresses[self.address]:
             del self.addresses[self.address]
@@ -228,6 +265,8 @@ class BoundedConnection(asyncio.Protocol):
             _use_host_of_target(self)
         version = self._parser.get_http_version()
         self.scope = self._scope(version)
+        if self.is_proxied and self.proxies is not None:
+            self.proxies.apply(self.scope)
         if self._parser.should_upgrade() and self._is_for_socket():
             return
         keeps_alive = version != "1.0" and self._parser.should_keep_alive()
@@ -284,6 +323,10 @@ class BoundedConnection(asyncio.Protocol):
 
     def _start(self, exchange: ServedExchange) -> None:
         self.answering = exchange
+        if self.is_proxied and not self._count(exchange.scope["client"][0]):
+            self.transport.write(_TOO_MANY)
+            self.transport.close()
+            return
         task = asyncio.get_running_loop().create_task(exchange.run(self._app))
         task.add_done_callback(self._state.tasks.discard)
         self._state.tasks.add(task)
@@ -296,6 +339,8 @@ class BoundedConnection(asyncio.Protocol):
     def on_response_complete(self) -> None:
         """Begin the next request, if it has arrived."""
         self._state.total_requests += 1
+        if self.is_proxied:
+            self._uncount()
         if self.transport.is_closing():
             return
         self.resume_reading()
@@ -362,6 +407,10 @@ class BoundedConnection(asyncio.Protocol):
 
     def _become_socket(self) -> None:
         """Pass the connection to uvicorn's WebSocket class; it still counts for the address."""
+        if self.is_proxied and not self._count(self.scope["client"][0]):
+            self.transport.write(_TOO_MANY)
+            self.transport.close()
+            return
         self._state.connections.discard(self)
         lines = [b"%b: %b\r\n" % header for header in self.headers]
         begin = b"%b %b HTTP/1.1\r\n" % (self.scope["method"].encode(), self.url)
@@ -376,6 +425,7 @@ class BoundedConnection(asyncio.Protocol):
 
         protocol.connection_lost = connection_lost
         protocol.connection_made(self.transport)
+        protocol.client, protocol.server = self.scope["client"], self.scope["server"]
         protocol.data_received(b"".join([begin, *lines, b"\r\n"]))
         self.transport.set_protocol(protocol)
 

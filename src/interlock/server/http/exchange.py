@@ -98,7 +98,7 @@ class ServedExchange:
 
     __slots__ = (
         "_arrived", "_body", "_connection", "_expects", "_has_more", "_has_started", "_head",
-        "_is_chunked", "_is_gone", "_left", "is_complete", "keeps_alive", "scope",
+        "_is_chunked", "_is_gone", "_is_unframed", "_left", "is_complete", "keeps_alive", "scope",
     )  # fmt: skip
 
     def __init__(
@@ -111,7 +111,8 @@ class ServedExchange:
         self._arrived = asyncio.Event()
         self._body = bytearray()
         self._has_more = True
-        self._has_started = self.is_complete = self._is_gone = self._is_chunked = False
+        self._has_started = self.is_complete = self._is_gone = False
+        self._is_chunked = self._is_unframed = False
         self._left = 0  # bytes of the response body that are missing from its Content-Length
         self._head = b""  # the response's head, until it is sent
 
@@ -200,8 +201,11 @@ class ServedExchange:
         if not self.keeps_alive and not closes:
             lines.append(b"connection: close\r\n")
         if not has_length and status not in _NO_BODY and self.scope["method"] != "HEAD":
-            self._is_chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+            if self.scope["http_version"] == "1.0":  # its clients read until the connection ends
+                self._is_unframed = True
+            else:
+                self._is_chunked = True
+                lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
         return b"".join(lines)
 
@@ -211,7 +215,7 @@ class ServedExchange:
         elif self._is_chunked:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             body += b"0\r\n\r\n" if ends else b""
-        else:
+        elif not self._is_unframed:
             self._left -= len(body)
             if self._left < 0 or (ends and self._left):
                 raise RuntimeError("the response does not have the length that it announced")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from interlock.server.http.proxies import BEHIND_PROXY, stated_origin
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import Header, HttpRefusal
 from interlock.text.urls import is_loopback
@@ -16,7 +17,7 @@ from interlock.text.urls import is_loopback
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ALLOWED_HEADERS = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, "
-    b"Mcp-Session-Id, Last-Event-ID"
+    b"Mcp-Session-Id, Last-Event-ID, X-API-Key"
 )
 _HOST_REFUSED = (
     "this Host is not allowed; list it: in gateway.hosts of the configuration,"
@@ -34,6 +35,7 @@ class Guard:
             only names of loopback on loopback connections, and any value on other connections.
         origins: Allowed values of `Origin`, such as "https://example.com"; "*" allows any value.
         cors: Origins whose web pages may read responses; they need not be in `origins`.
+        headers: Further headers that those pages may send.
 
     Attributes:
         allowed: Combinations of Host, Origin and address that have passed the check. A request with
@@ -45,10 +47,12 @@ class Guard:
         hosts: Sequence[str] | None,
         origins: Sequence[str],
         cors: Sequence[str],
+        headers: Sequence[str] = (),
     ) -> None:
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
         self._origins = frozenset((*origins, *cors))
         self._cors = frozenset(cors)
+        self._allowed_headers = b", ".join([_ALLOWED_HEADERS, *(each.encode() for each in headers)])
         self.allowed: set[tuple[bytes | None, bytes | None, object]] = set()
 
     def check(self, request: HttpRequest) -> None:
@@ -63,15 +67,22 @@ class Guard:
         address = server[0] if server else None
         headers = request.headers
         host, origin = headers.get(b"host"), headers.get(b"origin")
+        stated = stated_origin(request.scope)
+        if stated:
+            if self._hosts is not None:
+                self._check_host(stated.partition("://")[2].encode(), True)
+            if origin is not None and origin.decode("latin-1").lower() == stated:
+                origin = None  # a page that the client got from this very server
         key = (host, origin, address)
         if key not in self.allowed:
             local = is_loopback(str(address))
-            self._check_host(host, local)
+            self._check_host(host, local or address == BEHIND_PROXY)
             self._check_origin(origin, local)
             if len(self.allowed) >= _MAX_CACHED:
                 self.allowed.clear()
             if len(host or b"") + len(origin or b"") <= _MAX_LENGTH:
                 self.allowed.add(key)
+        origin = headers.get(b"origin")
         if self._cors and origin is not None:
             request.extra += self._cors_headers(origin)
 
@@ -109,7 +120,7 @@ class Guard:
         return [
             *request.extra,
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
-            (b"access-control-allow-headers", b", ".join([_ALLOWED_HEADERS, *custom])),
+            (b"access-control-allow-headers", b", ".join([self._allowed_headers, *custom])),
             (b"access-control-max-age", b"600"),
         ]
 
@@ -118,7 +129,7 @@ class Guard:
             return []
         return [
             (b"access-control-allow-origin", origin),
-            (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate"),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After"),
             (b"vary", b"Origin"),
         ]
 

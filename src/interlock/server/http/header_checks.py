@@ -6,6 +6,7 @@ Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-h
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from interlock.errors import InterlockError, SchemaError
 from interlock.protocol.envelope import Envelope
 from interlock.protocol.headers import NAMES, annotated, decode_value
+from interlock.protocol.optional_members import decode_params
 from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
 from interlock.server.catalogue import input_schema
 from interlock.server.http.responses import HttpRefusal
@@ -70,13 +72,13 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
     if message.params is UNSET:
         return _NO_PARAMS, NOTHING_STATED
     params: AnyParams
-    if message.method == "tools/call":
-        try:
+    try:
+        if message.method == "tools/call":
             params = decode_call(message.params)
-        except (msgspec.DecodeError, RecursionError):  # errors in headers are reported before types
+        else:
             params = _decode_params(message.params)
-    else:
-        params = _decode_params(message.params)
+    except (msgspec.DecodeError, RecursionError):
+        params = _reread(message.method, message.params)
     if params.meta is UNSET:
         return params, NOTHING_STATED
     meta = bytes(params.meta)
@@ -86,6 +88,14 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
         return params, read_cached(meta)
     except InterlockError:
         return params, None
+
+
+def _reread(method: object, encoded: Raw) -> AnyParams:
+    if method == "tools/call":
+        # Errors in headers are reported before errors of these types.
+        with suppress(msgspec.DecodeError, RecursionError):
+            return decode_params(CallParams, encoded)
+    return decode_params(Params, encoded)
 
 
 def check(http: HttpRequest, method: str, params: AnyParams, version: str) -> None:

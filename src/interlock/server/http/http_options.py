@@ -39,6 +39,7 @@ class HttpKeywords(TypedDict, total=False):
     views: Views | None
     pages: Mapping[str, MakePage]
     beside: AsgiApp | None
+    caller_headers: Sequence[str]
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -64,11 +65,13 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         max_streams: The most streams that subscribers keep open; further streams get 503.
         max_streams_per_principal: The most streams that one principal keeps open.
         session_idle: The seconds without a request after which a session ends.
-        json_silence: The seconds without a message after which a response becomes a stream.
+        json_silence: The seconds after which a response that is not ready becomes a stream, which
+            begins with a comment. Clients that accept only JSON wait for the answer.
         keep_alive: The seconds of silence after which a comment is added to a stream.
         views: Named parts of the catalogue, at paths below `path`; callers must authenticate.
         pages: Public documents, each at its own path.
         beside: An ASGI application for all other paths. It must check Host and Origin itself.
+        caller_headers: Names of headers that a gateway may pass on to servers, in lower case.
     """
 
     path: str = "/mcp"
@@ -86,11 +89,12 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     max_streams: int = 10_000
     max_streams_per_principal: int = 100
     session_idle: float = 1800.0
-    json_silence: float = 10.0
-    keep_alive: float = 15.0
+    json_silence: float = 1.0
+    keep_alive: float = 5.0
     views: Views | None = None
     pages: Mapping[str, MakePage] = {}
     beside: AsgiApp | None = None
+    caller_headers: Sequence[str] = ()
 
     @property
     def authenticator(self) -> Authenticator | None:

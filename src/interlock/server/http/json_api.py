@@ -49,7 +49,7 @@ from interlock.server.http.responses import (
     reply,
     reply_empty,
 )
-from interlock.server.wire_errors import log_bug
+from interlock.server.wire_errors import log_bug, log_name
 from interlock.text.surrogates import repair_json
 from interlock.types import JsonObject
 
@@ -430,5 +430,5 @@ def _problem_of(error: Exception, authenticator: Authenticator, request: HttpReq
         case _:
             where = f"{request.scope['method']} {request.scope['path']}"
             reference = log_bug(where, error)
-            text = f"the request failed; the log has the details under {reference}"
+            text = f"the request failed; {log_name()} has the details under {reference}"
             return Problem(500, "internal_error", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from msgspec import UNSET, Raw
 
@@ -26,7 +27,7 @@ class Legacy:
 
     Args:
         sessions: All sessions of the endpoint.
-        json_silence: Seconds without a message after which a reply becomes a stream.
+        json_silence: Seconds after which a reply that is not ready becomes a stream.
     """
 
     def __init__(self, sessions: Sessions, json_silence: float) -> None:
@@ -62,12 +63,12 @@ class Legacy:
         if message.method is UNSET:
             session.receive_response(message)
             await reply_empty(http.send, 202, http.extra)
-        elif message.id is UNSET:
+        elif message.id is UNSET or message.id is None:
+            if not envelope.is_notification(message):
+                raise HttpRefusal(400, '"id" is null')
             session.receive_notification(message)
             await reply_empty(http.send, 202, http.extra)
         else:
-            if message.id is None:
-                raise HttpRefusal(400, '"id" is null')
             params = _EMPTY if message.params is UNSET else message.params
             request = Request(message.id, message.method, params)
             call = RepliedCall(
@@ -77,6 +78,7 @@ class Legacy:
                 meta,
                 call_params,
                 http.address,
+                http.caller_headers,
                 legacy=self,
                 http=http,
             )
@@ -145,7 +147,8 @@ class Legacy:
             (requests if is_request else others).append(each)
         stream = None
         if requests:
-            stream = session.start(list(map(request_of, requests)), can_stream=http.takes_stream)
+            each_request = list(map(request_of, requests))
+            stream = session.start(each_request, http, can_stream=http.takes_stream)
         for each in others:
             if each.method is UNSET:
                 session.receive_response(each)
@@ -161,9 +164,10 @@ class Legacy:
     ) -> None:
         """Reply with JSON if all messages to send are answers, otherwise with a stream."""
         streams = http.takes_stream
-        while not stream.ended and not (streams and stream.needs_reader):
-            if not await stream.changed(self.json_silence if streams else None):
-                break
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.json_silence if streams else None):
+                while not stream.ended and not (streams and stream.needs_reader):
+                    await stream.changed()
         answers = stream.answer_frames()
         if stream.ended and answers and not (streams and stream.needs_reader):
             session.forget(stream)

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from interlock.protocol import envelope
 from interlock.server.http.legacy import request_of
+from interlock.server.http.proxies import PREFIX
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, reply_empty
 from interlock.server.http.sessions import Sessions
@@ -38,12 +39,11 @@ class EventSource:
         if not http.takes_stream:
             raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
         self._sessions.check_room(http.principal)  # check before the stream counts as open
-        root: str = http.scope.get("root_path", "")
         with self._budget.stream(http.principal):
             session = self._sessions.make(http.principal, single=True)
             self._sessions.add(session)
             writer = self._budget.writer(http.send, http.extra)
-            url = f"{root}{messages}?session_id={session.id}"
+            url = f"{_seen_by_client(http, messages)}?session_id={session.id}"
             writer.put(f"event: endpoint\ndata: {url}\n\n".encode())
             session.standalone.attach(writer, 0)
             try:
@@ -69,5 +69,18 @@ class EventSource:
         elif message.id is UNSET:
             session.receive_notification(message)
         else:
-            session.start([request_of(message)], can_stream=True)
+            session.start([request_of(message)], http, can_stream=True)
         await reply_empty(http.send, 202, http.extra)
+
+
+def _seen_by_client(http: HttpRequest, messages: str) -> str:
+    """Return the path for messages as a reference that the client resolves by the stream's URL."""
+    scope = http.scope
+    if PREFIX not in scope and b"x-forwarded-prefix" in http.headers:
+        # A proxy has removed a prefix, and is not trusted to name it: a relative reference is
+        # right whatever it was. Other clients get a path, because some cannot resolve a name.
+        name = messages.rpartition("/")[2]
+        return f"../{name}" if scope["path"].endswith("/") else name
+    prefix: str = scope.get(PREFIX, "")
+    root: str = scope.get("root_path", "")
+    return f"{prefix}{root}{messages}"

@@ -90,9 +90,10 @@ class Modern:
         Raises:
             HttpRefusal: The message is not a valid modern request.
         """
-        if message.method is UNSET or message.id is None:
+        is_odd = message.id is None and not envelope.is_notification(message)
+        if message.method is UNSET or is_odd:
             raise HttpRefusal(400, "a request is needed: a method, and an id that is not null")
-        if message.id is UNSET:
+        if message.id is UNSET or message.id is None:
             _check_notification(http, params)
             await reply_empty(http.send, 202, http.extra)
             return
@@ -166,6 +167,7 @@ class Modern:
             progress_token=stated.progress_token,
             log_level=stated.log_level,
             address=http.address,
+            caller_headers=http.caller_headers,
             call_params=params if isinstance(params, CallParams) else None,
         )
         if request.method == "tools/call" and isinstance(params.name, str):

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from interlock.auth.page_session import PAGE_KEY
 from interlock.server.http.guard import Guard
+from interlock.server.http.proxies import stated_origin
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal
 from interlock.text.urls import is_loopback
@@ -78,7 +79,9 @@ class PageGuard:
         self._guard.check(request)
         check_has_origin(request)
         origin = request.header(b"origin")
-        if origin is not None and not self._is_ours(origin.lower(), request.header(b"host")):
+        is_stated = origin is not None and origin.lower() == stated_origin(request.scope)
+        host = request.header(b"host")
+        if origin is not None and not is_stated and not self._is_ours(origin.lower(), host):
             raise HttpRefusal(403, "this Origin differs from the origin of these pages")
         site = request.header(b"sec-fetch-site")
         is_get = request.scope.get("method", "GET") in SAFE

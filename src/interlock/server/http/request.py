@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from interlock.server.http.responses import (
     Send,
     no_memory,
 )
+from interlock.text.redaction import NO_VALUES, HiddenValues
 
 BODY_DEADLINE = 30.0  # seconds within which the whole body must arrive
 # The most bytes, and seconds, for which a refused body is still read. A client that is sending its
@@ -33,6 +35,8 @@ MAX_CACHED = 1_000  # bytes; longer Accept headers are parsed each time
 
 # Headers that must not be repeated, because two programs could each use a different value.
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
+
+_OWN_JSON = re.compile(rb"application/[\w.-]+\+json")
 
 # The key of the `RequestHeaders` in an ASGI scope, if the host has already parsed the headers.
 SAID = "interlock.headers"
@@ -78,6 +82,7 @@ class HttpRequest:
         address: The client's address; "" if it is unknown.
         headers: Values by lower-case name; for a repeated header, its last value.
         repeated: The names of headers that occur more than once.
+        caller_headers: The headers that a gateway may pass on to servers; see `HttpOptions`.
         principal: The caller, once authenticated; None before that, or without authentication.
         authenticator: Identifies the caller; None if any client may call.
         extra: Headers to add to every response.
@@ -88,9 +93,9 @@ class HttpRequest:
     """
 
     __slots__ = (
-        "_is_read", "_timer", "address", "at_once", "authenticator", "extra", "headers", "is_late",
-        "on_late", "principal", "receive", "repeated", "scope", "send", "takes_json",
-        "takes_stream", "task",
+        "_is_read", "_timer", "address", "at_once", "authenticator", "caller_headers", "extra",
+        "headers", "is_late", "on_late", "principal", "receive", "repeated", "scope", "send",
+        "takes_json", "takes_stream", "task",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +109,7 @@ class HttpRequest:
         self.repeated: frozenset[bytes] = said.repeated
         self.takes_json: bool = said.takes_json
         self.takes_stream: bool = said.takes_stream
+        self.caller_headers = NO_VALUES
         self.principal: Principal | None = None
         self.authenticator: Authenticator | None = None
         self.extra: list[Header] = []
@@ -136,10 +142,31 @@ class HttpRequest:
         kind = self.headers.get(b"content-type", b"")
         if kind != b"application/json":
             name = kind.partition(b";")[0].strip(b" \t").lower()
-            if name != b"application/json":
+            # A page cannot send these types to another origin without the server's consent.
+            if name != b"application/json" and not _OWN_JSON.fullmatch(name):
                 raise HttpRefusal(415, "Content-Type must be application/json")
         if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise HttpRefusal(415, "compressed bodies are not accepted")
+
+    def read_caller_headers(self, names: Collection[str]) -> None:
+        """Read the headers that a gateway may pass on to servers.
+
+        Raises:
+            HttpRefusal: 400: one of them is given twice, or is not UTF-8.
+        """
+        found = HiddenValues()
+        for name in names:
+            key = name.encode()
+            value = self.headers.get(key)
+            if value is None:
+                continue
+            if key in self.repeated:
+                raise HttpRefusal(400, f"header given twice: {name}")
+            try:
+                found[name] = value.decode().strip(" \t")
+            except UnicodeDecodeError:
+                raise HttpRefusal(400, f"header {name} is not UTF-8") from None
+        self.caller_headers = found
 
     # Deadlines
 

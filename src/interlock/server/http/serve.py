@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from time import monotonic
@@ -21,6 +21,7 @@ try:
 
     from interlock.server.http.connections import BoundedConnection, bounded_connection
     from interlock.server.http.exchange import CountedTransport
+    from interlock.server.http.proxies import Proxies
 except ImportError as error:
     raise MissingExtra("serving HTTP", "serve") from error
 
@@ -93,6 +94,10 @@ class UvicornServer(uvicorn.Server):
         refuses_while_draining: Whether to answer new requests with 503 while the last calls run,
             instead of refusing connections.
         takes_sockets: Whether the application also serves WebSockets.
+        proxies: The addresses and networks of trusted reverse proxies.
+
+    Raises:
+        ConfigError: An item of `proxies` is not an address or a network.
     """
 
     def __init__(
@@ -105,6 +110,7 @@ class UvicornServer(uvicorn.Server):
         handles_signals: bool = True,
         refuses_while_draining: bool = False,
         takes_sockets: bool = False,
+        proxies: Sequence[str] = (),
     ) -> None:
         self._app = app
         self._announces = announces
@@ -117,7 +123,9 @@ class UvicornServer(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
-                http=bounded_connection(MAX_PER_ADDRESS, app.dropped),
+                http=bounded_connection(
+                    MAX_PER_ADDRESS, app.dropped, Proxies(proxies) if proxies else None
+                ),
                 ws=socket_protocol() if takes_sockets else "none",
                 ws_per_message_deflate=False,
                 ws_max_size=MAX_SOCKET_FRAME,

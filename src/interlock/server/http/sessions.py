@@ -34,15 +34,18 @@ from interlock.errors import (
 )
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope, encode
+from interlock.protocol.optional_members import decode_leniently
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
 from interlock.server.answering import Answering
 from interlock.server.http.http_options import HttpOptions
+from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import LATER, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
 from interlock.server.wire_errors import RequestRefusal, request_refusal, wire_error
+from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CancelledParams, ErrorObject, JsonObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session that run at the same time
@@ -50,6 +53,7 @@ MAX_ASKED = 200  # unanswered requests to one client
 MAX_STREAMS = 64  # streams of one session that are kept because the client may reconnect
 
 _PRIMING = "2025-11-25"  # the first revision whose clients accept an event without data
+_decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -142,7 +146,7 @@ class LegacySession:
             context = request_context.legacy_context(
                 request, meta, call, self.session, self.principal, call.params
             )
-            context.address = call.address
+            context.address, context.caller_headers = call.address, call.caller_headers
             answer = await self._server.answer(request, context)
             return envelope.RESULT % (encode(request.id), answer)
         except asyncio.CancelledError:
@@ -156,18 +160,30 @@ class LegacySession:
             if self._running.get(request.id) is call:
                 del self._running[request.id]
 
-    def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
+    def start(
+        self, requests: list[Request], http: HttpRequest, *, can_stream: bool
+    ) -> ReplayStream:
         """Answer requests in separate tasks; return their stream, which ends after the last answer.
 
         Args:
             requests: At least one request.
+            http: The HTTP request that contained them.
             can_stream: Whether the client also reads messages that are not answers.
 
-            Raises:
-                HttpRefusal: 400 or 503: one of the requests cannot run now, so none is started.
+        Raises:
+            HttpRefusal: 400 or 503: one of the requests cannot run now, so none is started.
         """
         stream = self.standalone if self.is_single else self.new_stream(is_batch=True)
-        calls = {each.id: LegacyCall(self, stream, can_stream) for each in requests}
+        calls = {
+            each.id: LegacyCall(
+                self,
+                stream,
+                can_stream,
+                address=http.address,
+                caller_headers=http.caller_headers,
+            )
+            for each in requests
+        }
         if len(calls) < len(requests):
             raise HttpRefusal(400, "two requests have the same id")
         begun: list[RequestId] = []
@@ -241,17 +257,23 @@ class LegacySession:
                 _log.warning("a session gets no notifications of changes: %s", error)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
-                cancelled = msgspec.json.decode(message.params, type=CancelledParams)
+                cancelled = envelope.decode_with_id(_decode_cancelled, message.params, "requestId")
             except (msgspec.DecodeError, RecursionError):
                 return
-            if cancelled.request_id is not None and cancelled.request_id in self._running:
+            id = cancelled.request_id
+            if id is not None and id not in self._running:
+                id = envelope.other_form(id)
+            if id is not None and id in self._running:
                 # `Context.cancel_reason` reads the reason from this event.
-                event = Cancellation(cancelled.request_id, cancelled.reason or "")
-                self._running.pop(cancelled.request_id).cancel(event)
+                event = Cancellation(id, cancelled.reason or "")
+                self._running.pop(id).cancel(event)
 
     def receive_response(self, message: Envelope) -> None:
         """Pass on the client's response to a request; drop a response to an unknown request."""
-        future = self._asked.pop(message.id, None) if type(message.id) is int else None
+        id = message.id
+        if isinstance(id, str):
+            id = envelope.other_form(id)
+        future = self._asked.pop(id, None) if type(id) is int else None
         if future is None or future.done():
             self._server.dropped["unexpected response"] += 1
             return
@@ -259,7 +281,7 @@ class LegacySession:
             future.set_result(message.result)
             return
         try:
-            error = msgspec.json.decode(message.error or b"", type=ErrorObject)
+            error = decode_leniently(ErrorObject, message.error or b"")
         except (msgspec.DecodeError, RecursionError):
             future.set_exception(RemoteProtocolError("malformed error in response"))
         else:
@@ -340,6 +362,7 @@ class LegacyCall(Struct, eq=False):
         can_stream: Whether the client also reads messages that are not answers.
         meta, params: The decoded `_meta` and params, if they are already decoded.
         address: The client's address, if it is known.
+        caller_headers: Headers of the request that a gateway may pass on.
         refusal: The reply if the request was refused as a whole; None otherwise.
         task: The task that answers the request, if it runs in a separate task.
     """
@@ -350,6 +373,7 @@ class LegacyCall(Struct, eq=False):
     meta: JsonObject | None = None
     params: CallParams | None = None
     address: str = ""
+    caller_headers: HiddenValues = NO_VALUES
     refusal: RequestRefusal | None = None
     task: asyncio.Task[None] | None = None
 

@@ -134,6 +134,8 @@ class EventWriter:
     async def _run(self) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self._headers}
         await self._send_in_time(start)
+        if not self._queue:
+            self.put(_KEEP_ALIVE)  # some hosts and proxies hold the headers until a byte follows
         while True:
             data = b"".join(self._queue)
             self._queue.clear()
@@ -223,7 +225,7 @@ class Budget:
         dropped: Counter[str],
         *,
         max_each: int = MAX_EACH,
-        keep_alive: float = 15.0,
+        keep_alive: float = 5.0,
         max_bytes: int = MAX_KEPT,
     ) -> None:
         self.dropped = dropped
@@ -373,15 +375,10 @@ class ReplayStream:
             self._writer.end()
         self._changed.set()
 
-    async def changed(self, timeout: float | None) -> bool:
-        """Wait for a new message or the end; return False if neither comes within `timeout`."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
+    async def changed(self) -> None:
+        """Wait for a new message or the end."""
+        await self._changed.wait()
         self._changed.clear()
-        return True
 
     def answer_frames(self) -> list[bytes]:
         return [frame for number, frame in self.frames if number in self._answers]

@@ -28,7 +28,12 @@ from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.toolbox.pins import CheckedLists
 from interlock.toolbox.tool_list import ToolList
-from interlock.toolbox.user_credentials import UserCredentials, check_values, needs_of
+from interlock.toolbox.user_credentials import (
+    UserCredentials,
+    check_values,
+    needs_of,
+    placeholders_of,
+)
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 from interlock.web.app_documents import SUPPORT
@@ -332,7 +337,7 @@ class InspectedConnection:
         server = self.server
         if not isinstance(server, StdioServer):
             return
-        resolved = config.resolve(server, self._environ, {})
+        resolved = config.resolve(server, self._environ, placeholders_of(server))
         folder = Path(resolved.cwd or ".")
         found: set[Path] = set()
         for each in (resolved.command, *resolved.args):

@@ -13,6 +13,18 @@ import { t } from "../text.js";
 
 /** @typedef {import("../../shared/asking.js").Approval} Approval */
 
+/**
+ * One call that waits. Its arguments are loaded by themselves, because lists have none.
+ * @param {{id: string, done: () => void}} given
+ */
+function Waiting({ id, done }) {
+  const path = `${API}/approvals/${id}`;
+  const one = useLoad(path);
+  return one.data
+    ? html`<${Asking} of=${one.data} path=${path} mayDecide=${may("admin:approve")} done=${done} />`
+    : html`<${Missing} of=${one} />`;
+}
+
 export default function Approvals() {
   const open = useLoad(`${API}/approvals?state=pending&limit=100`, { every: 20_000 });
   const all = useLoad(`${API}/approvals?limit=100`, { every: 20_000 });
@@ -30,7 +42,7 @@ export default function Approvals() {
       <section class="stack tight" aria-label=${t("approvals.open")}>
         ${!open.data && html`<${Missing} of=${open} />`}
         ${open.data && waiting.length === 0 && html`<div class="box"><p class="empty"><strong>${t("approvals.none")}</strong>${t("approvals.none.why")}</p></div>`}
-        ${waiting.map((each) => html`<${Asking} key=${each.id} of=${each} path=${`${API}/approvals/${each.id}`} mayDecide=${may("admin:approve")} done=${reload} />`)}
+        ${waiting.map((each) => html`<${Waiting} key=${each.id} id=${each.id} done=${reload} />`)}
       </section>
       ${decided.length > 0 && html`<section class="box" aria-labelledby="history-title">
         <div class="box-head"><h2 id="history-title">${t("approvals.history")}</h2></div>

@@ -1,0 +1,103 @@
+"""Null for a member that could be left out, in every object of the specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw, Struct, inspect
+
+from interlock import types
+from interlock.protocol.optional_members import decode_leniently, decode_params
+from interlock.types import CallToolResult, ElicitParams, InitializeResult, Result, Tool
+from tests.support.rows import each_row
+
+Json = dict[str, Any]
+
+OBJECTS = [
+    each
+    for name in types.__all__
+    if isinstance(each := getattr(types, name), type) and issubclass(each, Struct)
+]
+
+
+def sample(of: inspect.Type) -> Any:
+    """Return a small valid value: the required members only."""
+    if isinstance(of, inspect.StructType):
+        tag = {of.tag_field: of.tag} if of.tag_field else {}
+        return tag | {each.encode_name: sample(each.type) for each in of.fields if each.required}
+    if isinstance(of, inspect.UnionType):
+        return sample(of.types[0])
+    if isinstance(of, inspect.LiteralType):
+        return of.values[0]
+    plain = {inspect.StrType: "x", inspect.IntType: 1, inspect.FloatType: 1.5}
+    plain |= {inspect.BoolType: True, inspect.ListType: [], inspect.DictType: {}}
+    return plain.get(type(of), {})
+
+
+def read(type: type[Any], value: object) -> Any:
+    return decode_leniently(type, msgspec.json.encode(value))
+
+
+@each_row("type", OBJECTS)
+def test_null_is_a_missing_member_exactly_where_the_member_is_optional(type: Any):
+    described = inspect.type_info(type)
+    assert isinstance(described, inspect.StructType)
+    small = sample(described)
+    for field in described.fields:
+        value = small | {field.encode_name: None}
+        if field.required or field.encode_name == "inputResponses":
+            with pytest.raises(msgspec.ValidationError):
+                read(type, value)
+        else:
+            missing = getattr(read(type, small), field.name)
+            assert getattr(read(type, value), field.name) in (missing, None, Raw(b"null"))
+
+
+@each_row(
+    ("type", "value", "same"),
+    [
+        (Tool, {"annotations": {"readOnlyHint": None}}, {"annotations": {}}),
+        (CallToolResult, {"content": [{"isError": None}]}, {"content": [{}]}),
+    ],
+)
+def test_null_is_ignored_further_inside(type: Any, value: Json, same: Json):
+    inner = {"type": "tool_result", "toolUseId": "x"}
+
+    def whole(json: Json) -> Json:
+        if "content" in json:
+            return {"content": [inner | each for each in json["content"]]}
+        return {"name": "x", "inputSchema": {"default": None}} | json
+
+    assert read(type, whole(value)) == read(type, whole(same))
+
+
+def test_null_in_values_of_users_stays():
+    schema = {"default": None, "properties": {"a": None}}
+    assert read(Tool, {"name": "x", "inputSchema": schema, "title": None}).input_schema == schema
+    told = read(CallToolResult, {"structuredContent": {"a": None}, "isError": None})
+    assert (told.structured_content, told.is_error) == ({"a": None}, False)
+    assert read(Result, {"_meta": {"a": None}, "resultType": None}).meta == {"a": None}
+
+
+@each_row(
+    ("type", "encoded"),
+    [
+        (CallToolResult, b"null"),  # a whole result
+        (CallToolResult, b'{"isError":"no"}'),
+        (CallToolResult, b'{"isError":null,"content":[{"type":"text","text":null}]}'),
+        (InitializeResult, b'{"protocolVersion":null}'),
+    ],
+)
+def test_null_for_what_is_required_is_refused(type: Any, encoded: bytes):
+    with pytest.raises(msgspec.ValidationError):
+        decode_leniently(type, encoded)
+
+
+def test_null_params_are_no_params():
+    assert decode_params(Result, Raw(b"null")) == Result()
+    with pytest.raises(msgspec.ValidationError, match="message"):
+        decode_params(ElicitParams, Raw(b"null"))
+    with pytest.raises(msgspec.ValidationError, match="array"):
+        decode_params(Result, Raw(b"[]"))
