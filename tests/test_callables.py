@@ -188,9 +188,33 @@ async def test_too_many_parameters_become_keyword_arguments_explained_in_the_doc
         function = callables(toolbox)["kb:save"]
 
         assert await function(a1=1, a64=2) == '{"a1": 1, "a64": 2}'
+        assert await function(arguments={"a1": 1}) == '{"a1": 1}'
         assert f"65 arguments, too many for a parameter each (limit {MAX_PARAMETERS})" in str(
             function.__doc__
         )
+
+
+async def test_a_tool_with_an_argument_called_arguments_gets_it_unchanged() -> None:
+    schema = object_of(arguments={}, **{f"a{number}": {} for number in range(MAX_PARAMETERS)})
+    async with box(kb([described("save", schema)])) as toolbox:
+        function = callables(toolbox)["kb:save"]
+
+        assert await function(arguments={"a1": 1}) == '{"arguments": {"a1": 1}}'
+
+
+async def test_langchain_binds_and_calls_a_function_with_too_many_arguments() -> None:
+    from langchain_core.tools import StructuredTool
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+
+    schema = object_of(**{f"a{number}": {} for number in range(120)})
+    async with box(kb([described("save", schema)])) as toolbox:
+        function: Any = callables(toolbox)["kb:save"]
+
+        offered = convert_to_openai_tool(function)["function"]["parameters"]["properties"]
+        tool = StructuredTool.from_function(coroutine=function, parse_docstring=True)
+        assert "a119" in offered["arguments"]["description"]
+        assert await tool.ainvoke({"arguments": {"a1": 1}}) == '{"a1": 1}'
+        assert await tool.ainvoke({}) == "{}"
 
 
 async def test_descriptions_are_in_the_docstring_and_in_the_hints() -> None:

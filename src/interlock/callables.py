@@ -136,7 +136,8 @@ class Parameters:
     def __init__(self, schema: JsonObject) -> None:
         self._hints = Hints(schema)
         self._named: dict[str, _Named] = {}
-        self._rest = ""  # name of the `**` parameter, if the function has one
+        self._rest = ""  # name of the parameter for further arguments, if the function has one
+        self._nests = False  # whether an argument with this name has all arguments
         self._texts: dict[str, str] = {}
         self._taken: set[str] = set()
         self.annotations: dict[str, Any] = {}
@@ -180,9 +181,12 @@ class Parameters:
 
     def _all(self, members: JsonObject) -> Parameter:
         self._rest = ARGUMENTS
+        # LangChain passes them as one object named like the parameter, and requires that the
+        # docstring names the parameter without "**".
+        self._nests = ARGUMENTS not in members
         self.annotations[ARGUMENTS] = Any
         names = ", ".join(members)
-        self._texts[f"**{ARGUMENTS}"] = _clean(
+        self._texts[ARGUMENTS] = _clean(
             f"{len(members)} arguments, too many for a parameter each (limit {MAX_PARAMETERS}): "
             + names
         )
@@ -207,7 +211,8 @@ class Parameters:
         arguments: JsonObject = {}
         for name, value in bound.items():
             if name == self._rest:
-                arguments.update(value or {})
+                is_nested = self._nests and isinstance(value, dict) and value.keys() == {name}
+                arguments.update((value[name] if is_nested else value) or {})
             elif value is not None or self._named[name].takes_null:
                 arguments[self._named[name].key] = value
         return arguments

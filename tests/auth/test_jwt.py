@@ -528,6 +528,12 @@ async def test_response_that_is_not_a_key_set_refuses_every_token(issuer, answer
     assert issuer.asked == 1
 
 
+async def test_an_unusable_key_of_a_set_costs_no_other(issuer):
+    issuer.keys = {"keys": [None, "x", {"kty": 5}, *KEYS["keys"]]}
+
+    assert await fetching(issuer)(token()) is not None
+
+
 async def test_redirects_are_not_followed(issuer):
     issuer.status = 302
     issuer.headers = {"Location": issuer.url}

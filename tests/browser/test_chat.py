@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from playwright.async_api import WebSocketRoute, expect
 
 from interlock import Server
 from interlock.errors import ToolError
+from interlock.models import ModelEvent, Notice, ScriptedModel
 from tests.browser.chat import READ, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch, violations_everywhere
 from tests.browser.hostile_texts import ELEMENTS, HIDDEN, MARKDOWN, MARKUP
@@ -386,7 +388,7 @@ async def test_conversation_is_searched_renamed_exported_and_deleted(
         assert await served.store.list() == []
 
 
-async def test_uploaded_file_goes_to_the_model_as_text_or_by_name_only(
+async def test_uploaded_file_goes_to_the_model_as_text_as_it_is_or_by_name_only(
     open_page: OpenPage, tmp_path: Path
 ):
     async with chat(tmp_path, open_page, "Read.") as served:
@@ -395,21 +397,43 @@ async def test_uploaded_file_goes_to_the_model_as_text_or_by_name_only(
             [
                 {"name": "notes.txt", "mimeType": "text/html", "buffer": b"<b>milk</b>"},
                 {"name": "data.bin", "mimeType": "text/plain", "buffer": b"\0\1"},
+                {"name": "cat.png", "mimeType": "text/plain", "buffer": b"\x89PNG\r\n\x1a\n"},
             ]
         )
         await expect(page.get_by_text("the model gets its text")).to_be_visible()
         await expect(page.get_by_text("the model gets only its name")).to_be_visible()
+        await expect(page.get_by_text("the model gets the file")).to_be_visible()
         await page.get_by_label("Message", exact=True).fill("Read these")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("Read.", exact=True)).to_be_visible()
 
-        sent = served.model.requests[-1].messages[-1].content
-        assert "<b>milk</b>" in sent
-        assert "data.bin" in sent
+        asked = served.model.requests[-1].messages[-1]
+        assert "<b>milk</b>" in asked.content
+        assert "data.bin" in asked.content
+        assert [each.name for each in asked.attachments] == ["cat.png"]
         await page.reload()
         said = page.locator('[data-role="user"]')
         await expect(said).to_contain_text("notes.txt")
         await expect(said).not_to_contain_text("milk")
+
+
+class Remarking(ScriptedModel):
+    """Remarks something before each answer."""
+
+    async def stream(self, *asked: Any) -> AsyncGenerator[ModelEvent, None]:
+        yield Notice("scripted cannot read <b>cat.png</b>")
+        async for event in super().stream(*asked):
+            yield event
+
+
+async def test_a_remark_about_the_model_is_a_line_above_its_answer(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, "Read.", kind=Remarking) as served:
+        page = await served.ask("What is this?")
+
+        await expect(page.locator(".line-note")).to_have_text("scripted cannot read <b>cat.png</b>")
+        await expect(page.get_by_text("Read.", exact=True)).to_be_visible()
 
 
 async def test_disabled_tool_is_not_offered_and_tool_set_to_ask_needs_approval(

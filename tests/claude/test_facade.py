@@ -16,6 +16,8 @@ from interlock.calls import Caller
 from interlock.claude.decisions import Allow, Deny, PermissionRequest
 from interlock.claude.facade import ALWAYS_LOADED, Facade, FacadeHost, RpcError
 from interlock.types import JsonObject, ToolAnnotations
+from tests.providers.schema_rules import anthropic
+from tests.support.toolboxes import described, kb
 
 
 def server_of(count: int) -> Server:
@@ -53,8 +55,9 @@ async def facade_of(
     max_result: int = 0,
     timeout: float = 10.0,
     use: Callable[[PermissionRequest], Awaitable[Allow | Deny]] | None = None,
+    server: Any = None,
 ) -> AsyncIterator[Facade]:
-    async with Toolbox({"math": server_of(count)}, environ={}) as toolbox:
+    async with Toolbox({"math": server or server_of(count)}, environ={}) as toolbox:
         made: list[Facade] = []
         host = FacadeHost(
             max_result,
@@ -104,6 +107,32 @@ async def test_few_tools_are_in_the_prompt_and_many_are_searched(
     assert {each["_meta"].get("anthropic/alwaysLoad", False) for each in tools.values()} == {
         is_loaded
     }
+
+
+ODD: JsonObject = {
+    "type": "object",
+    "properties": {"ids[]": {"type": "array", "items": [{}]}, "b": {"type": "string"}},
+    "oneOf": [{"required": ["ids[]"]}, {"required": ["b"]}],
+}
+
+
+async def test_schemas_are_accepted_by_the_api_and_calls_have_the_names_of_the_server():
+    asked: list[PermissionRequest] = []
+
+    async def use(request: PermissionRequest) -> Allow | Deny:
+        asked.append(request)
+        return Allow()
+
+    server = kb([described(f"t{number}", ODD) for number in range(200)])
+    async with facade_of(server=server, use=use) as facade:
+        tools = await listed(facade)
+        params = {"name": "t7", "arguments": {"ids": ["a"]}}
+        answer = await facade.answer("tools/call", Raw(msgspec.json.encode(params)))
+
+    refused = {anthropic(name, each["inputSchema"]) for name, each in tools.items()}
+    assert (len(tools), refused) == (200, {""})
+    assert [each.arguments for each in asked] == [{"ids[]": ["a"]}]
+    assert b'{\\"ids[]\\": [\\"a\\"]}' in answer
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,10 @@ def questions_of(verdict: Allow | Deny) -> Questions:
         return verdict
 
     async def person(params: ElicitParams) -> ElicitResult:
-        return ElicitResult(action="accept", content={"said": params.message})
+        shown = {"said": params.message, "form": params.requested_schema}
+        return ElicitResult(
+            "accept", {key: value for key, value in shown.items() if value is not None}
+        )
 
     return Questions(
         Decisions(decide, 5.0),
@@ -81,9 +84,21 @@ async def test_hook_that_cannot_be_read_denies_the_call(request_of: dict[str, An
     assert said["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-async def test_elicitation_is_answered_and_other_questions_are_unsupported():
+async def test_elicitation_is_answered():
     questions = questions_of(Allow())
     answer = await asked(questions, "elicitation", message="How many?", mode="form")
     assert answer == {"action": "accept", "content": {"said": "How many?"}}
+
+
+async def test_elicitation_has_no_default_that_does_not_fit():
+    form = {"properties": {"n": {"type": "integer", "default": "5"}}}
+
+    answer = await asked(questions_of(Allow()), "elicitation", requested_schema=form)
+
+    assert answer["content"]["form"] == {"properties": {"n": {"type": "integer"}}}
+
+
+async def test_other_questions_are_unsupported():
+    questions = questions_of(Allow())
     with pytest.raises(UnsupportedQuestion):
         await asked(questions, "request_user_dialog")

@@ -603,7 +603,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
 async def test_list_contains_the_items_of_all_pages(revision: str):
     def page(params: Json) -> Json:
         if "cursor" not in params:
-            return {"tools": [tool("a"), {"name": "broken"}], "nextCursor": "2"}
+            return {"tools": [tool("a"), {"name": 7}], "nextCursor": "2"}
         return {"tools": [tool("b")]}
 
     server = ScriptedServer(revision, {"tools/list": page})

@@ -191,6 +191,21 @@ def test_form_defaults_fill_missing_fields():
     }
 
 
+def test_default_that_does_not_fit_is_neither_shown_nor_sent():
+    seen: list[ElicitParams] = []
+    colour = {"type": "string", "enum": ["red"], "default": "green"}
+    age = {"type": "integer", "default": "30"}
+    schema = {"type": "object", "properties": {"colour": colour, "age": age}, "required": ["age"]}
+
+    asked = ClientFeatures(None, None, person("accept", {"age": 36}, seen))
+    assert answer(asked, ELICIT, form(schema))["content"] == {"age": 36}
+    assert "default" not in json.dumps(seen[0].requested_schema)
+
+    asked = ClientFeatures(None, None, person("accept", {}))
+    with pytest.raises(LocalProtocolError, match="does not fit the form"):
+        answer(asked, ELICIT, form(schema))  # a required field has no default to fall back to
+
+
 @each_row("action", ["decline", "cancel"])
 def test_form_that_is_not_accepted_has_no_content(action: str):
     assert answer(ClientFeatures(None, None, person(action)), ELICIT, form()) == {"action": action}

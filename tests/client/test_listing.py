@@ -82,7 +82,8 @@ def test_each_kind_of_list_reads_its_own_member(kind: Any, member: str, item: Js
 
 
 def test_malformed_item_is_skipped_alone():
-    bad: list[Any] = [{"name": "no schema"}, {"inputSchema": {}}, 1, None, {"name": 7}, []]
+    wrong = {"name": "no schema", "inputSchema": "text"}
+    bad: list[Any] = [wrong, {"inputSchema": {}}, 1, None, {"name": 7}, []]
 
     listed = tools({"tools": [tool("first"), *bad, tool("last")]})
 
@@ -130,7 +131,6 @@ def test_null_members_are_ignored_in_prompt_arguments():
     "item",
     [
         {"name": None},
-        {"inputSchema": None},
         {"name": 7, "description": None},
         {"annotations": [None]},
         {"annotations": None, "description": 7},

@@ -95,6 +95,9 @@ def test_an_object_of_servers_is_accepted(wrapped: bool) -> None:
     [
         ([KB, 3], "MCP_SERVERS[1] must be an object, not"),
         ([{"url": "https://x"}], 'MCP_SERVERS[0] needs a "name"'),
+        ([{"name": "kb"}], 'MCP_SERVERS[0] needs a "command" to run, a "url" to connect to'),
+        ([KB, {"name": "b", "url": None}], 'MCP_SERVERS[1] needs a "command" to run, a "url"'),
+        ({"kb": {"headers": {}}}, 'MCP_SERVERS: mcpServers.kb needs a "command" to run'),
         ([KB | {"url": "ftp://x"}], "MCP_SERVERS[0].url must start with https:// or http://"),
         ([KB | {"timeout": -1}], "MCP_SERVERS[0].timeout must be more than 0"),
         ([KB | {"name": "a:b"}], "MCP_SERVERS[0].namespace must be a name without colon"),

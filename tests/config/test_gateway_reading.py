@@ -232,6 +232,8 @@ WRONG: list[tuple[Any, str, str]] = [
 
 # Wrong files
 
+GOOD = {"command": "good"}
+
 
 @each_row(("section", "place", "problem"), WRONG)
 def test_invalid_gateway_member_is_refused_with_line_and_place(
@@ -275,13 +277,19 @@ def test_a_name_with_control_characters_is_refused(section: dict[str, Any]):
 def test_invalid_server_is_refused_with_line_and_place(
     entry: dict[str, Any], place: str, problem: str
 ):
-    with pytest.raises(ConfigError) as caught:
-        gateway(crm={"command": "crm"} | entry)
+    loaded = gateway(rule(tools=["crm:*", "good:*"]), crm={"command": "crm"} | entry, good=GOOD)
 
-    assert f"line 1: mcpServers.crm{place} " in str(caught.value)
-    assert problem in str(caught.value)
+    assert list(loaded.servers) == ["good"]
+    assert f"line 1: mcpServers.crm{place} " in loaded.ignored["crm"]
+    assert problem in loaded.ignored["crm"]
+
+
+def test_a_required_server_that_cannot_be_used_refuses_the_file():
+    with pytest.raises(ConfigError, match=r"mcpServers\.crm\.timeout must be a number"):
+        gateway(crm={"command": "crm", "timeout": [], "required": True}, good=GOOD)
 
 
 def test_a_python_server_has_no_command():
-    with pytest.raises(ConfigError, match="must be one of python"):
-        gateway(notes={"type": "stdio", "object": "notes:server"})
+    loaded = gateway(notes={"type": "stdio", "object": "notes:server"})
+
+    assert "must be one of python" in loaded.ignored["notes"]

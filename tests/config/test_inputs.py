@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock import config
 from interlock.config import StdioServer
 from interlock.config.inputs import Input
-from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 
 def read(*inputs: Any) -> config.Config:
@@ -38,9 +37,26 @@ def test_an_input_of_a_command_is_asked_for_with_a_warning() -> None:
     assert "runs a command of an editor" in found.warnings[0]
 
 
-def test_an_input_without_an_id_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r'line 1: inputs\[0\] needs "id"'):
-        read({"type": "promptString"})
+@each_row(
+    ("inputs", "warnings"),
+    [
+        (None, []),
+        ({}, ["inputs is ignored: it must be a list of objects, not an object"]),
+        ([None], ["inputs[0] is ignored: it must be an object, not null"]),
+        ([{"type": "promptString"}], ['inputs[0] needs "id"; this input is ignored']),
+        ([{"id": "a", "type": "x"}], ["inputs[0].type must be one of"]),
+        ([{"id": "a", "password": "yes"}], ["inputs[0].password must be true or false"]),
+        ([{"id": "a", "default": None, "description": None}], []),
+    ],
+)
+def test_a_wrong_input_is_ignored_with_a_warning(inputs: Any, warnings: list[str]) -> None:
+    server = {"command": "x", "env": {"K": "${input:a}"}}
+    text = msgspec.json.encode({"inputs": inputs, "servers": {"s": server, "t": {"command": "y"}}})
+    found = config.loads(text)
+
+    assert len(found.warnings) == len(warnings)
+    assert all(w in each for w, each in zip(warnings, found.warnings, strict=True))
+    assert list(found.servers) == ["s", "t"]
 
 
 def test_an_answer_is_filled_in_once_and_shown_nowhere() -> None:

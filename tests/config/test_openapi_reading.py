@@ -6,11 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from interlock.config import OpenApiConfig, loads, resolve
 from interlock.config.openapi import ApiClient, ApiLogin, ApiPassword, ApiSecret
-from interlock.errors import ConfigError
 from tests.support.rows import each_row
 
 SHOP: dict[str, Any] = {
@@ -23,10 +20,16 @@ SHOP: dict[str, Any] = {
 def read(openapi: dict[str, Any], **entry: Any) -> OpenApiConfig:
     text = json.dumps({"mcpServers": {"shop": {"openapi": openapi, **entry}}}, indent=1)
     config = loads(text.encode(), Path("/etc/interlock/mcp.json"))
-    assert not config.warnings
+    assert not config.warnings, config.warnings
     server = config.servers["shop"]
     assert isinstance(server, OpenApiConfig)
     return server
+
+
+def refused(openapi: dict[str, Any]) -> str:
+    """Return why a server is ignored."""
+    text = json.dumps({"mcpServers": {"shop": {"openapi": openapi}}}, indent=1).encode()
+    return loads(text, Path("/etc/interlock/mcp.json")).ignored["shop"]
 
 
 def test_a_document_is_relative_to_the_folder_of_the_file() -> None:
@@ -109,11 +112,10 @@ def test_risk_set_for_a_tool_overrides_the_patterns() -> None:
     ],
 )
 def test_a_wrong_member_is_refused_with_its_place(change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        read({**SHOP, **change})
+    reason = refused({**SHOP, **change})
 
-    assert problem in str(refused.value)
-    assert "/etc/interlock/mcp.json, line " in str(refused.value)
+    assert problem in reason
+    assert reason.startswith("line ")
 
 
 @each_row(
@@ -130,19 +132,20 @@ def test_a_wrong_member_is_refused_with_its_place(change: dict[str, Any], proble
 def test_a_wrong_rule_for_an_argument_is_refused(argument: dict[str, Any], problem: str) -> None:
     tools = {"a": {"operation": "x", "arguments": {"page": argument}}}
 
-    with pytest.raises(ConfigError) as refused:
-        read({**SHOP, "tools": tools})
+    reason = refused({**SHOP, "tools": tools})
 
-    assert problem in str(refused.value)
-    assert "openapi.tools.a.arguments.page." in str(refused.value)
+    assert problem in reason
+    assert "openapi.tools.a.arguments.page." in reason
 
 
 @each_row("missing", ["document", "baseUrl"])
 def test_a_missing_document_or_base_url_is_refused(missing: str) -> None:
-    with pytest.raises(ConfigError, match=f'needs "{missing}"'):
-        read({key: value for key, value in SHOP.items() if key != missing})
+    rest = {key: value for key, value in SHOP.items() if key != missing}
+
+    assert f'needs "{missing}"' in refused(rest)
 
 
 def test_a_credential_of_each_user_needs_sharing_per_user() -> None:
-    with pytest.raises(ConfigError, match="all users share this server"):
-        read({**SHOP, "auth": {"a": "${user:shop}"}})
+    reason = refused({**SHOP, "auth": {"a": "${user:shop}"}})
+
+    assert "all users share this server" in reason

@@ -62,7 +62,7 @@ def test_an_error_without_a_path_names_the_configuration() -> None:
         (" x ", lambda s: s.filled("a"), " x "),
         (["x", "y"], lambda s: s.texts("a"), ("x", "y")),
         (5, lambda s: s.seconds("a", 1.0), 5.0),
-        (86_400, lambda s: s.seconds("a", 1.0), 86_400.0),
+        ("24h", lambda s: s.seconds("a", 1.0), 86_400.0),
         (0.5, lambda s: s.duration("a", 1.0, 10), 0.5),
         ("30s", lambda s: s.duration("a", 1.0, 100), 30.0),
         ("10m", lambda s: s.duration("a", 1.0, 600), 600.0),
@@ -115,10 +115,18 @@ def test_a_missing_member_has_its_default(read: Read, expected: Any) -> None:
         ("x", lambda s: s.texts("a"), "a must be a list of strings, not a string"),
         (None, lambda s: s.texts("a"), "a must be a list of strings, not null"),
         (["x", {}], lambda s: s.texts("a"), "a[1] must be a string, not an object"),
-        ("5", lambda s: s.seconds("a", 1.0), "a must be a number of seconds, not a string"),
-        (True, lambda s: s.seconds("a", 1.0), "a must be a number of seconds, not a boolean"),
+        (
+            "5",
+            lambda s: s.seconds("a", 1.0),
+            'a must be a number of seconds, or text such as "30s" or "1500ms", not a string',
+        ),
+        (
+            1_000,
+            lambda s: s.seconds("a", 1.0),
+            'a needs a unit, as some programs count ms: write "1000s" or "1000ms"',
+        ),
         (0, lambda s: s.seconds("a", 1.0), "a must be more than 0 and at most 86,400 seconds"),
-        (86_401, lambda s: s.seconds("a", 1.0), "a must be more than 0 and at most 86,400 seconds"),
+        ("25h", lambda s: s.seconds("a", 1.0), "a must be more than 0 and at most 86,400 seconds"),
         *(
             (
                 wrong,

@@ -390,7 +390,9 @@ STATES = {
 
 @pytest.mark.slow("fills a database")
 async def test_explanation_agrees_with_the_call_in_every_state(running):
-    broken = tool("broken") | {"inputSchema": {"type": "object", "properties": {"a": {"type": 1}}}}
+    broken = tool("broken") | {
+        "inputSchema": {"type": "object", "properties": {"a": {"$ref": "x:y"}}}
+    }
     names = ("get", "left_out", "rare", "ask")
     crm = offering()
     crm.answers["tools/list"] = {"tools": [*(tool(each) | READ for each in names), broken]}

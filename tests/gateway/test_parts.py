@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from interlock.config import loads
+from interlock.config import Config, loads
 from interlock.gateway.parts import make_parts
 from tests.gateway.conftest import offering
 
@@ -37,6 +38,20 @@ async def test_used_rate_limit_stays_used_after_a_reload(running):
         await gateway.call("crm__x", key)
         await gateway.reload({"limits": limits}, crm=crm, time=offering("now"))
         assert (await gateway.call("crm__x", key)).code == 429
+
+
+def test_a_server_that_has_become_wrong_keeps_its_last_good_definition():
+    def written(**servers: object) -> Config:
+        return loads(json.dumps({"mcpServers": servers}).encode())
+
+    good, other = {"command": "crm"}, {"command": "x"}
+    first = make_parts(written(crm=good, time=good), {})
+    second = make_parts(written(crm=good | {"timeout": []}, new={"args": []}), {}, first)
+    third = make_parts(written(crm=None, time=other | {"namespace": "crm"}), {}, second)
+
+    assert second.config.servers == {"crm": first.config.servers["crm"]}
+    assert second.written.warnings[-1] == "server 'crm' keeps its last good definition"
+    assert list(third.config.servers) == ["time"]  # another server has taken its name
 
 
 def test_configurations_in_the_documentation_are_valid_and_warn_of_nothing():

@@ -55,7 +55,9 @@ async def records(tmp_path: Path) -> list[Json]:
 @pytest.mark.parametrize("client", ["claude-code", "cursor"])
 async def test_approve_is_for_claude_code_only(running: Callable[..., Any], client: str):
     async with running(SETTINGS, s=offering("x")) as gateway:
-        stated = stating(client, await gateway.key())
+        key = await gateway.key()
+        await gateway.http.ask("tools/list", **stating("claude-code", key))
+        stated = stating(client, key)
         listed = await gateway.http.ask("tools/list", **stated)
         called = await gateway.http.call(NAME, {"tool_name": "Read", "input": {}}, **stated)
 

@@ -12,6 +12,7 @@ from langchain_core.tools import tool
 
 from interlock.langchain import ToolboxMiddleware
 from interlock.toolbox import Toolbox
+from tests.providers.schema_rules import anthropic
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json
 from tests.support.toolboxes import box, described, expire_list, kb
@@ -48,6 +49,19 @@ async def test_a_tool_that_appears_between_two_rounds_is_offered_and_called() ->
     assert [each.status for each in answers] == ["success", "success", "error"]
     assert answers[1].content == '{"x": 2}'
     assert "kb__get" in answers[2].content
+
+
+ODD: Json = {"type": "object", "properties": {"$top": {"type": "integer"}}}
+
+
+async def test_renamed_arguments_reach_the_server_under_its_names() -> None:
+    model = ScriptedChatModel(calls(("kb__get", {"top": 5})), "done")
+    async with box(kb([described("get", ODD)])) as toolbox:
+        messages = await ask(agent_of(model, toolbox))
+
+    function = model.bound[0][0]["function"]
+    assert anthropic(function["name"], function["parameters"]) == ""
+    assert messages[2].content == '{"$top": 5}'
 
 
 async def test_an_unknown_tool_is_answered_with_an_error() -> None:

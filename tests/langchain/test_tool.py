@@ -13,9 +13,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from langchain.agents import create_agent
+from langchain_anthropic.chat_models import convert_to_anthropic_tool
 from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -24,10 +24,11 @@ from interlock.calls import Caller
 from interlock.config import StdioServer
 from interlock.errors import CallRefused, LimitExceeded, WrongLoop
 from interlock.langchain import tools
-from interlock.langchain.tool import readable
 from interlock.toolbox import Toolbox
 from tests.langchain.support import call, content
+from tests.providers.schema_rules import anthropic, openai
 from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json
 from tests.support.toolboxes import box, described, expire_list, kb
 
@@ -40,7 +41,7 @@ PNG = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 
 
 async def test_a_tool_has_the_wire_name_the_exact_schema_and_its_address() -> None:
-    schema = {"type": "object", "properties": {"q": {"type": "string", "pattern": "^x"}}}
+    schema = {"type": "object", "properties": {"q": {"type": "string", "pattern": "^x$"}}}
     hints = {"readOnlyHint": True}
     async with box(kb([described("find it", schema, annotations=hints)])) as toolbox:
         tool = tools(toolbox)[0]
@@ -69,29 +70,14 @@ async def test_a_schema_without_properties_gets_some() -> None:
         assert tools(toolbox)[0].args == {}
 
 
-@pytest.mark.parametrize("reference", ["#/$defs/A~1B", "#/$defs/A%7E1B", "#anchor"])
+@each_row("reference", ["#/$defs/A~1B", "#/$defs/A%7E1B", "#anchor"])
 async def test_a_reference_that_langchain_cannot_read_is_rewritten(reference: str) -> None:
     inner = {"type": "object", "properties": {"next": {"$ref": reference}}, "$anchor": "anchor"}
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}, "$defs": {"A/B": inner}}
     async with box(kb([described("get", schema)])) as toolbox:
-        found = tools(toolbox, reader=False)
-    if reference == "#anchor":  # not a JSON pointer
-        assert found == []
-    else:
-        parameters = convert_to_openai_tool(found[0])["function"]["parameters"]
-        assert parameters["properties"]["a"]["type"] == "object"
-
-
-async def test_a_tool_that_langchain_cannot_read_does_not_hide_the_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    anchored = {"type": "object", "properties": {"a": {"$ref": "#here"}}, "$anchor": "here"}
-    outside = {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}}
-    definitions = [described("odd", anchored), described("far", outside), described("get")]
-    async with box(kb(definitions)) as toolbox:
-        assert [tool.name for tool in tools(toolbox)] == ["kb__get", READER]
-        assert "far" in toolbox.status["kb"].missing[0]
-    assert "tool kb:odd is left out" in caplog.text
+        (found,) = tools(toolbox, reader=False)
+    parameters = convert_to_openai_tool(found)["function"]["parameters"]
+    assert parameters["properties"]["a"]["type"] == "object"
 
 
 async def test_large_result_becomes_an_excerpt_and_a_tool_reads_the_rest() -> None:
@@ -413,30 +399,22 @@ def test_a_missing_package_is_named(missing: str, statement: str, advice: str) -
     assert advice in ran.stderr
 
 
-def test_a_reference_with_an_escape_leads_to_a_plain_copy() -> None:
+async def test_a_tool_that_some_provider_refuses_is_offered_and_called_by_all() -> None:
     schema = {
-        "properties": {"a": {"$ref": "#/$defs/a~1b"}, "b": {"$ref": "#/$defs/c%7E0d"}},
-        "$defs": {"a/b": {"type": "string"}, "c~d": {"type": "integer"}},
+        "type": "object",
+        "properties": {"ids[]": {"type": "array", "items": [{"type": "string"}]}, "b": {}},
+        "anyOf": [{"required": ["ids[]"]}, {"required": ["b"]}],
     }
+    async with box(kb([described("get", schema)])) as toolbox:
+        found = tools(toolbox)[0]
+        offered = convert_to_openai_tool(found)["function"]
+        claude = convert_to_anthropic_tool(found)
+        answers = [
+            await found.ainvoke(call(found.name, {name: ["x"]})) for name in ("ids", "ids[]")
+        ]
 
-    found = readable(msgspec.json.encode(schema))
-
-    for name, kind in (("a", "string"), ("b", "integer")):
-        reference = found["properties"][name]["$ref"]
-        assert reference.startswith("#/$defs/interlock-")
-        assert found["$defs"][reference.rpartition("/")[2]]["type"] == kind
-
-
-def test_a_recursive_schema_is_rewritten_once() -> None:
-    node = {"properties": {"next": {"$ref": "#/$defs/no~0de"}}}
-
-    found = readable(msgspec.json.encode({"$ref": "#/$defs/no~0de", "$defs": {"no~de": node}}))
-
-    copy = found["$defs"]["interlock-0"]
-    assert copy["properties"]["next"]["$ref"] == found["$ref"] == "#/$defs/interlock-0"
-
-
-def test_a_reference_to_nothing_is_an_error_and_properties_are_added() -> None:
-    assert readable(b"{}") == {"properties": {}}
-    with pytest.raises(ValueError, match="'#/nowhere' cannot be followed"):
-        readable(b'{"$ref": "#/nowhere"}')
+    assert offered["description"] == "get\n\nUse one of these sets: ids[]; b."
+    assert claude["description"] == "get\n\nUse one of these sets: ids; b."
+    assert openai(offered["name"], offered["parameters"]) == ""
+    assert anthropic(claude["name"], claude["input_schema"]) == ""
+    assert [each.content for each in answers] == ['{"ids[]": ["x"]}'] * 2

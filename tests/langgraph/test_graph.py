@@ -23,6 +23,7 @@ from interlock.agent import (
     Done,
     Stopped,
     ToolFinished,
+    ToolStarted,
 )
 from interlock.errors import StepLimit
 from interlock.langchain import tools
@@ -34,6 +35,7 @@ from interlock.langgraph import (
     stream,
 )
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
+from tests.providers.schema_rules import anthropic
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json, ScriptedServer, text
 from tests.support.toolboxes import box, described, expire_list, kb
@@ -284,6 +286,22 @@ async def test_a_call_that_needs_approval_runs_once_it_is_allowed(asking: Any) -
 
     assert len(server.sent("tools/call")) == 2
     assert isinstance(events[-1], Done)
+
+
+async def test_renamed_arguments_have_the_names_of_the_server_for_approvals_and_events() -> None:
+    server = kb([described("get", {"type": "object", "properties": {"$top": {"type": "integer"}}})])
+    model = ScriptedChatModel(calls(("kb__get", {"top": 5})), "done")
+    async with box(server) as toolbox:
+        saver = InMemorySaver()
+        graph = chat_graph(model, toolbox, checkpointer=saver, approve=lambda *_: "it reads")
+        approval = await asked(graph)
+        events = await events_of(graph, Command(resume={approval.id: "allow"}))
+
+    function = model.bound[0][0]["function"]
+    assert anthropic(function["name"], function["parameters"]) == ""
+    seen = [each.arguments for each in events if isinstance(each, ToolStarted)]
+    assert [approval.arguments, *seen] == [{"$top": 5}, {"$top": 5}]
+    assert [each["arguments"] for each in server.sent("tools/call")] == [{"$top": 5}]
 
 
 async def test_a_person_approves_the_arguments_that_are_sent() -> None:

@@ -45,6 +45,10 @@ def test_arguments_are_read_as_the_objects_that_they_are(
         assert [call.id for call in calls] == ["1", *[""] * (len(inputs) - 1)]
 
 
+def test_half_of_a_character_in_an_id_or_a_name_is_replaced() -> None:
+    assert tool_calls("a\ud83d", "t\ud83d", "") == [ToolCall("a\ufffd", "t\ufffd")]
+
+
 @given(st.text())
 def test_any_text_of_arguments_becomes_a_call(written: str) -> None:
     for call in tool_calls("1", "t", written):

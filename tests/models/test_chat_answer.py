@@ -57,6 +57,14 @@ YES = {"type": "text", "text": "Yes."}
             [delta(content="Yes."), {"choices": [{"delta": {}, "message": {"content": "Yes."}}]}],
             "",
         ),
+        (
+            "the answer so far in each chunk",
+            [
+                {"choices": [{"delta": {"content": piece}, "message": {"content": so_far}}]}
+                for piece, so_far in (("Y", "Y"), ("es.", "Yes."))
+            ],
+            "",
+        ),
         ("one choice", [{"choices": {"delta": {"content": "Yes."}}}], ""),
         ("a text instead of calls", [delta(content="Yes.", tool_calls="\ud83d")], ""),
         ("a text instead of data", [delta(content="Yes.", extra_content="x")], ""),
@@ -192,6 +200,38 @@ TEXT_X, TEXT_Y = '{"x": 1}', '{"y": 2}'
             "two equal calls",
             [fragment(0, TEXT_X, id="a", name="one"), fragment(1, TEXT_X, id="b", name="one")],
             [("a", "one", X), ("b", "one", X)],
+        ),
+        (
+            "pieces, mixed",
+            [
+                fragment(0, "", id="a", name="one"),
+                fragment(1, '{"y"', id="b", name="two"),
+                fragment(0, '{"x"'),
+                fragment(1, ": 2}"),
+                fragment(0, ": 1}"),
+            ],
+            [("a", "one", X), ("b", "two", Y)],
+        ),
+        (
+            "no index, pieces",
+            [
+                fragment(None, '{"x"', id="a", name="one"),
+                fragment(None, ": 1}"),
+                fragment(None, '{"y"', id="b", name="two"),
+                fragment(None, ": 2}", id="b"),
+                fragment(None, "{}", name="three"),
+            ],
+            [("a", "one", X), ("b", "two", Y), (None, "three", {})],
+        ),
+        (
+            "the id after the name",
+            [fragment(0, '{"x"', name="one"), fragment(0, ": 1}", id="a")],
+            [("a", "one", X)],
+        ),
+        (
+            "the id and the name again",
+            [fragment(0, piece, id="a", name="one") for piece in ('{"x"', ": 1}")],
+            [("a", "one", X)],
         ),
         ("an object", [fragment(0, X, id="a", name="one")], [("a", "one", X)]),
         (

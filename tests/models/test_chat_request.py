@@ -129,6 +129,7 @@ def test_google_gets_a_mark_for_calls_that_it_did_not_sign(provider: str, marked
     assert [each.get("extra_content") for each in sent] == [mark if marked else None, None]
 
 
+EMPTY, FAILED = "the tool ran without output", "Error: the tool failed without a message"
 IMAGE = Attachment("image/png", b"png")
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
 
@@ -137,9 +138,13 @@ IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,c
     ("name", "message", "sent"),
     [
         # https://github.com/earendil-works/pi/pull/3309
-        ("empty result", ToolMessage("a", ""), "(no output)"),
-        ("blank result", ToolMessage("a", " \n"), "(no output)"),
-        ("empty failure", ToolMessage("a", "", is_error=True), "Error: (no output)"),
+        ("empty result", ToolMessage("a", ""), "the tool ran without output"),
+        ("blank result", ToolMessage("a", " \n"), "the tool ran without output"),
+        (
+            "empty failure",
+            ToolMessage("a", "", is_error=True),
+            "Error: the tool failed without a message",
+        ),
         ("empty message", UserMessage(" "), "(empty message)"),
         ("image without text", UserMessage("", (IMAGE,)), [IMAGE_PART]),
         ("blank answer", AssistantMessage(" \n"), None),
@@ -157,11 +162,8 @@ def test_no_message_is_empty(name: str, message: Message, sent: Any) -> None:
     [
         (MODEL, ["assistant", "tool", "user", "user"]),
         # https://github.com/NousResearch/hermes-agent/issues/20154
-        ("mistral:mistral-small", ["assistant", "tool", "assistant", "user", "user"]),
-        (
-            "openai:mistralai/Devstral@http://h/v1",
-            ["assistant", "tool", "assistant", "user", "user"],
-        ),
+        ("mistral:mistral-small", ["assistant", "tool", "assistant", "user"]),
+        ("openai:mistralai/Devstral@http://h/v1", ["assistant", "tool", "assistant", "user"]),
     ],
 )
 def test_images_of_results_follow_in_a_message_of_the_user(provider: str, roles: list[str]) -> None:
@@ -171,7 +173,8 @@ def test_images_of_results_follow_in_a_message_of_the_user(provider: str, roles:
     )
 
     assert [each["role"] for each in sent] == roles
-    assert sent[-2]["content"][1:] == [IMAGE_PART]
+    files = next(each for each in sent if each["role"] == "user")
+    assert files["content"][1] == IMAGE_PART
 
 
 PDF, SOUND = Attachment("application/pdf", b"pdf", "a.pdf"), Attachment("audio/mpeg", b"mp3")

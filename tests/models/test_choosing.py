@@ -360,6 +360,32 @@ async def test_a_remembered_name_at_openai_base_url_is_sent_the_key(
     assert remembered._api_key is None
 
 
+@each_row(
+    ("remembered", "trusted", "sends"),
+    [
+        ("openai:big@http://127.0.0.1:9/v1", "openai:other@http://127.0.0.1:9/v1", True),
+        ("openai:big@http://127.0.0.1:9/v1/", "openai:@http://127.0.0.1:9/v1", True),
+        ("openai:big@http://127.0.0.1:9/v1", "deepseek:big@http://127.0.0.1:9/v1", False),
+        ("openai:big@http://127.0.0.1:9/v1", "openai:big@http://127.0.0.1:9/v2", False),
+        ("openai:big@http://127.0.0.1:9/v1", "openai:big@http://127.0.0.1:99/v1", False),
+        ("openai:big@http://127.0.0.1:9/v1", "openai:big", False),
+        ("openai:big@https://api.openai.com/v1", "", True),
+    ],
+)
+async def test_remembered_address_is_sent_the_key_only_if_the_settings_name_it(
+    monkeypatch: pytest.MonkeyPatch, remembered: str, trusted: str, sends: bool
+) -> None:
+    monkeypatch.delenv("INTERLOCK_MODEL", raising=False)
+    model = await choose(remembered, remembered=True, trusted=(trusted,))
+
+    assert isinstance(model, OpenAIModel)
+    assert model._api_key == (None if sends else "")
+    monkeypatch.setenv("INTERLOCK_MODEL", trusted)
+    by_variable = await choose(remembered, remembered=True)
+    assert isinstance(by_variable, OpenAIModel)
+    assert by_variable._api_key == model._api_key
+
+
 async def test_models_of_local_servers_are_listed_with_the_reported_details(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:

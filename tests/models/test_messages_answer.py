@@ -142,9 +142,9 @@ def test_thinking_is_sent_back_to_its_model_alone(
     ("result", "content"),
     [
         # https://github.com/anomalyco/opencode/issues/15371
-        (ToolMessage("a", ""), "(no output)"),
+        (ToolMessage("a", ""), "the tool ran without output"),
         # "content cannot be empty if is_error is true": https://github.com/bytedance/trae-agent/pull/231
-        (ToolMessage("a", " ", is_error=True), "(no output)"),
+        (ToolMessage("a", " ", is_error=True), "the tool failed without a message"),
     ],
 )
 def test_an_empty_result_is_a_line(result: Message, content: str) -> None:

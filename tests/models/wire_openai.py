@@ -27,10 +27,6 @@ def server() -> WireServer:
     return WireServer("/v1/chat/completions", problem)
 
 
-def deepseek_server() -> WireServer:
-    return WireServer("/v1/chat/completions", deepseek_problem)
-
-
 # Responses
 
 
@@ -94,17 +90,6 @@ def problem(body: dict[str, Any]) -> str | None:
         if len(tool["function"]["description"]) > 1024:
             return "Invalid 'tools[0].function.description': string too long"
     return _messages_problem(body["messages"], {"role", "content", "tool_calls"})
-
-
-def deepseek_problem(body: dict[str, Any]) -> str | None:
-    """Return why DeepSeek with reasoning would refuse this request, or None."""
-    if body.get("tools") and any(
-        m["role"] == "assistant" and not m.get("reasoning_content", "").strip()
-        for m in body["messages"]
-    ):
-        return "The `reasoning_content` in the thinking mode must be passed back to the API."
-    fields = {"role", "content", "tool_calls", "reasoning_content"}
-    return _messages_problem(body["messages"], fields)
 
 
 def _messages_problem(messages: list[dict[str, Any]], assistant: set[str]) -> str | None:

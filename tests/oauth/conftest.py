@@ -46,10 +46,11 @@ class World:
                         self.server.url, headers=auth.headers("GET", self.server.url)
                     ) as response,
                 ):
+                    is_resent = auth.needs_resend(response.status, response.headers)
                     if response.status == 200:
                         return str((await response.json())["token"])
                     challenge = response.headers["WWW-Authenticate"]
-                if not auth.needs_resend(response.status, response.headers):
+                if not is_resent:
                     break
             error = self.refusal(response.status, challenge, token)
             await auth.refresh_after(error)

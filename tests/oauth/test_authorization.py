@@ -252,6 +252,8 @@ def test_an_answer_with_another_issuer_is_refused_without_its_text(
         pending.code({"state": pending.request.state, "iss": iss, **more})
 
     assert "WORDS" not in str(raised.value)
+    assert "oauth.issuer" in str(raised.value)
+    assert (f"from {iss!r}" in str(raised.value)) == iss.startswith("https:")
 
 
 @each_row("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])

@@ -54,11 +54,35 @@ async def test_only_the_advertised_metadata_url_is_requested(world: World):
     assert found.resource == world.server.url
 
 
-async def test_a_missing_advertised_document_is_an_error(world: World):
-    with pytest.raises(AuthError, match=r"refers to .*/custom, which returned status 404$"):
-        await find(world, f"{world.server.origin}/custom")
+@each_row(
+    ("reply", "text"),
+    [
+        (always(status=404), "/custom, which returned status 404"),
+        (always(status=503), "/custom, which returned status 503"),
+        (always(status=401), "/custom, which returned status 401"),
+        (always(status=302, Location="/login"), "which is not followed"),
+        (always('{"error": "not_found"}'), 'it has no member "resource"'),
+        (always('{"resource": "https://evil.example/mcp"}'), "is about another resource"),
+        (html, "it is not JSON"),
+    ],
+    ids=["404", "503", "401", "redirect", "error", "another resource", "a page for people"],
+)
+async def test_an_unusable_advertised_document_falls_back_to_the_well_known_ones(
+    build: Build, reply: Handler, text: str
+):
+    """As from servers behind proxies: https://github.com/modelcontextprotocol/python-sdk/issues/1052"""
+    world = await build()
+    world.server.replies["/custom"] = reply
 
-    assert world.server.paths == ["/custom"]
+    assert (await find(world, f"{world.server.origin}/custom")).resource == world.server.url
+    assert world.server.paths == ["/custom", world.server.metadata_path]
+
+    world.server.documents.clear()
+    with pytest.raises(InterlockError, match=text):  # a document was promised, so do not guess
+        await find(world, f"{world.server.origin}/custom")
+    world.server.replies[RESOURCE_METADATA] = always('{"resource": "https://evil.example/mcp"}')
+    with pytest.raises(InterlockError, match=text):
+        await find(world, f"{world.server.origin}/custom")
 
 
 @each_row(
@@ -91,11 +115,16 @@ async def test_an_invalid_advertised_url_without_fallback_is_an_error(world: Wor
     assert "SECRET" not in str(raised.value)
 
 
-async def test_an_advertised_url_that_is_not_allowed_is_an_error(world: World):
-    with pytest.raises(AuthError, match=r"10\.0\.0\.1/metadata is refused: it is in a private"):
-        await find(world, "https://10.0.0.1/metadata")
+@each_row("advertised", ["https://10.0.0.1/metadata", "http://backend.invalid:9000/metadata"])
+async def test_an_advertised_url_inside_another_network_falls_back_to_the_well_known_ones(
+    build: Build, advertised: str
+):
+    world = await build()
+    assert (await find(world, advertised)).resource == world.server.url
 
-    assert world.server.requests == []
+    world.server.documents.clear()
+    with pytest.raises(InterlockError, match=r"it is in a private network|cannot be reached"):
+        await find(world, advertised)
 
 
 async def test_the_well_known_url_with_the_path_is_tried_first(world: World):
@@ -171,7 +200,10 @@ async def test_a_failing_server_is_an_error_and_not_one_without_metadata(build: 
         await find(world)
 
     assert raised.value.status == status
-    assert world.server.paths == [world.server.metadata_path]
+    assert world.server.paths == [world.server.metadata_path, RESOURCE_METADATA]
+
+    world.server.documents[RESOURCE_METADATA] = world.server.metadata
+    assert (await find(world)).resource == world.server.url
 
 
 @each_row(
@@ -226,33 +258,30 @@ async def test_metadata_of_another_resource_is_an_error(world: World):
     assert world.authorization.requests == []
 
 
-@each_row(
-    ("member", "value"),
-    [
-        ("resource", None),
-        ("resource", 7),
-        ("authorization_servers", "https://as.example"),
-        ("authorization_servers", [7]),
-        ("scopes_supported", {"a": "b"}),
-    ],
-)
-async def test_metadata_with_members_of_wrong_types_is_an_error(
-    build: Build, member: str, value: object
-):
+@each_row("resource", [None, 7, ["https://mcp.example/mcp"], {}])
+async def test_metadata_without_a_usable_resource_is_an_error(build: Build, resource: object):
     world = await build()
-    world.server.metadata[member] = value
+    world.server.metadata["resource"] = resource
 
-    with pytest.raises(HttpError, match=rf"cannot be used: Expected .* at `\$\.{member}"):
+    with pytest.raises(HttpError, match=r'cannot be used: its member "resource" is .*, not a str'):
         await find(world)
 
 
-@each_row("named", [[], None])
+@each_row("named", [[], None, 7, {}, [None], ""])
 async def test_metadata_without_authorization_server_is_an_error(build: Build, named: object):
     world = await build()
     world.server.metadata["authorization_servers"] = named
 
-    with pytest.raises(AuthError, match=r"names no authorization server$"):
+    with pytest.raises(AuthError, match=r"names no authorization server; .*set oauth\.issuer"):
         await find(world)
+
+
+async def test_authorization_servers_are_read_one_by_one(world: World):
+    issuer = world.authorization.issuer
+    for named in (issuer, [None, issuer], [{"issuer": "x"}, issuer, 7]):
+        world.server.metadata["authorization_servers"] = named
+
+        assert (await find(world)).issuer == issuer
 
 
 # The authorization server
@@ -272,23 +301,51 @@ async def test_an_issuer_with_a_path_has_three_well_known_urls(build: Build):
 
     await find(world)
 
-    assert world.authorization.paths == [
-        f"{SERVER_METADATA}/tenant",
-        f"{OPENID}/tenant",
-        f"/tenant{OPENID}",
-    ]
+    forms = [f"{SERVER_METADATA}/tenant", f"{OPENID}/tenant", f"/tenant{OPENID}"]
+    assert world.authorization.paths == forms
+
+    world.authorization.documents = {SERVER_METADATA: world.authorization.metadata}
+    world.authorization.requests.clear()
+    await find(world)  # only there, though it is about the issuer with the path
+    assert world.authorization.paths == [*forms, SERVER_METADATA]
+
+    world.authorization.metadata["issuer"] = world.authorization.origin
+    with pytest.raises(AuthError, match="names another issuer"):
+        await find(world)
+
+
+@each_row(
+    "reply",
+    [
+        always(status=500),
+        always(status=503),
+        always("{}"),
+        always('{"issuer": 7}'),
+        always('{"issuer": "https://evil.example"}'),
+    ],
+)
+async def test_an_unusable_form_of_metadata_is_skipped_if_another_is_usable(
+    build: Build, reply: Handler
+):
+    world = await build()
+    world.authorization.replies[SERVER_METADATA] = reply
+    with pytest.raises(InterlockError, match=rf"{SERVER_METADATA} "):
+        await find(world)
+
+    world.authorization.documents[OPENID] = world.authorization.metadata
+    assert (await find(world)).issuer == world.authorization.issuer
 
 
 async def test_an_authorization_server_without_metadata_is_an_error(world: World):
     world.authorization.documents.clear()
     world.authorization.replies[OPENID] = html
 
-    with pytest.raises(AuthError, match=r"has no metadata of an authorization .*server: 404\)$"):
+    with pytest.raises(AuthError, match=r"has no metadata of an authorization .*server: 404\); if"):
         await find(world)
 
     assert world.authorization.paths == [SERVER_METADATA, OPENID]
     world.authorization.replies[SERVER_METADATA] = html
-    with pytest.raises(AuthError, match=r"server: not JSON\)$"):
+    with pytest.raises(AuthError, match=r"server: not JSON\); .*set oauth\.issuer"):
         await find(world)
 
 
@@ -300,7 +357,7 @@ async def test_an_authorization_server_that_redirects_is_an_error(world: World):
     assert (await find(world)).server.token_endpoint
 
     world.authorization.replies[OPENID] = login
-    text = rf"{SERVER_METADATA} redirects to https://login.example, which is not followed\)$"
+    text = rf"{SERVER_METADATA} redirects to https://login.example, which is not followed\);"
     with pytest.raises(AuthError, match=text):
         await find(world)
 
@@ -355,10 +412,10 @@ async def test_metadata_of_another_issuer_is_an_error(build: Build, issuer: str)
     world = await build()
     world.authorization.metadata["issuer"] = issuer
 
-    with pytest.raises(AuthError, match="names another issuer: "):
+    with pytest.raises(AuthError, match=r"names another issuer: .*, not .*set oauth.issuer"):
         await find(world)
 
-    assert world.authorization.paths == [SERVER_METADATA]
+    assert world.authorization.paths == [SERVER_METADATA, OPENID]
 
 
 @each_row(
@@ -387,7 +444,7 @@ async def test_an_invalid_issuer_is_an_error(build: Build, issuer: str):
 @each_row(
     ("reply", "kind", "text"),
     [
-        (always("{}"), HttpError, "missing required field `issuer`"),
+        (always("{}"), HttpError, 'it has no member "issuer"'),
         (always("{"), HttpError, "it is not JSON"),
         (always('{"a":' * 100_000), HttpError, "cannot be used"),
         (always(status=500), AuthError, "answers 500"),
@@ -414,7 +471,7 @@ async def test_a_misbehaving_authorization_server_is_an_error_that_names_it(
     assert SERVER_METADATA in str(raised.value)
     assert "SECRET" not in str(raised.value)
     assert "\n" not in str(raised.value)
-    assert len(world.authorization.paths) <= 1
+    assert len(world.authorization.paths) <= 2
 
 
 async def test_an_unreachable_authorization_server_is_an_error_that_names_it(world: World):

@@ -166,7 +166,7 @@ async def test_a_refresh_names_the_same_resource_and_client(world: World):
 async def test_a_new_refresh_token_replaces_the_old_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
+    monkeypatch.setattr(login_module, "FRESH", 0.0)
     auth = world.oauth()
     await world.call(auth)
     for _ in range(2):
@@ -180,7 +180,7 @@ async def test_a_new_refresh_token_replaces_the_old_one(
 async def test_a_refresh_token_stays_in_use_if_the_answer_has_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
+    monkeypatch.setattr(login_module, "FRESH", 0.0)
     world.authorization.rotates = False
     auth = world.oauth()
     await world.call(auth)
@@ -278,6 +278,30 @@ async def test_without_a_user_a_refused_refresh_token_is_not_sent_again(world: W
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
+@each_row(
+    "reply",
+    [
+        html,
+        always('{"error": "bad_refresh_token"}'),
+        always('{"error": "invalid_client"}', 401),
+        always(status=400),
+    ],
+)
+async def test_a_refresh_that_is_refused_in_any_form_is_sent_once(build: Build, reply: Handler):
+    """GitHub refuses with 200: https://docs.github.com/apps/creating-github-apps"""
+    world = await build()
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = reply
+    auth = world.oauth(ask=None)
+
+    for _ in range(3):
+        with pytest.raises(LoginExpired):
+            await world.call(auth)
+
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
 async def test_a_refresh_that_does_not_help_leads_to_a_new_login(world: World):
     auth = world.oauth()
     await world.call(auth)
@@ -296,7 +320,7 @@ async def test_a_refresh_that_does_not_help_leads_to_a_new_login(world: World):
 async def test_a_refresh_that_did_not_help_is_repeated_after_a_minute(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
+    monkeypatch.setattr(login_module, "FRESH", 0.0)
     auth = world.oauth()
     for _ in range(3):
         await world.call(auth)

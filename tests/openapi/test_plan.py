@@ -119,6 +119,31 @@ def test_operator_default_is_sent_when_the_call_leaves_the_argument_out():
     assert tool.request({}).target == "/orders?page%5Bsize%5D=20"
 
 
+def test_an_empty_value_is_sent_where_the_parameter_has_json():
+    filter, tags = {"type": "object"}, {"type": "array", "items": {"type": "string"}}
+    parameters = [
+        {"name": "f", "in": "query", "content": {"application/json": {"schema": filter}}},
+        {"name": "X-F", "in": "header", "content": {"application/json": {"schema": filter}}},
+        {"name": "styled", "in": "query", "schema": filter},
+        {"name": "tags", "in": "query", "schema": tags},
+    ]
+    form = {
+        "schema": {"type": "object", "properties": {"j": filter, "styled": filter}},
+        "encoding": {"j": {"contentType": "application/json"}},
+    }
+    body = {"content": {"application/x-www-form-urlencoded": form}}
+    operation = {"parameters": parameters, "requestBody": body}
+    tool = plan("POST /x", {"openapi": "3.1.0", "paths": {"/x": {"post": operation}}})
+    names = {each["name"]: name for name, each in tool.arguments.items()}
+
+    request = tool.request({names["f"]: {}, names["X-F"]: {}, names["tags"]: [], names["j"]: {}})
+
+    assert request.target == "/x?f=%7B%7D"
+    assert ("X-F", "{}") in request.headers
+    assert request.body == b"j=%7B%7D"
+    assert tool.request({}).target == "/x"
+
+
 def test_missing_operation_removes_only_its_tool_and_names_the_nearest_operation():
     plans, missing = compiled(SHOP, {"good": "getOrder", "bad": "getOrders"})
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from interlock.errors import CapabilityError
+from interlock.protocol.envelope import encode
 from interlock.schema import elicitation
 from interlock.types import ElicitParams
 from tests.support.rows import each_row
@@ -50,6 +52,74 @@ def test_a_multiple_choice_is_refused_for_older_revisions() -> None:
 
     with pytest.raises(CapabilityError, match="field 'x'"):
         elicitation.for_legacy(question, "2025-06-18")
+
+
+@each_row(
+    ("field", "fits"),
+    [
+        ({"type": "string", "default": "a"}, True),
+        ({"type": "string", "default": 5}, False),
+        ({"type": "string", "maxLength": 2, "default": "abc"}, False),
+        ({"type": "integer", "default": 5}, True),
+        ({"type": "integer", "default": "5"}, False),
+        ({"type": "integer", "default": 1.5}, False),
+        ({"type": "number", "maximum": 3, "default": 4}, False),
+        ({"type": "boolean", "default": False}, True),
+        ({"type": "boolean", "default": "false"}, False),
+        ({"type": "boolean", "default": None}, False),
+        ({"type": ["string", "null"], "default": None}, True),
+        ({"type": "string", "enum": ["a", "b"], "default": "b"}, True),
+        ({"type": "string", "enum": ["a", "b"], "default": "zzz"}, False),
+        ({"type": "string", "enum": ["a"], "enumNames": ["A"], "default": "A"}, False),
+        ({"oneOf": [{"const": "a", "title": "A"}], "default": "a"}, True),
+        ({"oneOf": [{"const": "a", "title": "A"}], "default": "A"}, False),
+        ({"type": "array", "items": {"enum": ["p", "q"]}, "default": ["q"]}, True),
+        ({"type": "array", "items": {"enum": ["p", "q"]}, "default": "p"}, False),
+        ({"type": "array", "items": {"enum": ["p", "q"]}, "default": ["p", "x"]}, False),
+        ({"type": "array", "items": {"enum": ["p"]}, "minItems": 1, "default": []}, False),
+        ({"$ref": "#/$defs/Size", "default": "s"}, True),
+        ({"$ref": "#/$defs/Size", "default": "xl"}, False),
+    ],
+)
+def test_a_default_that_does_not_fit_its_field_is_left_out(field: dict[str, Any], fits: bool):
+    whole: dict[str, Any] = {
+        "type": "object",
+        "properties": {"x": field, "other": {"type": "integer", "default": 1}},
+        "required": ["x"],
+        "$defs": {"Size": {"enum": ["s", "l"]}},
+    }
+    before = encode(whole)
+
+    found = elicitation.fitting_form(whole)
+
+    kept = field if fits else {key: field[key] for key in field if key != "default"}
+    assert found == {**whole, "properties": {**whole["properties"], "x": kept}}
+    assert (found is whole) == fits
+    assert encode(whole) == before
+
+
+@each_row(
+    "params",
+    [
+        b'{"message":"default"}',
+        b'{"requestedSchema":{"properties":{"a":{"type":"nonsense","default":1}}}}',
+        b'{"requestedSchema":{"properties":["default"]}}',
+        b'{"requestedSchema":{"properties":{"default":5}}}',
+        b'["default"]',
+        b'{"default":',
+    ],
+)
+def test_params_without_a_usable_form_stay_unchanged(params: bytes):
+    question = Raw(params)
+
+    assert elicitation.with_fitting_defaults("elicitation/create", question) is question
+
+
+def test_only_elicitation_has_forms():
+    params = Raw(b'{"requestedSchema":{"properties":{"a":{"type":"string","default":1}}}}')
+
+    assert elicitation.with_fitting_defaults("sampling/createMessage", params) is params
+    assert b"default" not in bytes(elicitation.with_fitting_defaults("elicitation/create", params))
 
 
 def test_each_url_elicitation_has_its_own_id() -> None:

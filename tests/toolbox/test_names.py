@@ -24,6 +24,7 @@ FOR_MODELS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @example((";", "b" * 70))
 def test_wire_name_is_valid_for_every_model(pair: tuple[str, str]):
     assert FOR_MODELS.fullmatch(wire_name(*pair))
+    assert wire_name(*pair)[0].isalpha()
 
 
 @given(PAIRS, PAIRS)

@@ -62,7 +62,7 @@ async def test_error_about_a_server_without_tools_has_the_time_of_the_next_try(c
 
 
 async def test_skipped_tool_is_named_when_it_is_called():
-    tools = {"tools": [tool("x"), {"name": "bad"}]}
+    tools = {"tools": [tool("x"), {"name": "bad", "inputSchema": 7}]}
     async with box_of(a=served(**{"tools/list": tools})) as toolbox:
         with pytest.raises(UnknownTool, match="a:bad is not offered: tool 'bad' is malformed"):
             await toolbox.call("a:bad")

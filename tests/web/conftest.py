@@ -111,7 +111,7 @@ def risky(_: Any, entry: Any, arguments: Json) -> str | None:
 class Served:
     """A chat at a URL. `models` are those of the agent and of the graph."""
 
-    def __init__(self, app: ChatApp, port: int, desk: Desk, keys: Keys, models: Any) -> None:
+    def __init__(self, app: ChatApp, port: int, desk: Desk, keys: Keys, models: Any = None) -> None:
         self.app = app
         self.models: tuple[ScriptedModel, ScriptedChatModel] = models
         self.desk = desk

@@ -191,7 +191,7 @@ class KeySet:
             raise ConfigError(f"the keys are not a JWKS document: {error}") from None
         if len(listed) > MAX_KEYS:
             raise ConfigError(f"the JWKS document has {len(listed)} keys; {MAX_KEYS} allowed")
-        keys = self._usable(listed)
+        keys = self._usable([each for each in listed if isinstance(each, dict)])
         if not keys:
             wanted = ", ".join(sorted(self._algorithms))
             raise ConfigError(f"the JWKS document has no usable key for {wanted}")
@@ -265,7 +265,7 @@ class _Header(Struct):
 
 
 class _Jwks(Struct):
-    keys: list[JsonObject]
+    keys: list[Any]
 
 
 def _library() -> Any:

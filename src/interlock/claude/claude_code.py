@@ -202,6 +202,7 @@ class ClaudeCode:
             self._on_init,
             on_result=self._built_in.finish,
             on_end=lambda: self._built_in.cancel(with_agents=False),
+            arguments=self._servers.arguments,
         )
 
     def _add_given(

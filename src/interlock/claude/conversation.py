@@ -148,6 +148,8 @@ class ConversationState:
         on_init: Called with Claude Code's description of itself, once per turn.
         on_result: Called with each tool result: the call's id, the text, whether it is an error.
         on_end: Called at the end of each turn.
+        arguments: Returns a call's arguments with the server's names, given the program's name for
+            the tool.
 
     Attributes:
         background: Events outside of our turns.
@@ -163,6 +165,7 @@ class ConversationState:
         *,
         on_result: Callable[[str, str, bool], None] = lambda *_: None,
         on_end: Callable[[], None] = lambda: None,
+        arguments: Callable[[str, JsonObject], JsonObject] = lambda _, given: given,
     ) -> None:
         self.background = EventQueue(keeps_calls=False)
         self.turn: PromptTurn | None = None
@@ -172,6 +175,7 @@ class ConversationState:
         self._on_init = on_init
         self._on_result = on_result
         self._on_end = on_end
+        self._arguments = arguments
         self._started: dict[str, _Started] = {}
         self._streamed: set[str] = set()  # ids of messages whose text came in pieces
         self._cost = 0.0  # US dollars of all turns so far
@@ -243,7 +247,7 @@ class ConversationState:
             match block:
                 case {"type": "tool_use", "id": str(id), "name": str(name)}:
                     given = block.get("input")
-                    arguments = given if isinstance(given, dict) else {}
+                    arguments = self._arguments(name, given) if isinstance(given, dict) else {}
                     self._start(id, self._address(name), arguments, agent, now)
                 case {"type": "text", "text": str(text)}:
                     if decoded.message.id not in self._streamed:

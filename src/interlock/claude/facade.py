@@ -26,6 +26,7 @@ from interlock.errors import InterlockError
 from interlock.layers.kept_results import URI
 from interlock.protocol import ProgressHandler
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.schema.portable import portable
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
 
@@ -172,7 +173,8 @@ class Facade:
             meta.setdefault("anthropic/alwaysLoad", True)
         if self._host.max_result:
             meta["anthropic/maxResultSizeChars"] = self._host.max_result + 2_000
-        return {**definition, "name": name, "_meta": meta}
+        schema = Raw(portable(entry.input_schema).encoded)
+        return {**definition, "name": name, "inputSchema": schema, "_meta": meta}
 
     # Answering
 
@@ -232,6 +234,7 @@ class Facade:
         if entry is None:
             return results.error(self._why_missing(given.name))
         arguments: JsonObject = {} if given.arguments is UNSET else given.arguments
+        arguments = portable(entry.input_schema).to_server(arguments)
         id = given.meta.tool_use_id
         if self._host.use is not None:
             verdict = await self._host.use(PermissionRequest(entry.address, arguments, id))

@@ -12,6 +12,7 @@ from msgspec import Struct
 from interlock.claude.decisions import BROKEN, Allow, Decisions, Deny, PermissionRequest
 from interlock.client.features import Elicit
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.schema.elicitation import fitting_form
 from interlock.types import ElicitParams, JsonObject
 
 HOOK = "decide"  # the id of our hook callback
@@ -146,10 +147,11 @@ class _Elicitation(Struct):
     url: str | None = None
 
     def params(self) -> ElicitParams:
+        form = self.requested_schema
         return ElicitParams(
             message=self.message,
             mode="url" if self.mode == "url" else "form",
-            requested_schema=self.requested_schema,
+            requested_schema=None if form is None else fitting_form(form),
             url=self.url,
         )
 

@@ -15,6 +15,7 @@ from interlock.claude.facade import Facade, FacadeHost, OwnFacade, RpcError
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.errors import ConfigError
+from interlock.schema.portable import portable
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject, Tool
@@ -133,6 +134,13 @@ class Servers:
             return f"{direct.get(server, server)}:{name}"
         entry = facade.entries.get(name)
         return entry.address if entry is not None else f"{facade.name}:{name}"
+
+    def arguments(self, tool: str, given: JsonObject) -> JsonObject:
+        """Return a call's arguments with the server's names; `tool` is the program's name."""
+        server, name = names.split(tool) or ("", "")
+        facade = self._facades.get(server)
+        entry = facade.entries.get(name) if facade is not None else None
+        return given if entry is None else portable(entry.input_schema).to_server(given)
 
     def has_tool(self, address: str) -> bool:
         """Return whether a server behind a facade has the tool with this address."""

@@ -148,11 +148,13 @@ def _servers(ctx: click.Context) -> list[str]:
 
 def remember(toolbox: Toolbox) -> None:
     """Store the names of all tools and their arguments for the next completion."""
+    from interlock.schema.annotations import Hints
+
     known = _known()
     seen: _Tools = {}
     for entry in toolbox.tools:
-        properties = entry.tool.input_schema.get("properties", {})
-        names = list(properties) if isinstance(properties, dict) else []
+        schema = entry.tool.input_schema
+        names = list((Hints(schema).merged(schema) or {}).get("properties", ()))
         seen.setdefault(entry.server, {})[entry.tool.name] = names
     if all(known.get(server) == tools for server, tools in seen.items()):
         return

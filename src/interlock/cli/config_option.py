@@ -132,6 +132,7 @@ def _joined(own: Config, project: Config) -> Config:
         path=own.path or project.path,
         servers={**project.servers, **own.servers},
         warnings=(*own.warnings, *project.warnings, *hidden),
+        ignored={**project.ignored, **own.ignored},
         inputs={**project.inputs, **own.inputs},
     )
 
@@ -150,6 +151,8 @@ def find(config: Config, name: str) -> tuple[str, ServerConfig]:
             return key, server
     if name in config.servers:
         return name, config.servers[name]
+    if name in config.ignored:
+        raise ConfigError(f"server {name!r} of {config.path} is ignored: {config.ignored[name]}")
     names = [server.namespace or key for key, server in config.servers.items()]
     near = difflib.get_close_matches(name, names, 1)
     known = f"the servers are {', '.join(names)}" if names else "it has none"

@@ -137,6 +137,7 @@ async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
         report.problems.append(str(error))
         return []
     report.servers = list(found)
+    report.problems += [f"{report.config}, {reason}" for reason in config.ignored.values()]
     report.problems += [problem_of(status) for status in found if is_broken(status)]
     report.problems += [
         f"server {status.name!r} is still starting"

@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 from interlock.errors import RemoteProtocolError
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
+from interlock.schema.tool_input import read_input
 from interlock.types import (
     JsonObject,
     ListPage,
@@ -38,9 +39,16 @@ class Kind(Struct, Generic[_T], frozen=True):
     member: str  # the member of `ListPage` that contains the items
     type: type[_T]
     key: Callable[[_T], str]  # returns an item's key, which is unique within a list
+    read: Callable[[JsonObject], JsonObject] = lambda definition: definition
 
 
-TOOLS = Kind("tool", "tools/list", "tools", Tool, lambda tool: tool.name)
+def _read_tool(definition: JsonObject) -> JsonObject:
+    given = definition.get("inputSchema")
+    found = read_input(given)
+    return definition if found is given else {**definition, "inputSchema": found}
+
+
+TOOLS = Kind("tool", "tools/list", "tools", Tool, lambda tool: tool.name, _read_tool)
 RESOURCES = Kind("resource", "resources/list", "resources", Resource, lambda each: each.uri)
 TEMPLATES = Kind(
     "resource template",
@@ -133,7 +141,7 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
             return
         try:
             definition = msgspec.json.decode(raw, type=JsonObject)
-            item = _convert(definition, kind.type)
+            item = _convert(definition, kind)
         except (msgspec.DecodeError, RecursionError) as error:
             name = _name_of(raw) or f"number {place + 1}"
             listing.skipped.append(f"{kind.noun} {name} is malformed: {error}")
@@ -148,9 +156,9 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
         listing.definitions.append(definition)
 
 
-def _convert(definition: JsonObject, type: type[_T]) -> _T:
+def _convert(definition: JsonObject, kind: Kind[_T]) -> _T:
     try:
-        return msgspec.convert(definition, type)
+        return msgspec.convert(kind.read(definition), kind.type)
     except msgspec.ValidationError:
         # Many servers send null for an absent member, so remove nulls and decode again. Keep nulls
         # inside a schema, where they have a meaning.
@@ -163,7 +171,7 @@ def _convert(definition: JsonObject, type: type[_T]) -> _T:
             for part in parts:
                 for name in [name for name, value in part.items() if value is None]:
                     del part[name]
-            return msgspec.convert(definition, type)
+            return msgspec.convert(kind.read(definition), kind.type)
         raise
 
 

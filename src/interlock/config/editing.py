@@ -12,9 +12,13 @@ from msgspec.structs import replace
 from interlock.config import shared_file
 from interlock.config.gateway import Rate
 from interlock.config.jsonc import JsoncDocument
-from interlock.config.reading import KEY_OF, METADATA_KEY, loads, servers_key
+from interlock.config.other_programs import place_of_servers
+from interlock.config.reading import KEY_OF, METADATA_KEY, loads
+from interlock.config.section import NEEDS_UNIT
 from interlock.config.servers import Config, ConnectionSettings, HttpServer, Pool, StdioServer
 from interlock.errors import ConfigError
+
+_TIMES = ("timeout", "connect_timeout")
 
 
 def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
@@ -28,9 +32,10 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
     """
 
     def change(document: JsoncDocument, config: Config) -> str:
-        if name in config.servers:
+        if name in config.servers or name in config.ignored:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
-        key = servers_key(document.value)
+        place = place_of_servers(document.value)
+        key = place[0]
         if key not in document.value:
             if document.value:  # not empty: it may contain another program's settings, so keep it
                 raise ConfigError(
@@ -38,7 +43,9 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
                     "if --config is an option of COMMAND"
                 )
             return document.with_member((), key, {name: _entry(server)})
-        return document.with_member((key,), name, _entry(server))
+        if document.text[document.spans[place].value] != "{":
+            raise ConfigError(f"{path}: {'.'.join(place)} is not an object: add {name!r} by hand")
+        return document.with_member(place, name, _entry(server))
 
     _edit(path, change)
 
@@ -50,10 +57,11 @@ def remove_server(path: Path, name: str) -> None:
         ConfigError: The file is not valid, has no server with this name, or cannot be written.
     """
 
-    def change(document: JsoncDocument, config: Config) -> str:
-        if name not in config.servers:
+    def change(document: JsoncDocument, _: Config) -> str:
+        place = (*place_of_servers(document.value), name)
+        if place not in document.spans:
             raise ConfigError(f"{path} has no server {name!r}")
-        return document.without_member((servers_key(document.value), name))
+        return document.without_member(place)
 
     _edit(path, change)
 
@@ -74,7 +82,8 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
     for field in sorted(server.__struct_fields__, key=common.__contains__):  # common fields last
         value = getattr(server, field)
         if field not in entry and value != getattr(default, field):
-            entry[KEY_OF.get(field, field)] = value
+            needs_unit = field in _TIMES and value >= NEEDS_UNIT
+            entry[KEY_OF.get(field, field)] = f"{value!r}s" if needs_unit else value
     if "tools" in entry:
         tools = {
             "allow": server.tools.allow,
@@ -125,7 +134,10 @@ def _edit(path: Path, change: Callable[[JsoncDocument, Config], str]) -> None:
         before = shared_file.read(path) if path.exists() else b"{}\n"
         config = loads(before, path)
         after = change(JsoncDocument(before), config).encode()
-        loads(after, path)  # raise rather than write a file that cannot be read again
+        # Raise rather than write a file or a server that cannot be read again.
+        ignored = loads(after, path).ignored
+        if new := next((each for each in ignored if each not in config.ignored), None):
+            raise ConfigError(f"{path}, {ignored[new]}")
         return after
 
     shared_file.edit(path, content)

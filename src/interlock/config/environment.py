@@ -133,6 +133,8 @@ def _servers(text: str, warnings: list[str]) -> dict[str, ServerConfig]:
     if isinstance(given, dict):
         members = given if "mcpServers" in given or "servers" in given else {"mcpServers": given}
         loaded = reading.loads(msgspec.json.encode(members))
+        for reason in loaded.ignored.values():
+            raise ConfigError(f"{SERVERS}: {reason.removeprefix('line 1: ')}")
         warnings += (each.replace("configuration, line 1", SERVERS) for each in loaded.warnings)
         return loaded.servers
     if not isinstance(given, list):
@@ -141,10 +143,9 @@ def _servers(text: str, warnings: list[str]) -> dict[str, ServerConfig]:
     members = {
         f"s{place}": _member(place, each, names, warnings) for place, each in enumerate(given)
     }
-    try:
-        loaded = reading.loads(msgspec.json.encode({"mcpServers": members}))
-    except ConfigError as error:
-        raise ConfigError(_PLACE.sub(rf"{SERVERS}[\1]", str(error))) from None
+    loaded = reading.loads(msgspec.json.encode({"mcpServers": members}))
+    for reason in loaded.ignored.values():
+        raise ConfigError(_PLACE.sub(rf"{SERVERS}[\1]", f"configuration, {reason}"))
     warnings += (_PLACE.sub(rf"{SERVERS}[\1]", each) for each in loaded.warnings)
     return {
         name: replace(loaded.servers[f"s{place}"], namespace=None) for name, place in names.items()
@@ -166,8 +167,8 @@ def _member(place: int, entry: Any, names: dict[str, int], warnings: list[str]) 
     if name in names:
         refuse(f"has the same name in addresses as {SERVERS}[{names[name]}]: change its namespace")
     names[name] = place
-    member = {key: entry[key] for key in _KEYS[1:] if key in entry}
-    member |= {"namespace": name, "timeout": entry.get("timeout", 30)}
+    member = {key: entry[key] for key in _KEYS[1:] if entry.get(key) is not None}
+    member |= {"namespace": name, "timeout": member.get("timeout", 30)}
     if (token := member.pop("auth_token", None)) not in (None, ""):
         if not isinstance(token, str) or not re.fullmatch(r"[!-~]+", token):
             refuse("must be a token without blanks and line breaks", "auth_token")

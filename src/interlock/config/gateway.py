@@ -52,12 +52,15 @@ class View(Struct, frozen=True, kw_only=True):
             servers.
         deny: Patterns of the addresses of tools to leave out, even if `allow` matches them.
         names: Whether tools have wire names, or the names that their servers use.
+        schemas: Whether input schemas have the form that all models' providers accept, or the one
+            that their servers use.
     """
 
     servers: tuple[str, ...] | None = None
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     names: Literal["wire", "plain"] = "wire"
+    schemas: Literal["portable", "original"] = "portable"
 
 
 class Issuer(Struct, frozen=True, kw_only=True):

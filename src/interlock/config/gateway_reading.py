@@ -250,7 +250,7 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
     if not _VIEW_NAME.fullmatch(name) or name in _PATHS:
         views.refuse("is not a valid name of a view: use 1 to 64 of A-Z, a-z, 0-9, _ and -", name)
     view = views.within(name)
-    view.refuse_unknown(("servers", "tools", "names"))
+    view.refuse_unknown(("servers", "tools", "names", "schemas"))
     named = view.texts("servers") if "servers" in view.members else None
     for index, server in enumerate(named or ()):
         if server not in servers:
@@ -262,6 +262,7 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
         allow=read_patterns(tools, "allow", servers) if "allow" in tools.members else None,
         deny=read_patterns(tools, "deny", servers),
         names=view.choice("names", ("wire", "plain")),
+        schemas=view.choice("schemas", ("portable", "original")),
     )
 
 

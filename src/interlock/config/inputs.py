@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from interlock.config.section import Section
+from interlock.errors import ConfigError
 
 _KINDS = ("promptString", "pickString", "command")
 
@@ -32,21 +33,32 @@ class Input(Struct, frozen=True):
 
 
 def read(root: Section) -> dict[str, Input]:
-    """Read the member `inputs` of a file; return the inputs, keyed by id."""
+    """Read the member `inputs` of a file; return the inputs, keyed by id.
+
+    A wrong input is ignored with a warning, so that it costs only the servers that refer to it.
+    """
     found = {}
-    for entry in root.each("inputs"):
-        entry.need("id")
-        id = entry.filled("id")
-        if entry.choice("type", _KINDS) == "command":  # only the editor can run its commands
-            entry.warn("runs a command of an editor: its value is asked for instead", "type")
-        found[id] = Input(
-            id,
-            entry.optional("description"),
-            entry.flag("password", False),
-            entry.text("default") if "default" in entry.members else "",
-            _options(entry),
-        )
+    for entry in root.each_usable("inputs"):
+        try:
+            read = _input(entry.without_nulls())
+        except ConfigError as error:
+            root.warnings.append(f"{error}; this input is ignored")
+        else:
+            found[read.id] = read
     return found
+
+
+def _input(entry: Section) -> Input:
+    entry.need("id")
+    if entry.choice("type", _KINDS) == "command":  # only the editor can run its commands
+        entry.warn("runs a command of an editor: its value is asked for instead", "type")
+    return Input(
+        entry.filled("id"),
+        entry.optional("description"),
+        entry.flag("password", False),
+        entry.text("default") if "default" in entry.members else "",
+        _options(entry),
+    )
 
 
 def _options(entry: Section) -> tuple[str, ...]:

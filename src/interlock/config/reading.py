@@ -1,6 +1,7 @@
 """Finds and reads `mcpServers` files, including those that other programs have written.
 
-1. A file with an error is refused completely; the error names the line and the member.
+1. A server that cannot be used costs only itself, unless it is `required`. Any other error refuses
+   the whole file. Both name the line and the member.
 2. `${VAR}` and `${VAR:-default}` are left unchanged here. `resolving.resolve` replaces them later,
    so that a missing variable disables only one server.
 3. Relative paths (`command`, `cwd`) start at the working directory, as in other programs.
@@ -148,12 +149,7 @@ _OPENAPI_KEYS = (
     "headers",
     *(key for key in _COMMON_KEYS if key not in _CONNECTION_ONLY),
 )
-_HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
-    "http": "http",
-    "streamable-http": "http",
-    "streamableHttp": "http",
-    "sse": "sse",
-}
+_HTTP_TYPES: tuple[Literal["http", "sse"], ...] = ("http", "sse")
 _TYPES = ("stdio", *_HTTP_TYPES, "openapi", "python")
 
 
@@ -163,11 +159,13 @@ def load(path: Path | None) -> Config:
     Raises:
         ConfigError: The file cannot be read, or its content is not valid.
     """
+    if path is not None and path.suffix == ".toml":
+        raise ConfigError(f"{path} is not JSON: copy its servers with `interlock servers import`")
     return Config() if path is None else loads(shared_file.read(path), path)
 
 
 def loads(text: bytes, path: Path | None = None) -> Config:
-    """Return the configuration in a file's content.
+    """Return the configuration in a file's content; its `ignored` names unusable servers.
 
     Args:
         text: JSON in UTF-8. Comments and trailing commas are allowed.
@@ -178,38 +176,83 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     """
     root = section.parse(text, path)
     for key, value in root.members.items():
-        is_server = isinstance(value, dict) and ("command" in value or "url" in value)
-        if is_server and key not in other_programs.ROOTS:
+        if _is_server(value) and key not in other_programs.OWN_ROOTS:
             root.refuse('is a server outside of "mcpServers": move it inside', key)
-    roots = [key for key in other_programs.ROOTS if key in root.members]
+    roots = [key for key in other_programs.OWN_ROOTS if root.members.get(key)]
     if len(roots) > 1:
         root.refuse(f'stands beside "{roots[0]}": keep one of them', roots[1])
     questions = inputs.read(root)
-    key = servers_key(root.members)
-    _warn_of_mistakes(root, (key, "gateway", "inputs", "$schema"))
-    table = root.within(key)
+    place = other_programs.place_of_servers(root.members)
+    _warn_of_mistakes(root, (place[0], *other_programs.OWN_ROOTS, *_OTHER_MEMBERS))
+    has_gateway = "gateway" in root.members
+    headers = gateway_reading.header_names(root.within("gateway")) if has_gateway else ()
+    read = read_servers(root, place, path, other_programs.program_of(path), headers)
+    gateway = None
+    if has_gateway:
+        # Rules about a server that is ignored stay valid, and match nothing.
+        names = [server.namespace or name for name, server in read.servers.items()]
+        gateway = gateway_reading.read(root.within("gateway"), [*names, *read.ignored])
+    return msgspec.structs.replace(
+        read, warnings=tuple(root.warnings), gateway=gateway, inputs=questions
+    )
+
+
+def read_servers(
+    root: Section,
+    place: tuple[str, ...],
+    path: Path | None,
+    program: str = "",
+    headers: Collection[str] = (),
+) -> Config:
+    """Return the servers in one object of a file.
+
+    Args:
+        root: The file.
+        place: The keys that lead to the object.
+        path: The file's path.
+        program: The program that wrote the file, as in `other_programs.program_of`.
+        headers: The headers of requests that servers may get, in `gateway.headers`.
+
+    Raises:
+        ConfigError: The object is not valid, a server that is `required` cannot be used, or two
+            servers have the same name in addresses.
+    """
+    table = root
+    for key in place:
+        table = table.named(key) if key == place[-1] else table.within(key)
     count = len(table.members)
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
-    gateway_members = root.within("gateway") if "gateway" in root.members else None
-    headers = () if gateway_members is None else gateway_reading.header_names(gateway_members)
-    every = _servers(table, path, headers)
+    servers, ignored = _servers(table, path, program, headers)
     taken: dict[str, str] = {}  # the name in the file, keyed by the name in tool addresses
-    for name, server in every.items():
+    for name, server in servers.items():
         address = server.namespace or name
         if address in taken:
             table.refuse(f"is {address!r} in addresses, as {taken[address]!r} is", name)
         taken[address] = name
-    gateway = None
-    if gateway_members is not None:
-        gateway = gateway_reading.read(gateway_members, taken)
-    return Config(
-        path,
-        every,
-        tuple(root.warnings),
-        gateway,
-        questions,
-    )
+    return Config(path, servers, tuple(root.warnings), ignored=ignored)
+
+
+def _servers(
+    table: Section, path: Path | None, program: str, headers: Collection[str]
+) -> tuple[dict[str, ServerConfig], dict[str, str]]:
+    """Return the usable servers, and the reasons why the others are ignored."""
+    found: dict[str, ServerConfig] = {}
+    ignored: dict[str, str] = {}
+    for name, entry in table.members.items():
+        if entry == {"enabled": False}:  # in opencode's files, for a server of another file
+            continue
+        try:
+            found[name] = _server(table, name, path, program, headers)
+        except ConfigError as error:
+            if isinstance(entry, dict) and entry.get("required") is True:
+                raise
+            ignored[name] = str(error).removeprefix(f"{path or 'configuration'}, ")
+            table.warnings.append(f"{error}; this server is ignored")
+    return found, ignored
+
+
+_OTHER_MEMBERS = ("gateway", "inputs", "$schema")
 
 
 def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:
@@ -221,45 +264,35 @@ def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:
             root.warn(f"is unknown and ignored{hint}", key)
 
 
-def servers_key(members: dict[str, Any]) -> str:
-    """Return the name of the root member that contains the servers."""
-    return next((key for key in other_programs.ROOTS if key in members), "mcpServers")
-
-
-class _Unusable(ConfigError):
-    """A server's entry that interlock cannot use. Other entries in the file still work."""
-
-
-def _servers(
-    table: Section, path: Path | None, headers: Collection[str]
-) -> dict[str, ServerConfig]:
-    found = {}
-    for name in table.members:
-        try:
-            found[name] = _server(table, name, path, headers)
-        except _Unusable as error:
-            table.warn(f"is ignored: it {error}", name)
-    return found
+def _is_server(value: Any) -> bool:
+    return isinstance(value, dict) and ("command" in value or "url" in value)
 
 
 def _check_kind(entry: Section) -> None:
     """Check that an entry describes exactly one kind of server."""
     type = entry.members.get("type")
     if isinstance(type, str) and type not in _TYPES:
-        raise _Unusable(f"has the type {type[:MAX_NAME]!r}, not one of {', '.join(_TYPES)}")
+        entry.refuse(f"has the type {type[:MAX_NAME]!r}, not one of {', '.join(_TYPES)}")
     kinds = [key for key in ("command", "url", "openapi") if key in entry.members]
     if len(kinds) > 1:
-        raise _Unusable(f'has both "{kinds[0]}" and "{kinds[1]}": keep one of them')
+        entry.refuse(f'has both "{kinds[0]}" and "{kinds[1]}": keep one of them')
+    if not kinds and any(map(_is_server, entry.members.values())):
+        entry.refuse("has servers in it: move them one level up")
     if not kinds and type != "python" and "object" not in entry.members:
-        raise _Unusable('needs a "command" to run, a "url" to connect to, or an "openapi" document')
+        entry.refuse('needs a "command" to run, a "url" to connect to, or an "openapi" document')
 
 
-def _server(table: Section, name: str, path: Path | None, headers: Collection[str]) -> ServerConfig:
+def _server(
+    table: Section, name: str, path: Path | None, program: str, headers: Collection[str]
+) -> ServerConfig:
     _check_name(table, name, name)
     entry = table.within(name)
     if name == OWN and "namespace" not in entry.members:
         entry.refuse('has a reserved name: rename it, or give it a "namespace"')
-    entry.members = other_programs.translate(entry.members)
+    try:
+        entry.members = other_programs.translate(entry.members, program)
+    except ValueError as error:
+        entry.refuse(str(error))
     sharing = entry.choice("sharing", get_args(Sharing))
     _check_kind(entry)
     check_user_variables(entry, is_shared=sharing == "shared", headers=headers)
@@ -277,7 +310,7 @@ def _stdio_server(entry: Section) -> StdioServer:
     entry.choice("type", ("stdio",))
     return StdioServer(
         command=entry.filled("command"),
-        args=entry.texts("args"),
+        args=entry.all_written("args"),
         env=_environment(entry.within("env")),
         env_file=entry.filled("envFile") if "envFile" in entry.members else None,
         cwd=entry.filled("cwd") if "cwd" in entry.members else None,
@@ -293,17 +326,17 @@ def _connect_timeout(entry: Section, usual: float) -> float:
 
 def _http_server(entry: Section) -> HttpServer:
     entry.warn_unknown(_HTTP_KEYS)
-    type = _HTTP_TYPES[entry.choice("type", tuple(_HTTP_TYPES))]
+    type = entry.choice("type", _HTTP_TYPES)
     url = entry.filled("url")
     if "${" not in url and (problem := urls.problem(url)):
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
     if isinstance(entry.members.get("auth"), dict):  # in Cursor's files, an object means "oauth"
         auth: Auth = "oauth"
-        oauth = _oauth_client(entry.within("auth"), "CLIENT_ID", "CLIENT_SECRET")
+        oauth = _oauth_client(entry.within("auth").without_nulls(), "CLIENT_ID", "CLIENT_SECRET")
     else:
         auth = cast("Auth", entry.choice("auth", get_args(Auth)))
-        oauth = _oauth_client(entry.within("oauth"), "clientId", "clientSecret")
+        oauth = _oauth_client(entry.within("oauth").without_nulls(), "clientId", "clientSecret")
     if problem := _auth_problem(auth, headers):
         entry.refuse(problem, "auth")
     return HttpServer(
@@ -395,17 +428,16 @@ def _environment(env: Section) -> dict[str, str]:
     for name in env.members:
         if not name or "=" in name or "\0" in name:
             env.refuse("is not a valid variable name", name)
-        env.text(name)
-    return env.members
+    return {name: env.written(name) for name in env.members}
 
 
 def _headers(headers: Section) -> dict[str, str]:
     for name in headers.members:
         if not urls.HTTP_TOKEN.fullmatch(name):
             headers.refuse("is not a valid HTTP header name", name)
-        if problem := header_problem(headers.text(name)):
+        if problem := header_problem(headers.written(name)):
             headers.refuse(problem, name)
-    return headers.members
+    return {name: headers.written(name) for name in headers.members}
 
 
 def _tool_filter(entry: Section) -> ToolFilter:
@@ -481,9 +513,8 @@ def metadata_problem(url: str) -> str | None:
 
 def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
     oauth.warn_unknown((id, secret, METADATA_KEY, "issuer", "callbackPort", "scopes"))
-    for of_client in (secret, "issuer"):
-        if of_client in oauth.members and id not in oauth.members:
-            oauth.refuse(f'needs a "{id}" beside it', of_client)
+    if secret in oauth.members and id not in oauth.members:
+        oauth.refuse(f'needs a "{id}" beside it', secret)
     issuer = oauth.filled("issuer") if "issuer" in oauth.members else ""
     if issuer and (problem := urls.problem(issuer)):
         oauth.refuse(problem, "issuer")

@@ -5,8 +5,9 @@ Errors name the file, the line and the member. They never show a value, because 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -20,6 +21,9 @@ MAX_SECONDS = 86_400
 MAX_LONG = 10 * 365 * 86_400  # seconds; the longest duration that can be configured
 MAX_WARNINGS = 20  # warnings of unknown keys in one file
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,17})?) ?(ms|s|m|h)")
+_IN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
+NEEDS_UNIT = 1_000  # other programs count milliseconds, so such a number could be either
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MAX_KEY = 64  # characters of an unknown key that are compared with known keys
 
@@ -54,6 +58,18 @@ class Section:
         """Return a nested object as a section; if the object is missing, the section is empty."""
         return Section(self._source, (*self._place, key), self.members.get(key, {}))
 
+    def named(self, key: str) -> Section:
+        """Return a nested object of objects; a list of objects is read by their member "name"."""
+        items = self.members.get(key)
+        if isinstance(items, list):
+            named: dict[str, Any] = {}
+            for index, item in enumerate(items):
+                name = item.get("name") if isinstance(item, dict) else None
+                is_free = isinstance(name, str) and name not in named
+                named[name if is_free else f"[{index}]"] = item  # type: ignore[index]  # a str
+            items = named
+        return Section(self._source, (*self._place, key), {} if items is None else items)
+
     def each(self, key: str) -> tuple[Section, ...]:
         """Return the objects in a list as sections; () if the list is missing."""
         items = self.members.get(key, [])
@@ -63,6 +79,18 @@ class Section:
             Section(self._source, (*self._place, key, index), item)
             for index, item in enumerate(items)
         )
+
+    def each_usable(self, key: str) -> Iterator[Section]:
+        """Yield the objects in a list as sections; warn of everything else."""
+        items = self.members.get(key)
+        if items is not None and not isinstance(items, list):
+            self.warn(f"is ignored: it must be a list of objects, not {kind(items)}", key)
+            return
+        for index, item in enumerate(items or ()):
+            if isinstance(item, dict):
+                yield Section(self._source, (*self._place, key, index), item)
+            else:
+                self.warn(f"is ignored: it must be an object, not {kind(item)}", key, index)
 
     # Members
 
@@ -94,10 +122,17 @@ class Section:
         return tuple(self._text(item, key, index) for index, item in enumerate(items))
 
     def seconds(self, key: str, default: float) -> float:
-        """Read a number of seconds greater than 0, and at most one day."""
+        """Read a time greater than 0, and at most one day: 30, "30s", "1500ms", "2m" or "1h"."""
         value = self.members.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.refuse(f"must be a number of seconds, not {kind(value)}", key)
+        if isinstance(value, str) and (written := _TIME.fullmatch(value)):
+            value = float(written[1]) * _IN_SECONDS[written[2]]
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            ways = 'a number of seconds, or text such as "30s" or "1500ms"'
+            self.refuse(f"must be {ways}, not {kind(value)}", key)
+        elif NEEDS_UNIT <= value <= MAX_SECONDS * 1_000:
+            units = ("s", "ms") if value <= MAX_SECONDS else ("ms",)
+            ways = " or ".join(f'"{_written(value)}{unit}"' for unit in units)
+            self.refuse(f"needs a unit, as some programs count ms: write {ways}", key)
         if not 0 < value <= MAX_SECONDS:
             self.refuse(f"must be more than 0 and at most {MAX_SECONDS:,} seconds", key)
         return float(value)
@@ -141,6 +176,22 @@ class Section:
         """Read one of `choices`; return None if the member is missing."""
         return self.choice(key, choices) if key in self.members else None
 
+    def written(self, key: str) -> str:
+        """Read a required string; a number or a boolean is read as it is written in JSON."""
+        return self._text(_written(self.members[key]), key)
+
+    def all_written(self, key: str) -> tuple[str, ...]:
+        """Read a list of strings, as `written` does; return () if it is missing."""
+        items = self.members.get(key, [])
+        if not isinstance(items, list):
+            self.refuse(f"must be a list of strings, not {kind(items)}", key)
+        return tuple(self._text(_written(each), key, at) for at, each in enumerate(items))
+
+    def without_nulls(self) -> Section:
+        """Return this object without the members that are null."""
+        self.members = {name: value for name, value in self.members.items() if value is not None}
+        return self
+
     def _text(self, value: Any, *steps: str | int) -> str:
         if isinstance(value, bool | int | float):
             self.refuse(f'must be a string, not {kind(value)}: put it in quotes ("…")', *steps)
@@ -179,6 +230,13 @@ class Section:
             f"{path or 'configuration'}, line {document.line(place)}: "
             f"{write_place(place) or 'the file'}"
         )
+
+
+def _written(value: Any) -> Any:
+    """Return a number or a boolean as its text in JSON; other values stay unchanged."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value) if isinstance(value, bool | int | float) else value
 
 
 def parse_duration(text: str) -> int | None:

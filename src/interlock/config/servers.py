@@ -153,15 +153,15 @@ class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True):
-    """An OAuth client that the operator has registered at an authorization server.
+    """How logins to a server are made: with which client, at which authorization server.
 
     Attributes:
         client_id: The client's id; "" to register a client dynamically.
         client_metadata_url: The URL of a client metadata document to use instead of `client_id`; ""
             if there is none.
         client_secret: The client's secret; "" if the client has no secret.
-        issuer: The only authorization server that may receive the secret; "" for the first one that
-            the MCP server names.
+        issuer: The authorization server to use, whatever the MCP server names; "" for the first one
+            that it names.
         callback_port: The port in `http://127.0.0.1:PORT/callback`, where logins end; 0 for any
             free port.
         scopes: The scopes to request, instead of the scopes that the server requires.
@@ -236,6 +236,7 @@ class Config(Struct, frozen=True):
     gateway: GatewaySettings | None = None  # None if the file has no member `gateway`
     inputs: dict[str, Input] = {}  # values to ask the user for, by id
     variable: str = ""  # the environment variable that the servers come from; "" for a file
+    ignored: dict[str, str] = {}  # why the other servers in the file cannot be used, by their names
 
 
 def has_token(headers: Mapping[str, str]) -> bool:

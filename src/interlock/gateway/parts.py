@@ -95,6 +95,8 @@ def make_parts(
         ConfigError: The configuration cannot be used.
     """
     settings = resolve(config, environ)
+    if before is not None:
+        config = _with_last_good(config, before.written)
     written = config
     config, plugins = with_plugins(config)
     if before is not None:
@@ -115,6 +117,18 @@ def make_parts(
         _issuers(settings, before),
         plugins,
     )
+
+
+def _with_last_good(config: Config, before: Config) -> Config:
+    """Return the configuration with the earlier definitions of servers that are ignored now."""
+    taken = {each.namespace or name for name, each in config.servers.items()}
+    kept = {
+        name: server
+        for name, server in before.servers.items()
+        if name in config.ignored and (server.namespace or name) not in taken
+    }
+    noted = (f"server {name!r} keeps its last good definition" for name in kept)
+    return replace(config, servers={**config.servers, **kept}, warnings=(*config.warnings, *noted))
 
 
 def described_parts(parts: Parts) -> JsonObject:

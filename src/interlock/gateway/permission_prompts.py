@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from interlock.calls import Call, Caller, Item, Outcome
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.errors import InterlockError
+from interlock.gateway.forwarding.catalogue import CLAUDE_CODE
 from interlock.layers import Layers
 from interlock.protocol.envelope import encode_large
 from interlock.store.approvals import Approval
 from interlock.toolbox.own_tools import OwnTool
 from interlock.types import JsonObject, Tool, ToolAnnotations
 
-CLIENT = "claude-code"  # the client name that Claude Code reports
 MAX_NAME = 200  # characters in the name of a tool
 APPROVE = Tool(
     name="approve",
@@ -53,7 +53,7 @@ class PermissionPrompts:
             approvals and audit trail.
 
     Attributes:
-        tool: The tool `approve`, which only clients named `CLIENT` see.
+        tool: The tool `approve`, which only clients named `CLAUDE_CODE` see.
         address: The tool's address. Calls of `approve` itself skip limits and audit trail, because
             the calls that it decides about pass through both.
     """
@@ -90,4 +90,4 @@ def _verdict(verdict: JsonObject) -> Outcome:
 
 
 def _is_claude_code(caller: Caller) -> bool:
-    return caller.client == CLIENT
+    return caller.client == CLAUDE_CODE

@@ -46,7 +46,7 @@ async def plan_of(assembly: Assembly, config: Config) -> JsonObject:
         "names": _changed_names(assembly, parts, tools),
         "rights": await _changed_rights(assembly, tools, parts.policy),
         "restart": restart_needed(assembly.started, parts.settings),
-        "warnings": list(config.warnings),
+        "warnings": list(parts.written.warnings),
     }
 
 

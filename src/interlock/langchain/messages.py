@@ -11,7 +11,6 @@ from msgspec import UNSET, Struct
 from interlock.agent import describe, text_of
 from interlock.calls.endings import Ending, ending_of, reason_of
 from interlock.errors import InterlockError
-from interlock.models.vendors import NO_OUTPUT
 from interlock.protocol.envelope import encode
 from interlock.types import CallToolResult, Content, ImageContent
 
@@ -63,8 +62,6 @@ def finished(result: CallToolResult, images: int = 0) -> Finished:
             content.append({"type": "text", "text": f"warning: {result.warning}"})
     else:
         content = text_of(result)
-        if not content.strip():
-            content = NO_OUTPUT  # some providers refuse an empty message
     ending: Ending = "failed" if result.is_error else "ran"
     return Finished(content, result.is_error, ending, artifact=_artifact(result))
 

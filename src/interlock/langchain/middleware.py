@@ -53,7 +53,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         self._warned: set[str] = set()
 
     def _tools(self, reader: bool) -> list[Any]:
-        return tools(
+        found = tools(
             self._toolbox,
             self._select,
             images=self._images > 0,
@@ -61,6 +61,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
             reader=reader,
             caller=self._caller,
         )
+        return [each.renamed() for each in found]
 
     async def awrap_model_call(
         self,

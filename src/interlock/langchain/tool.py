@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
@@ -28,7 +27,7 @@ from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.layers.kept_results import TOOL as READER
 from interlock.protocol import Progress, ProgressHandler
-from interlock.schema.annotations import Hints
+from interlock.schema.portable import portable
 from interlock.text.surrogates import repair_value
 from interlock.toolbox import Toolbox, Tools
 from interlock.types import JsonObject
@@ -36,7 +35,7 @@ from interlock.types import JsonObject
 LANGCHAIN = Caller(surface="langchain")
 _log = logging.getLogger("interlock.langchain")
 
-_Made = dict[str, tuple[bytes, "LangChainTool | None"]]
+_Made = dict[str, tuple[bytes, "LangChainTool"]]
 
 
 class LangChainTool(BaseTool):
@@ -50,6 +49,8 @@ class LangChainTool(BaseTool):
     _address: str = PrivateAttr()
     _caller: Caller = PrivateAttr()
     _images: int = PrivateAttr()
+    _entry: Entry = PrivateAttr()
+    _renamed: LangChainTool | None = PrivateAttr(None)
 
     def __init__(
         self,
@@ -59,11 +60,18 @@ class LangChainTool(BaseTool):
         caller: Caller = LANGCHAIN,
         images: int = 0,
         server_info: str = "",
+        renamed: bool = False,
     ) -> None:
+        schema = portable(entry.input_schema)
+        text, offered = _shown(entry, schema.encoded)
+        own_text, own = (text, offered) if renamed else _shown(entry, schema.with_server_names)
+        claude = {"name": entry.wire_name, "description": text, "input_schema": offered}
         super().__init__(
             name=entry.wire_name,
-            description=entry.tool.description or entry.tool.title or entry.tool.name,
-            args_schema=readable(entry.input_schema),
+            description=own_text,
+            args_schema=own,
+            # `ChatAnthropic` sends this instead, as its API refuses some names of arguments.
+            extras={"provider_tool_definition": claude} if schema.renames is not None else None,
             tags=["mcp", f"server:{entry.server}"],
             metadata={"interlock": _metadata(entry, server_info)},
         )
@@ -71,6 +79,28 @@ class LangChainTool(BaseTool):
         self._address = entry.address
         self._caller = caller
         self._images = images
+        self._entry = entry
+
+    @property
+    def input_schema_of_server(self) -> bytes:
+        """The server's encoded JSON Schema of the arguments."""
+        return self._entry.input_schema
+
+    def renamed(self) -> LangChainTool:
+        """Return this tool with names of arguments that every provider accepts."""
+        if self.extras is None:
+            return self
+        if self._renamed is None:
+            info = (self.metadata or {})["interlock"]["server"]
+            self._renamed = LangChainTool(
+                self._toolbox,
+                self._entry,
+                caller=self._caller,
+                images=self._images,
+                server_info=info,
+                renamed=True,
+            )
+        return self._renamed
 
     # LangChain passes arguments on as keywords, and drops those named `config`, `run_manager` or
     # `runtime`. One positional object arrives unchanged.
@@ -156,6 +186,14 @@ class LangChainTool(BaseTool):
         self.__reduce__()
 
 
+def _shown(entry: Entry, encoded: bytes) -> tuple[str, JsonObject]:
+    """Return a tool's description and schema; LangChain would drop the schema's description."""
+    schema: JsonObject = msgspec.json.decode(encoded)
+    text = entry.tool.description or entry.tool.title or entry.tool.name
+    note = schema.pop("description", "")
+    return f"{text}\n\n{note}" if note else text, schema
+
+
 # For each call LangChain evaluates the annotations and the signature, which takes a fifth of it.
 _method: Any
 for _method in (LangChainTool._arun, LangChainTool._run):
@@ -193,7 +231,8 @@ async def run(
             kind = type(arguments).__name__
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
         id = id or new_call_id()
-        call = Call(entry, repair_value(dict(arguments)), caller, progress=progress, id=id)
+        given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
+        call = Call(entry, given, caller, progress=progress, id=id)
         return finished((await handle(call)).result, images)
     except InterlockError as error:
         return failed(error)
@@ -233,40 +272,26 @@ def tools(
         status = toolbox.status if isinstance(toolbox, Toolbox) else {}
         return {name: each.server_info for name, each in status.items()}
 
-    def make(entry: Entry) -> LangChainTool | None:
+    def make(entry: Entry) -> LangChainTool:
         info = server_infos().get(entry.server, "")  # "" for a tool of interlock itself
-        return _make(toolbox, entry, caller, most, info)
+        return LangChainTool(toolbox, entry, caller=caller, images=most, server_info=info)
 
     if caller != LANGCHAIN or not isinstance(toolbox, Toolbox):
-        return [tool for each in found if (tool := make(each))]
+        return list(map(make, found))
     made: _Made = toolbox.adapted.setdefault((LangChainTool, images, most), {})
     every = [*toolbox.tools, *toolbox.own.entries]
     for address in made.keys() - {each.address for each in every}:
         del made[address]
-    result = []
     for entry in found:
         known = made.get(entry.address)
         if known is None or known[0] != entry.definition:
-            known = made[entry.address] = entry.definition, make(entry)
-        if known[1] is not None:
-            result.append(known[1])
-    return result
+            made[entry.address] = entry.definition, make(entry)
+    return [made[each.address][1] for each in found]
 
 
 def need_reader(messages: Iterable[AnyMessage]) -> bool:
     """Return whether messages hold an excerpt of a large result."""
     return any(isinstance(each, ToolMessage) and READER in str(each.content) for each in messages)
-
-
-def _make(
-    toolbox: Tools, entry: Entry, caller: Caller, images: int, server_info: str
-) -> LangChainTool | None:
-    try:
-        return LangChainTool(toolbox, entry, caller=caller, images=images, server_info=server_info)
-    except ValueError as error:
-        # Leave this tool out: LangChain would refuse all tools because of it.
-        _log.warning("tool %s is left out: %s", entry.address, error)
-        return None
 
 
 def _fits(address: str, patterns: Sequence[str]) -> bool:
@@ -324,59 +349,3 @@ def reporter(id: str, write: Callable[[Any], None]) -> ProgressHandler:
             loop.call_soon_threadsafe(write, event, context=context)
 
     return report
-
-
-# LangChain neither unescapes a pointer nor resolves an anchor, so only these can stay.
-_PLAIN = re.compile(r"#(/[A-Za-z0-9_.$-]+)*")
-
-
-def readable(schema: bytes) -> JsonObject:
-    """Return an input schema with a member `properties`, and with plain references only.
-
-    The target of any other reference is copied to `$defs`, under a plain name.
-
-    Raises:
-        ValueError: A reference has no target.
-    """
-    document: JsonObject = msgspec.json.decode(schema)
-    if b'"$ref"' in schema:
-        _Rewriting(document).run()
-    document.setdefault("properties", {})
-    return document
-
-
-class _Rewriting:
-    def __init__(self, document: JsonObject) -> None:
-        self._document = document
-        self._hints = Hints(document)
-        self._names: dict[str, str] = {}
-        self._copies: dict[str, Any] = {}
-
-    def run(self) -> None:
-        parts: list[Any] = [self._document]
-        while parts:
-            part = parts.pop()
-            if isinstance(part, list):
-                parts += part
-            elif isinstance(part, dict):
-                reference = part.get("$ref")
-                if isinstance(reference, str):
-                    part["$ref"] = self._plain(reference, parts)
-                parts += part.values()
-        if self._copies:
-            self._document.setdefault("$defs", {}).update(self._copies)
-
-    def _plain(self, reference: str, parts: list[Any]) -> str:
-        if reference in self._names:
-            return self._names[reference]
-        target = self._hints.resolve(reference)
-        if target is None:
-            raise ValueError(f"the reference {reference[:100]!r} cannot be followed")
-        if _PLAIN.fullmatch(reference):
-            return reference
-        name = f"interlock-{len(self._names)}"
-        self._names[reference] = plain = f"#/$defs/{name}"
-        # A copy, because the rewriting changes what it visits.
-        self._copies[name] = copy = msgspec.json.decode(msgspec.json.encode(target))
-        parts.append(copy)
-        return plain

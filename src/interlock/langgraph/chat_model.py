@@ -15,6 +15,7 @@ from langgraph.config import get_stream_writer
 from pydantic import PrivateAttr
 
 from interlock.agent import Compacted, request_answer
+from interlock.langchain.tool import LangChainTool
 from interlock.langgraph.conversion import NO_FILES, OURS, Files, from_langchain
 from interlock.models import Model, Notice, ReasoningDelta, Reply, TextDelta, ToolDefinition
 from interlock.protocol.envelope import encode
@@ -104,4 +105,6 @@ def _last(reply: Reply, content: str) -> ChatGenerationChunk:
 
 
 def _definition(tool: BaseTool) -> ToolDefinition:
+    if isinstance(tool, LangChainTool):  # the model itself renames arguments
+        return ToolDefinition(tool.name, tool.description, tool.input_schema_of_server)
     return ToolDefinition(tool.name, tool.description, encode(tool.args_schema))

@@ -48,6 +48,7 @@ from interlock.langgraph.state import (
     ModelSource,
     ToolSource,
 )
+from interlock.schema.portable import portable
 from interlock.toolbox import Tools
 
 MAX_ROUNDS = 10
@@ -169,8 +170,9 @@ class Nodes:
         toolbox = self._toolbox_of(context)
         entry = _find(toolbox, call["name"], context.caller)
         address = entry.address if entry is not None else call["name"]
+        arguments = _arguments(entry, call)
         id, started = new_call_id(), monotonic()
-        write(ToolStarted(call["id"], address, call["args"], call_id=id))
+        write(ToolStarted(call["id"], address, arguments, call_id=id))
         answer: ToolMessage | None = None
         if (refusal := self._why_not(task, entry, toolbox, runtime)) is not None:
             done = refusal
@@ -185,7 +187,7 @@ class Nodes:
                 lambda: run(
                     toolbox,
                     call["name"],
-                    call["args"],
+                    arguments,
                     caller=context.caller,
                     progress=report,
                     images=self._images,
@@ -196,7 +198,7 @@ class Nodes:
         seconds = monotonic() - started
         write(
             ToolFinished(
-                *(call["id"], address, call["args"], done.text, done.is_error, seconds),
+                *(call["id"], address, arguments, done.text, done.is_error, seconds),
                 call_id=id,
                 ending=done.ending,
                 reason=done.reason,
@@ -218,7 +220,7 @@ class Nodes:
         known = self._bound.get(key)
         if known is not None and known[:3] == (model, toolbox, version):
             return known[3]
-        found = [] if toolbox is None else tools(toolbox, reader=reader)
+        found = [] if toolbox is None else [t.renamed() for t in tools(toolbox, reader=reader)]
         for name in self._local.keys() & {each.name for each in found} - self._warned:
             self._warned.add(name)
             _log.warning("local tool %r hides the one of the toolbox", name)
@@ -266,7 +268,7 @@ class Nodes:
                 continue
             if call["id"] in skipped:
                 continue
-            made = Call(entry, call["args"], context.caller)
+            made = Call(entry, _arguments(entry, call), context.caller)
             toolbox.convert_arguments(made)
             reason = self._approve(context, entry, made.arguments)
             if reason is not None:
@@ -306,6 +308,12 @@ def _find(toolbox: Tools | None, name: str, caller: Caller) -> Entry | None:
         return toolbox.find(name, caller)
     except InterlockError:
         return None
+
+
+def _arguments(entry: Entry | None, call: Any) -> dict[str, Any]:
+    """Return a call's arguments with the server's names."""
+    given: dict[str, Any] = call["args"]
+    return given if entry is None else portable(entry.input_schema).to_server(given)
 
 
 def _named_model(name: str) -> BaseChatModel:

@@ -29,8 +29,8 @@ def tool_calls(id: str, name: str, arguments: str) -> list[ToolCall]:
     tool, which some servers join; only the first one has the id. Text that is anything else makes
     the call malformed.
     """
-    if not arguments.isascii():
-        arguments = replace_surrogates(arguments)
+    if not (id.isascii() and name.isascii() and arguments.isascii()):
+        id, name, arguments = replace_surrogates([id, name, arguments])
     try:
         inputs = _objects(arguments) or [{}]
     except (ValueError, RecursionError):

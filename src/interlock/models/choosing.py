@@ -133,8 +133,9 @@ async def available() -> list[ListedModel]:
     found: list[ListedModel] = []
     for provider in _HOSTED:
         problem = "" if provider.is_set_up else f"set {provider.keys[0]}"
-        if provider.name == "azure" and not provider.is_set_up:
-            problem = f"set {provider.url_variable} and {provider.keys[0]}"
+        if provider.name == "azure":
+            unset = f"set {provider.url_variable} and {provider.keys[0]}"
+            problem = "name your deployment" if provider.is_set_up else unset
         name = f"{provider.name}:{provider.model or 'DEPLOYMENT'}"
         found.append(ListedModel(name, problem, provider.can))
     urls = (BY_NAME["ollama"].address(), *LOCAL_SERVERS)

@@ -1,9 +1,7 @@
-"""Conversions that all vendors' models need: of names, ids, schemas, results and files.
+"""Conversions that all vendors' models need: of names, ids, results and files.
 
-Rules that let a conversation continue with another provider's model:
-
-1. The ids and names of tool calls are converted the same way for every provider.
-2. A tool's schema is made an object at its top level; the rest is sent unchanged.
+The ids and names of tool calls are converted the same way for every provider, so that a
+conversation can continue with another provider's model.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from hashlib import blake2s
-from typing import Any
 
 import msgspec
 
@@ -19,8 +16,6 @@ from interlock.messages import Attachment, Message, ToolMessage, UserMessage
 from interlock.models.model import Notice
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_COMBINED = ("allOf", "anyOf", "oneOf")
-_REFUSED_AT_THE_TOP = frozenset((*_COMBINED, "$ref", "enum", "not"))
 
 
 def call_id(id: str) -> str:
@@ -36,43 +31,6 @@ def call_id(id: str) -> str:
 def call_name(name: str) -> str:
     """Return the name of a past call in a form that every provider accepts."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
-
-
-def object_schema(encoded: bytes) -> dict[str, Any]:
-    """Decode a tool's input schema, and convert its top level to a form that all providers accept.
-
-    Anthropic and OpenAI refuse a whole request if one schema is not an object at the top or has
-    `allOf`, `anyOf` or `oneOf` there. The properties of all such branches are offered together.
-    Arguments are checked against the original schema before the tool runs.
-    """
-    decoded = msgspec.json.decode(encoded)
-    schema: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
-    if schema.get("type") == "object" and not _REFUSED_AT_THE_TOP.intersection(schema):
-        return schema if "properties" in schema else {**schema, "properties": {}}
-    flat = {key: value for key, value in schema.items() if key not in _REFUSED_AT_THE_TOP}
-    properties = _mapping(schema.get("properties")).copy()
-    required = _names(schema.get("required"))
-    for keyword, branch in _branches(schema):
-        properties = {**_mapping(branch.get("properties")), **properties}
-        if keyword == "allOf":
-            required += [name for name in _names(branch.get("required")) if name not in required]
-    flat |= {"type": "object", "properties": properties}
-    return flat | {"required": required} if required else flat
-
-
-def _branches(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    branches: list[tuple[str, Any]] = [("allOf", {"$ref": schema.get("$ref")})]
-    for keyword in _COMBINED:
-        listed = schema.get(keyword)
-        branches += [(keyword, branch) for branch in (listed if isinstance(listed, list) else [])]
-    return [(keyword, _resolve(schema, _mapping(branch))) for keyword, branch in branches]
-
-
-def _resolve(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
-    match str(branch.get("$ref", "")).split("/"):
-        case ["#", ("$defs" | "definitions") as section, name]:
-            return _mapping(_mapping(schema.get(section)).get(name))
-    return branch
 
 
 IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
@@ -138,12 +96,11 @@ def file_note(file: Attachment) -> str:
     return f"[{file.media_type}{name}, {len(file.data):,} bytes: this model cannot read it]"
 
 
-NO_OUTPUT = "(no output)"
-
-
 def result_text(result: ToolMessage) -> str:
     """Return the text of a result; a line replaces an empty one, which some providers refuse."""
-    return result.content if result.content.strip() else NO_OUTPUT
+    if result.content.strip():
+        return result.content
+    return "the tool failed without a message" if result.is_error else "the tool ran without output"
 
 
 def stated_result(result: ToolMessage) -> str:
@@ -151,11 +108,3 @@ def stated_result(result: ToolMessage) -> str:
     text = result_text(result)
     failed = result.is_error and not text.lower().startswith("error")
     return f"Error: {text}" if failed else text
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _names(value: Any) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

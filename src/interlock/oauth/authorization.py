@@ -16,13 +16,14 @@ import re
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from interlock.errors import AuthError
 from interlock.oauth import addresses
-from interlock.oauth.discovery import Discovery
+from interlock.oauth.discovery import CONFIGURE_ISSUER, Discovery, is_issuer
 from interlock.oauth.documents import reason
 from interlock.oauth.fetcher import check_url
+from interlock.text.quoting import echo
 from interlock.text.redaction import Redacted
 from interlock.text.urls import display, is_loopback, split
 
@@ -99,17 +100,24 @@ class Pending(Redacted, frozen=True, kw_only=True):
         if iss is None and self.requires_iss:
             raise AuthError(f"the answer from the browser does not name its issuer {issuer}")
         if iss is not None and iss != self.request.issuer:
-            raise AuthError(f"the answer from the browser is not from {issuer}")
-        if "error" in answer:
-            why = reason(
-                answer["error"],
-                answer.get("error_description"),
-                (state, self.verifier, answer.get("code", "")),
+            other = self._shown(iss, answer)
+            raise AuthError(
+                f"the answer from the browser is from {other} and is not from {issuer}; "
+                f"if you trust that one, {CONFIGURE_ISSUER}"
             )
+        if "error" in answer:
+            why = reason(answer["error"], answer.get("error_description"), self._secrets(answer))
             raise why.error(f"{issuer} denied the login", 403)
         if not answer.get("code"):
             raise AuthError(f"the answer from the browser has no code from {issuer}")
         return answer["code"]
+
+    def _secrets(self, answer: Mapping[str, str]) -> tuple[str, ...]:
+        return self.request.state, self.verifier, answer.get("code", "")
+
+    def _shown(self, iss: str, answer: Mapping[str, str]) -> str:
+        has_secret = any(each and each in unquote(iss) for each in self._secrets(answer))
+        return echo(iss) if is_issuer(iss) and not has_secret else "another issuer"
 
 
 def is_same(value: str, secret: str) -> bool:

@@ -18,8 +18,9 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
         private_key: The private key as PEM, whose public key the authorization server knows; "" if
             the client has no key.
         algorithm: The signature algorithm, such as "ES256"; "" for the default for the key's type.
-        issuer: The only authorization server to which id and secret are sent. If "", this is the
-            first one that the MCP server names, and the store remembers it.
+        issuer: The only authorization server to which id and secret are sent; it is used whatever
+            the MCP server names. If "", this is the first one that the MCP server names, and the
+            store remembers it.
         auth_method: One of `METHODS`; "" for the first method that the authorization server
             supports.
 

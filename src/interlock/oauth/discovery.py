@@ -4,8 +4,11 @@ Rules:
 
 1. Before a login starts or a client is registered, the metadata is checked to describe this server.
 2. Strings in documents are compared and sent exactly as they are: URLs are not normalized.
-3. A missing document (4xx, a redirect, a web page) is skipped. A failure (5xx, no connection) ends
-   the discovery, so that a failing server never leads to a different authorization server.
+3. A document may be at several URLs. The first usable one is used; one that is missing (4xx, a
+   redirect, a web page), broken (5xx) or about something else is skipped. If none is usable, the
+   first failure is reported, so that a failing server never leads to a guess.
+4. An issuer that the operator has configured is used whatever the documents say. Its metadata comes
+   from the issuer itself, so no other server can claim to be it.
 
 RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorization, "Discovery".
 """
@@ -13,18 +16,29 @@ RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorizati
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from interlock.errors import AuthError, HttpError, RedirectRefused
+from interlock.errors import (
+    AuthError,
+    HttpError,
+    InterlockError,
+    RedirectRefused,
+    RemoteProtocolError,
+    StreamEnded,
+    Unreachable,
+)
 from interlock.oauth.challenges import Dpop
-from interlock.oauth.documents import ResourceMetadata, ServerMetadata
+from interlock.oauth.documents import ResourceMetadata, ServerMetadata, read
 from interlock.oauth.fetcher import FetchedResponse, Fetcher, check_url
 from interlock.text.quoting import echo
 from interlock.text.urls import display, origin, split
 
+CONFIGURE_ISSUER = "set oauth.issuer in the server's configuration"
 OTHER_WAY = (
     "a token or a key goes into a header, as with interlock servers add --auth bearer or --header "
     "'Authorization: Bearer …'"
@@ -34,6 +48,7 @@ _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
 _JSON = {"Accept": "application/json"}
+_T = TypeVar("_T")
 _ORIGIN = re.compile(r"[a-z]+://[^/?#@]+")
 _ISSUER = re.compile(
     r"[a-z]+://(?:[A-Za-z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?(?:/[^\s?#\\]*)?"
@@ -77,7 +92,11 @@ class Discovery(Struct, frozen=True):
 
 
 async def discover(
-    fetcher: Fetcher, server_url: str, advertised: str = "", issuer: str = ""
+    fetcher: Fetcher,
+    server_url: str,
+    advertised: str = "",
+    issuer: str = "",
+    configured: str = "",
 ) -> Discovery:
     """Find the authorization server that issues tokens for a server.
 
@@ -86,29 +105,51 @@ async def discover(
         server_url: The MCP endpoint.
         advertised: The `resource_metadata` in the server's challenge; "" if the challenge has none.
         issuer: The issuer to prefer if the server names several; "" for no preference.
+        configured: The issuer to use instead of those that the server names; "" for one of these.
 
     Raises:
         InterlockError: A document is missing, malformed or describes a different server, or its URL
             is not allowed or cannot be fetched: `AuthError`, and the errors of `Fetcher.get`.
     """
     metadata = await resource_metadata(fetcher, server_url, advertised)
-    if metadata is None:
+    if configured:
+        server = await _configured_metadata(fetcher, configured)
+    elif metadata is None:
         home = origin(server_url)  # as in revision 2025-03-26: the server authorizes clients itself
         own = await _document(fetcher, home + _SERVER)
-        if isinstance(own, FetchedResponse):
-            return Discovery("", None, _checked(own, home))
-        return Discovery("", None, _default_metadata(home), is_guessed=True)
-    issuers = metadata.authorization_servers or []
-    if not issuers:
-        raise AuthError(f"{origin(server_url)} requires tokens, but names no authorization server")
-    chosen = next((each for each in issuers if same_issuer(each, issuer)), issuers[0])
+        if isinstance(own, str):
+            return Discovery("", None, _default_metadata(home), is_guessed=True)
+        server = _checked(own, home)
+    else:
+        server = await _named_metadata(fetcher, server_url, metadata, issuer)
+    if metadata is None:
+        return Discovery("", None, server)
     scopes = metadata.scopes_supported
     return Discovery(
         metadata.resource,
         None if scopes is None else tuple(scopes),
-        await server_metadata(fetcher, chosen),
+        server,
         dpop=_dpop(metadata),
     )
+
+
+async def _named_metadata(
+    fetcher: Fetcher, server_url: str, metadata: ResourceMetadata, issuer: str
+) -> ServerMetadata:
+    """Return the metadata of one of the authorization servers that the server names."""
+    issuers = metadata.authorization_servers or []
+    if not issuers:
+        raise AuthError(
+            f"{origin(server_url)} requires tokens, but names no authorization server; if you "
+            f"know it, {CONFIGURE_ISSUER}"
+        )
+    chosen = next((each for each in issuers if same_issuer(each, issuer)), issuers[0])
+    try:
+        return await server_metadata(fetcher, chosen)
+    except (AuthError, HttpError, Unreachable) as error:
+        if CONFIGURE_ISSUER not in str(error):
+            error.args = (f"{error}; if that is not the right issuer, {CONFIGURE_ISSUER}",)
+        raise
 
 
 # The protected server
@@ -125,7 +166,8 @@ async def resource_metadata(
 ) -> ResourceMetadata | None:
     """Return the protected server's metadata; None if the server publishes no metadata.
 
-    If `advertised` is not a valid URL, the well-known URLs are used instead.
+    If the document at `advertised` cannot be used, the well-known URLs of the server's own origin
+    are tried: proxies often make the server advertise a wrong host or path.
 
     Raises:
         InterlockError: The errors of `discover`.
@@ -134,33 +176,34 @@ async def resource_metadata(
         return await _well_known_metadata(fetcher, server_url)
     try:
         check_url(advertised, f"the resource_metadata that {origin(server_url)} names")
-    except AuthError:
-        if found := await _well_known_metadata(fetcher, server_url):
-            return found
-        raise
-    reply = await fetcher.get(advertised, _JSON)
-    if reply.status != 200:
-        raise AuthError(
-            f"{origin(server_url)} refers to {display(advertised)}, "
-            f"which returned status {reply.status}"
-        )
-    return _about(reply, server_url)
+        reply = await fetcher.get(advertised, _JSON)
+        if reply.status != 200:
+            raise AuthError(
+                f"{origin(server_url)} refers to {display(advertised)}, "
+                f"which returned status {reply.status}"
+            )
+        return _about(reply, server_url)
+    except InterlockError as error:
+        with suppress(AuthError, HttpError):
+            if found := await _well_known_metadata(fetcher, server_url):
+                return found
+        raise error
 
 
 async def _well_known_metadata(fetcher: Fetcher, server_url: str) -> ResourceMetadata | None:
-    for url in _resource_urls(server_url):
-        found = await _document(fetcher, url)
-        if isinstance(found, FetchedResponse):
-            return _about(found, server_url)
-    return None
+    def checked(reply: FetchedResponse) -> ResourceMetadata:
+        return _about(reply, server_url)
+
+    found = await _first_usable(fetcher, _resource_urls(server_url), checked)
+    return None if isinstance(found, str) else found
 
 
 def _about(reply: FetchedResponse, server_url: str) -> ResourceMetadata:
-    metadata = reply.json(ResourceMetadata)
+    metadata = read(reply, ResourceMetadata)
     if not covers(metadata.resource, server_url):
         raise AuthError(
             f"{display(reply.url)} is about another resource than {display(server_url)}: "
-            f"{echo(metadata.resource)}"
+            f"{echo(metadata.resource)}; if the server is there, configure that URL"
         )
     return metadata
 
@@ -195,21 +238,33 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
     Raises:
         InterlockError: The errors of `discover`.
     """
-    if not _is_issuer(issuer):
+    if not is_issuer(issuer):
         raise AuthError(
             f"{display(issuer)} is not a valid issuer: it must be a URL without user, query and "
             "fragment"
         )
-    missing = []
-    for url in _server_urls(issuer):
-        found = await _document(fetcher, url)
-        if isinstance(found, FetchedResponse):
-            return _checked(found, issuer)
-        missing.append(found)
-    raise AuthError(f"{display(issuer)} has no metadata of an authorization server ({missing[0]})")
+
+    def checked(reply: FetchedResponse) -> ServerMetadata:
+        return _checked(reply, issuer)
+
+    found = await _first_usable(fetcher, _server_urls(issuer), checked)
+    if isinstance(found, str):
+        raise AuthError(f"{display(issuer)} has no metadata of an authorization server ({found})")
+    return found
 
 
-def _is_issuer(text: str) -> bool:
+async def _configured_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
+    try:
+        return await server_metadata(fetcher, issuer)
+    except InterlockError as error:
+        raise AuthError(
+            f"the issuer {display(issuer)}, which is configured as oauth.issuer, cannot be used: "
+            f"{error}"
+        ) from None
+
+
+def is_issuer(text: str) -> bool:
+    """Return whether a text has the form of an issuer."""
     try:
         split(text)
     except ValueError:
@@ -228,10 +283,11 @@ def _default_metadata(home: str) -> ServerMetadata:
 
 
 def _checked(reply: FetchedResponse, issuer: str) -> ServerMetadata:
-    metadata = reply.json(ServerMetadata)
+    metadata = read(reply, ServerMetadata)
     if not same_issuer(metadata.issuer, issuer):
         raise AuthError(
-            f"the metadata at {display(reply.url)} names another issuer: {echo(metadata.issuer)}"
+            f"the metadata at {display(reply.url)} names another issuer: {echo(metadata.issuer)}, "
+            f"not {echo(issuer)}; if you trust that one, {CONFIGURE_ISSUER}"
         )
     return metadata
 
@@ -254,6 +310,33 @@ def _server_urls(issuer: str) -> Iterator[str]:
     yield f"{home}{_OPENID}{path}"
     if path:
         yield f"{home}{path}{_OPENID}"
+        yield f"{home}{_SERVER}"  # some servers publish it only there, though it names the path
+
+
+# Documents that may be at several URLs
+
+
+async def _first_usable(
+    fetcher: Fetcher, urls: Iterable[str], checked: Callable[[FetchedResponse], _T]
+) -> _T | str:
+    """Return the first document that passes a check; if all are missing, return the reason.
+
+    Raises:
+        InterlockError: No document is usable, and at least one is broken or about something else.
+    """
+    missing = ""
+    broken: InterlockError | None = None
+    for url in urls:
+        try:
+            found = await _document(fetcher, url)
+            if not isinstance(found, str):
+                return checked(found)
+            missing = missing or found
+        except (AuthError, HttpError, RemoteProtocolError, StreamEnded) as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return missing
 
 
 async def _document(fetcher: Fetcher, url: str) -> FetchedResponse | str:
@@ -269,4 +352,4 @@ async def _document(fetcher: Fetcher, url: str) -> FetchedResponse | str:
         raise AuthError(f"{display(url)} answers {reply.status}", reply.status)
     if reply.status != 200:
         return f"{display(url)}: {reply.status}"
-    return reply if reply.body.lstrip()[:1] == b"{" else f"{display(url)}: not JSON"
+    return reply if reply.is_json_object else f"{display(url)}: not JSON"

@@ -1,7 +1,11 @@
-"""The JSON documents of OAuth, with members named as in their specifications.
+"""The documents of OAuth, with members named as in their specifications.
 
-Unknown members are ignored. If a known member has the wrong type, the whole document is invalid,
-because its meaning could only be guessed.
+Rules:
+
+1. Members are decoded one by one. An optional member of the wrong type counts as missing, so that
+   it affects only what needs it. A required member of the wrong type makes the document unusable.
+2. What has only one meaning is accepted: a text where a list belongs is a list of its words, and
+   "true" is true.
 
 RFC 9728 (ResourceMetadata), RFC 8414 (ServerMetadata), RFC 7591 (Registration), RFC 6749
 section 5 (TokenAnswer, ErrorAnswer).
@@ -11,18 +15,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from urllib.parse import unquote_plus
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote_plus
 
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
 
 from interlock.errors import AuthError, HttpError
 from interlock.oauth.fetcher import FetchedResponse
+from interlock.text.quoting import kind
 from interlock.text.redaction import Redacted
+from interlock.text.urls import display
+from interlock.types import JsonObject
 
 MAX_TOKEN = 16_384  # characters
 MAX_DESCRIPTION = 200  # characters
+_FIRST = 1_000_000_000  # seconds since 1970: a time before OAuth existed
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
+_BETWEEN = re.compile(r"[\s,]+")  # between the words of a list that is written as a text
+_T = TypeVar("_T", bound=Struct)
 
 # Error codes of RFC 6749, 7591, 7592, 8628, 8707, 9449 and OpenID Connect. Other words are not
 # shown, because a server may repeat a secret there.
@@ -53,6 +65,16 @@ _CODES = frozenset(
         "use_dpop_nonce",
     }
 )
+
+
+_CHECK_CLIENT = (
+    "check the client: --client-id and --client-secret, or clientId in the configuration"
+)
+_WAYS_OUT = {
+    "invalid_client": _CHECK_CLIENT,
+    "invalid_scope": "choose the scopes with --scope or as scopes in the configuration",
+    "unauthorized_client": _CHECK_CLIENT,
+}
 
 
 class ResourceMetadata(Struct, frozen=True):
@@ -96,7 +118,8 @@ class RegistrationAnswer(Redacted, frozen=True):
     @property
     def secret_expires_at(self) -> float:
         """When the secret expires, in seconds since 1970; 0 if never or unknown."""
-        return _seconds(self.client_secret_expires_at) or 0
+        expires_at = _seconds(self.client_secret_expires_at) or 0
+        return expires_at if expires_at >= _FIRST else 0  # smaller numbers are often durations
 
 
 class TokenAnswer(Redacted, frozen=True):
@@ -124,6 +147,116 @@ class ErrorAnswer(Redacted, frozen=True):
     error_description: str | None = None
 
 
+# Reading
+
+
+def read(reply: FetchedResponse, type: type[_T]) -> _T:
+    """Decode a document member by member.
+
+    Raises:
+        HttpError: The document is not a JSON object, or a required member is missing or unusable.
+    """
+    return _decoded(reply.json(), type, reply)
+
+
+def read_registration(reply: FetchedResponse) -> RegistrationAnswer:
+    """Decode the response to a registration; some servers number their clients.
+
+    Raises:
+        HttpError: As from `read`.
+    """
+    members: JsonObject = reply.json()
+    for name in ("client_id", "client_secret"):
+        if isinstance(value := members.get(name), int) and not isinstance(value, bool):
+            members[name] = str(value)
+    return _decoded(members, RegistrationAnswer, reply)
+
+
+def read_tokens(reply: FetchedResponse) -> TokenAnswer:
+    """Decode the response to a token request.
+
+    Raises:
+        HttpError: The response has no access token, or one of a type that is not a text.
+    """
+    members = token_members(reply)
+    if isinstance(scope := members.get("scope"), str | list):
+        members["scope"] = " ".join(_words(scope) or ())
+    if not isinstance(written := members.get("token_type"), str | None):
+        raise _unusable(reply, f'its member "token_type" is {kind(written)}, not a string')
+    return _decoded(members, TokenAnswer, reply)
+
+
+def token_members(reply: FetchedResponse) -> JsonObject:
+    """Return the members of a token endpoint's response, which may be a form, as from GitHub.
+
+    Raises:
+        HttpError: The response is neither a JSON object nor such a form.
+    """
+    if reply.is_json_object:
+        return reply.json()
+    try:
+        pairs = parse_qsl(reply.body.decode().strip(), strict_parsing=True, max_num_fields=100)
+    except ValueError:
+        pairs = []
+    members: JsonObject = dict(pairs)
+    # A repeated member has no clear meaning. A page for people has neither of these members.
+    if len(members) != len(pairs) or not members.keys() & {"access_token", "error"}:
+        return reply.json()  # raises the error that describes the body
+    return members
+
+
+def _decoded(members: JsonObject, type: type[_T], reply: FetchedResponse) -> _T:
+    found: dict[str, Any] = {}
+    for field in fields(type):
+        value = members.get(field.encode_name)
+        usable = _READERS[field.type](value)
+        if usable is not None:
+            found[field.name] = usable
+        elif field.default is NODEFAULT:
+            name = f'member "{field.encode_name}"'
+            problem = f"it has no {name}"
+            if field.encode_name in members:
+                problem = f"its {name} is {kind(value)}, not a string"
+            raise _unusable(reply, problem)
+    return type(**found)
+
+
+def _unusable(reply: FetchedResponse, problem: str) -> HttpError:
+    return HttpError(f"{display(reply.url)} cannot be used: {problem}", reply.status)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _words(value: object) -> list[str] | None:
+    if isinstance(value, str):
+        return [each for each in _BETWEEN.split(value) if each]
+    if isinstance(value, list):
+        return [each for each in value if isinstance(each, str)]
+    return None
+
+
+def _flag(value: object) -> bool | None:
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.lower())
+    return value if isinstance(value, bool) else None
+
+
+def _number(value: object) -> float | str | None:
+    is_number = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return value if is_number else None  # type: ignore[return-value]  # mypy loses the narrowing
+
+
+_READERS = {
+    str: _text,
+    str | None: _text,
+    list[str] | None: _words,
+    bool | None: _flag,
+    float | str | None: _number,
+}
+
+
 def _seconds(written: float | str | None) -> float | None:
     """Convert a number that some servers send as a string; return None if it is not usable."""
     try:
@@ -149,9 +282,10 @@ def check_token(token: str, what: str) -> str:
 def error_of(reply: FetchedResponse) -> ErrorAnswer | None:
     """Return the OAuth error in a response; None if the response contains no OAuth error."""
     try:
-        return reply.json(ErrorAnswer)
+        answer = _decoded(token_members(reply), ErrorAnswer, reply)
     except HttpError:
         return None
+    return answer if answer.error else None
 
 
 class Reason(Struct, frozen=True):
@@ -194,6 +328,8 @@ def reason(error: str, description: str | None, secrets: Collection[str]) -> Rea
         secrets: If the description contains one of these secrets, it is dropped.
     """
     code = error if error in _CODES else "an error without a known code"
+    if way_out := _WAYS_OUT.get(code):
+        code += f"; {way_out}"
     words = " ".join((description or "").split())
     plain = unquote_plus(words)
     hidden = any(secret and (secret in words or secret in plain) for secret in secrets)

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import socket
@@ -89,8 +90,17 @@ class FetchedResponse(Redacted, frozen=True):
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [("status", self.status), ("url", display(self.url))]
 
+    @property
+    def is_json_object(self) -> bool:
+        """Whether the body begins like a JSON object, and not like a page for people."""
+        return self._text.lstrip()[:1] == b"{"
+
+    @property
+    def _text(self) -> bytes:
+        return self.body.removeprefix(codecs.BOM_UTF8)
+
     def json(self, type: type[_T] = JsonObject) -> _T:  # type: ignore[assignment]  # the default T
-        """Decode the body as JSON.
+        """Decode the body as JSON; a byte order mark is ignored.
 
         Args:
             type: The expected type: a struct, or a dict.
@@ -98,7 +108,7 @@ class FetchedResponse(Redacted, frozen=True):
         Raises:
             HttpError: The body is not JSON, or has another type. The error does not show the body.
         """
-        body = repair_json(self.body)
+        body = repair_json(self._text)
         try:
             decoded = msgspec.json.decode(body, type=type)
             check_bounds(body)

@@ -20,10 +20,10 @@ from urllib.parse import quote_plus, urlsplit
 
 from msgspec.structs import replace
 
-from interlock.errors import AuthError, StoreCorrupt, StoreError, StoreTooNew
+from interlock.errors import AuthError, HttpError, StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth.client_identity import METHODS, ClientIdentity
-from interlock.oauth.discovery import Discovery, same_issuer
-from interlock.oauth.documents import RegistrationAnswer, refusal
+from interlock.oauth.discovery import CONFIGURE_ISSUER, Discovery, same_issuer
+from interlock.oauth.documents import error_of, read_registration, refusal
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.storage import Registration, Tokens, TokenStore
 from interlock.text.quoting import echo
@@ -43,6 +43,7 @@ async def identify(
     client_metadata_url: str,
     client_name: str,
     redirect_uri: str,
+    fixed_redirect_uri: str,
     scopes: Sequence[str],
     retired: str,
     store: TokenStore,
@@ -50,8 +51,8 @@ async def identify(
 ) -> ClientIdentity:
     """Return this client's identity at an authorization server; register the client if necessary.
 
-    This is for servers for which the operator configured no client. The caller must hold the lock
-    of the store for the server. `retired` is the id of a registration that no longer works.
+    The caller must hold the store's lock for the server. `retired` is the id of a client that no
+    longer works, and `fixed_redirect_uri` is the redirect URI of clients that the user registers.
 
     Raises:
         AuthError: The authorization server registers no clients, or refused the registration.
@@ -64,7 +65,12 @@ async def identify(
         or registration.client_id == retired
         or not _is_for(registration, redirect_uri, scopes)
     ):
-        registration = await _register(found, client_name, redirect_uri, scopes, fetcher)
+        try:
+            registration = await _register(found, client_name, redirect_uri, scopes, fetcher)
+        except (AuthError, HttpError) as error:
+            if not found.is_guessed:
+                _add_way_out(error, fixed_redirect_uri)
+            raise
         try:
             await store.save_registration(server_url, registration)
         except StoreError as error:
@@ -93,8 +99,8 @@ async def check_issuer(
     if not same_issuer(issuer, found.issuer):
         raise AuthError(
             f"client {echo(client.id)} is registered at {display(issuer)} and is not used at "
-            f"{display(found.issuer)}, which the server names now: if both are right, set the "
-            "issuer of the client"
+            f"{display(found.issuer)}, which the server names now: if both are right, "
+            f"{CONFIGURE_ISSUER}"
         )
     return replace(client, issuer=issuer)
 
@@ -169,10 +175,7 @@ async def _register(
 ) -> Registration:
     endpoint, issuer = found.server.registration_endpoint, found.issuer
     if not endpoint:
-        raise AuthError(
-            f"{display(issuer)} does not register clients: register one there for "
-            f"{redirect_uri}, and configure its id and secret"
-        )
+        raise AuthError(f"{display(issuer)} does not register clients")
     check_url(endpoint, f"the registration_endpoint of {display(issuer)}")
     is_native = is_loopback(urlsplit(redirect_uri).hostname or "")
     metadata: dict[str, object] = {
@@ -187,15 +190,18 @@ async def _register(
         metadata["scope"] = " ".join(scopes)
     reply = await fetcher.post(endpoint, json=metadata, headers={"Accept": "application/json"})
     what = f"the registration at {display(issuer)}"
-    if reply.status not in (200, 201):
+    # Some servers refuse with status 200.
+    if reply.status // 100 != 2 or error_of(reply) is not None:
         raise refusal(reply).error(f"{what} was refused", reply.status)
-    answer = reply.json(RegistrationAnswer)
+    answer = read_registration(reply)
     if not answer.client_id:
         raise AuthError(f"{what} returned no client_id")
     secret = answer.client_secret or ""
     method = answer.token_endpoint_auth_method or ("" if secret else "none")
     if method and method not in METHODS[:2] + METHODS[3:]:
         raise AuthError(f"{what} requires {echo(method)}, which is not supported")
+    if not secret:  # some servers repeat a method that needs one
+        method = "none"
     return Registration(
         issuer=issuer,
         client_id=answer.client_id,
@@ -204,6 +210,14 @@ async def _register(
         token_endpoint_auth_method=method,
         redirect_uris=(redirect_uri,),
         scope=" ".join(scopes),
+    )
+
+
+def _add_way_out(error: Exception, redirect_uri: str) -> None:
+    """Add to an error of a registration what the user can do instead."""
+    error.args = (
+        f"{error}; register a client there with the redirect URL {redirect_uri} and give its id "
+        "with --client-id or as clientId in the configuration",
     )
 
 

@@ -36,12 +36,14 @@ from interlock.oauth.token_source import (
     new_key,
     run_to_completion,
 )
-from interlock.text.urls import is_loopback, origin
+from interlock.text.urls import display, is_loopback, origin
 
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
 
-USELESS_REFRESH = 60.0  # seconds; a login, not a refresh, follows if a new token is refused sooner
+FRESH = 60.0  # seconds; a token that is refused within them was never accepted
+# Error codes after which the same refresh token may work later
+_TEMPORARY = ("server_error", "temporarily_unavailable", "slow_down", "use_dpop_nonce")
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 
@@ -52,11 +54,16 @@ class OAuth(TokenSource):
     Args:
         server_url: The URL of the MCP endpoint, as the client connects to it.
         redirect_uri: The URL to which the browser is redirected at the end: http on loopback, or
-            https. If possible, pass a function that returns a different URL for each issuer: this
-            protects against issuers that do not identify themselves in the redirect (RFC 9207).
+            https. Clients that the operator has registered, and those with a metadata document, use
+            it unchanged.
+        redirect_uri_of: Returns a different URL for each issuer, for clients that this program
+            registers. This protects against issuers that do not identify themselves in the redirect
+            (RFC 9207). If None, these clients use `redirect_uri`.
         ask: Shows `request.url` to a user or a browser, and returns the query with which the
             browser arrives at `redirect_uri`. If None, `LoginRequired` is raised instead.
         client: The client that the operator has registered at the authorization server, if any.
+        issuer: The authorization server to use, whatever the server names; "" for that of `client`,
+            or else one that the server names.
         client_metadata_url: The https URL at which this client's metadata is published. It is used
             with authorization servers that support it.
         client_name: The client's name in registrations, which authorization servers show to users.
@@ -72,30 +79,35 @@ class OAuth(TokenSource):
         self,
         server_url: str,
         *,
-        redirect_uri: str | Callable[[str], str],
+        redirect_uri: str,
         ask: Ask | None,
         store: TokenStore,
+        redirect_uri_of: Callable[[str], str] | None = None,
         client: ClientIdentity | None = None,
+        issuer: str = "",
         client_metadata_url: str = "",
         client_name: str = "interlock",
         scopes: Sequence[str] = (),
         fetcher: Fetcher | None = None,
     ) -> None:
-        super().__init__(server_url, store, scopes, fetcher, client)
+        super().__init__(server_url, store, scopes, fetcher, client, issuer)
         metadata = urlsplit(client_metadata_url)
         if client_metadata_url and (metadata.scheme != "https" or metadata.path in ("", "/")):
             raise ConfigError(
                 f"client_metadata_url {client_metadata_url!r} must be https, with a path"
             )
-        if isinstance(redirect_uri, str):
-            redirect_uri = _always(_check_redirect(redirect_uri))
-        self._redirect_uri_of = redirect_uri
+        self._redirect_uri = _check_redirect(redirect_uri)
+        self._redirect_uri_of = redirect_uri_of
         self._ask = ask
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
         self._identity: ClientIdentity | None = None  # the client that this process used last
         self._retired = ""  # the id of a registered client that the issuer no longer accepts
         self._refreshed: Tokens | None = None  # the tokens from the last refresh
+        self._logged_in: Tokens | None = None  # the tokens from the last login, perhaps refreshed
+        self._rejected: Tokens | None = None  # these tokens, if the server never accepted them
+        self._unrefreshed: Tokens | None = None  # the tokens whose refresh was refused last
+        self._unrefreshed_at = 0.0  # when it was refused, by the monotonic clock
 
     async def login(self, challenge: str = "") -> None:
         """Let a user log in now, even if there are valid tokens.
@@ -106,7 +118,7 @@ class OAuth(TokenSource):
         Raises:
             InterlockError: The login was refused, or took too long.
         """
-        self._throttle = LoginThrottle()
+        self._throttle, self._logged_in = LoginThrottle(), None
         while not await self._share(partial(self._log_in_again, token_challenge(challenge))):
             pass  # a different renewal was running and has ended, so try again
 
@@ -141,7 +153,14 @@ class OAuth(TokenSource):
         if may_help and await self._refresh(found, error.token_used):
             return
         before = requested if issuer == found.issuer else ()
-        await self._log_in(found, scopes_to_request(challenge, found, before, self._scopes))
+        scopes = scopes_to_request(challenge, found, before, self._scopes)
+        if self._is_rejected(error.token_used, found, scopes):
+            raise LoginRequired(
+                f"no login at {origin(self._server_url)}: it refuses the token that "
+                f"{display(found.issuer)} has just issued; if it needs other scopes, request them "
+                "with --scope or as scopes in the configuration"
+            )
+        await self._log_in(found, scopes)
 
     async def _renew_expired(self) -> None:
         tokens = self._tokens
@@ -158,6 +177,10 @@ class OAuth(TokenSource):
                 return False
             if (tokens.issuer, tokens.resource) != (found.issuer, found.resource):
                 return False
+            last = self._unrefreshed
+            is_same = last is not None and last.refresh_token == tokens.refresh_token
+            if is_same and monotonic() - self._unrefreshed_at < FRESH:
+                return False
             client = await self._client_of(tokens, found)
             if client is None:
                 return False
@@ -170,12 +193,16 @@ class OAuth(TokenSource):
                 if self._requested[0] != found.issuer:
                     self._requested = found.issuer, split_scopes(tokens.scope)
                 self._refreshed = self._tokens
+                if self._is_unproven(tokens.access_token):
+                    self._logged_in = self._tokens
                 return True
-            if refusal.code == "invalid_grant":
-                await self._save(replace(tokens, refresh_token=""))
-            elif refusal.code == "invalid_client":
+            if refusal.code == "invalid_client":
                 self._retired = client.id
                 await retire(found.issuer, self._server_url, self._store)
+            if refusal.code in ("", "invalid_client"):  # the refresh token may still be valid
+                self._unrefreshed, self._unrefreshed_at = tokens, monotonic()
+            elif refusal.code not in _TEMPORARY:
+                await self._save(replace(tokens, refresh_token=""))
             return False
 
     async def _client_of(self, tokens: Tokens, found: Discovery) -> ClientIdentity | None:
@@ -194,7 +221,25 @@ class OAuth(TokenSource):
         last = self._refreshed
         if last is None or last.access_token != refused:
             return False
-        return time() - last.received_at < USELESS_REFRESH
+        return time() - last.received_at < FRESH
+
+    def _is_rejected(self, refused: str, found: Discovery, scopes: tuple[str, ...]) -> bool:
+        """Return whether the server refuses the token of a login that another would only repeat."""
+        last, (issuer, requested) = self._logged_in, self._requested
+        if last is None or not self._is_unproven(refused):
+            return False
+        if issuer != found.issuer or not set(scopes) <= set(requested):
+            return False
+        if time() - last.received_at < FRESH:
+            self._rejected = last
+        return last is self._rejected
+
+    def _is_unproven(self, token: str) -> bool:
+        """Return whether a token comes from the last login, and the server never accepted it."""
+        last, accepted = self._logged_in, self._accepted
+        if last is None or last.access_token != token:
+            return False
+        return accepted is None or accepted.access_token != token
 
     async def _note_missing(self, required: tuple[str, ...]) -> None:
         """Store missing scopes, so that the next login by any program requests them."""
@@ -227,7 +272,7 @@ class OAuth(TokenSource):
             raise self._login_required()
         if reason := self._blocked_because(found, scopes):
             raise LoginRequired(f"no login at {origin(self._server_url)}: {reason}")
-        redirect_uri = _check_redirect(self._redirect_uri_of(found.issuer))
+        redirect_uri = self._redirect_uri_at(found)
         client = self._identity = await self._identify(found, redirect_uri, scopes)
         key = new_key(found)
         pending = begin(
@@ -253,6 +298,14 @@ class OAuth(TokenSource):
                     await retire(found.issuer, self._server_url, self._store)
             raise
         self._throttle.add(found.issuer, scopes, now=monotonic())
+        self._logged_in = self._tokens
+
+    def _redirect_uri_at(self, found: Discovery) -> str:
+        has_document = found.server.client_id_metadata_document_supported
+        is_fixed = self._client is not None or (self._client_metadata_url and has_document)
+        if is_fixed or self._redirect_uri_of is None:
+            return self._redirect_uri
+        return _check_redirect(self._redirect_uri_of(found.issuer))
 
     def _login_required(self, *, has_metadata: bool = False) -> LoginRequired:
         server = origin(self._server_url)
@@ -274,6 +327,7 @@ class OAuth(TokenSource):
                     client_metadata_url=self._client_metadata_url,
                     client_name=self._client_name,
                     redirect_uri=redirect_uri,
+                    fixed_redirect_uri=self._redirect_uri,
                     scopes=scopes,
                     retired=self._retired,
                     store=self._store,
@@ -303,10 +357,6 @@ class OAuth(TokenSource):
             )
         if refusal is not None:
             raise refusal.error
-
-
-def _always(redirect_uri: str) -> Callable[[str], str]:
-    return lambda issuer: redirect_uri  # noqa: ARG005 - the same URL for every issuer
 
 
 def _check_redirect(redirect_uri: str) -> str:

@@ -8,6 +8,10 @@ from msgspec import Struct
 
 WINDOW = 300.0  # seconds for which a login counts towards the limit
 MAX_LOGINS = 3  # logins within `WINDOW` for the same issuer and scopes
+NOT_ENOUGH = (
+    "these scopes were requested already and are not enough; if it needs others, request them with "
+    "--scope or as scopes in the configuration"
+)
 MAX_RECORDED = 100  # logins that are remembered; a program without a user may start many
 
 
@@ -45,7 +49,7 @@ class LoginThrottle:
         if failures:
             return f"{failures[-1]}; the next try is possible in {WINDOW / 60:.0f} minutes"
         if step_up and any(requested <= each.scopes for each in recent):
-            return "these scopes were requested already and are not enough"
+            return NOT_ENOUGH
         if sum(each.scopes == requested for each in recent) >= MAX_LOGINS:
             tokens = f"the tokens of its own authorization server, after {MAX_LOGINS} logins"
             return f"it refuses {tokens}"

@@ -21,6 +21,7 @@ class StoredLogin:
         is_expected: Whether a login should exist. If False, the store is read only after the server
             has required authentication, so that servers without logins never open the keyring.
         client: The login's client, if the operator has registered it.
+        issuer: The authorization server that the operator has configured; "" if none.
         store: The store of logins; None for the store of this process's user.
         owner: The login's owner, such as the id of a principal; "" is the user who runs this
             process. A login of another owner is never used.
@@ -32,12 +33,14 @@ class StoredLogin:
         *,
         is_expected: bool,
         client: ClientIdentity | None = None,
+        issuer: str = "",
         store: TokenStore | None = None,
         owner: str = "",
     ) -> None:
         self.server_url = server_url
         self._is_needed = is_expected
         self._client = client
+        self._issuer = issuer
         self._store = store
         self._owner = owner
         self._oauth: OAuth | None = None
@@ -74,6 +77,7 @@ class StoredLogin:
                 redirect_uri=REDIRECT_URI,
                 ask=None,
                 client=self._client,
+                issuer=self._issuer,
                 store=store.for_owner(self._owner),
             )
         return self._oauth

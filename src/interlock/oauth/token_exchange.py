@@ -14,7 +14,7 @@ from msgspec import Struct
 from interlock.errors import AuthError
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
-from interlock.oauth.documents import ServerMetadata, check_token, refusal
+from interlock.oauth.documents import ServerMetadata, check_token, read, refusal
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.identity import authenticate_client
 from interlock.text.urls import display
@@ -77,12 +77,12 @@ class TokenExchange:
         authenticate_client(self._client, Discovery("", None, provider), form, headers)
         reply = await self._fetcher.post(self._endpoint, form=form, headers=headers)
         what = f"the identity provider {display(self._endpoint)} gave no token"
-        if reply.status != 200:
+        if reply.status // 100 != 2:
             credentials = headers.get("Authorization", "").removeprefix("Basic ")
             assertion = form.get("client_assertion", "")
             secrets = (form["subject_token"], credentials, assertion, *self._client.secrets)
             raise refusal(reply, secrets).error(what, reply.status)
-        answer = reply.json(_Exchanged)
+        answer = read(reply, _Exchanged)
         if answer.issued_token_type != _ID_JAG:
             raise AuthError(f"{what} of the requested type")
         return check_token(answer.access_token, f"{display(self._endpoint)} gave a token")

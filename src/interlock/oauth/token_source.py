@@ -68,6 +68,7 @@ class TokenSource(ABC):
         scopes: Sequence[str],
         fetcher: Fetcher | None,
         client: ClientIdentity | None,
+        issuer: str = "",
     ) -> None:
         server = urlsplit(server_url)
         if server.scheme != "https" and not is_loopback(server.hostname or ""):
@@ -79,11 +80,13 @@ class TokenSource(ABC):
         self._scopes = tuple(scopes)
         self._fetcher = fetcher or Fetcher(server_url)
         self._client = client
+        self._configured = issuer or (client.issuer if client is not None else "")
         self._tokens: Tokens | None = None
         self._loaded = False
         self._renewal: asyncio.Task[None] | None = None
         self._waiting = 0  # the number of tasks that wait for the current renewal
         self._dpop_key: DpopKey | None = None  # the key to which the tokens are bound, if any
+        self._accepted: Tokens | None = None  # the tokens that the server has accepted last
         self._nonce = ""  # the server's nonce for the next DPoP proof
         self._metadata_url = ""
         self._dpop = Dpop.UNKNOWN
@@ -138,7 +141,7 @@ class TokenSource(ABC):
         return {"Authorization": f"DPoP {token}", "DPoP": proof}
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Store the nonce that a response contains for the next proof (RFC 9449 section 9).
+        """Remember whether the token was accepted, and the nonce for the next proof (RFC 9449).
 
         Args:
             status: The response's HTTP status.
@@ -147,6 +150,8 @@ class TokenSource(ABC):
         Returns:
             Whether the request was refused only because its proof lacked that nonce.
         """
+        if status < 400:
+            self._accepted = self._tokens
         nonce = headers.get("DPoP-Nonce", "")
         if self._dpop_key is None or not nonce:
             return False
@@ -207,13 +212,18 @@ class TokenSource(ABC):
     # Requests to the servers
 
     async def _discover(self, challenge: Challenge) -> Discovery:
-        """Find the authorization server; prefer the issuer of the present tokens or client."""
+        """Find the authorization server: the configured one, or preferably that of the tokens."""
         # A later challenge may omit the metadata URL that an earlier challenge contained.
         self._metadata_url = challenge.resource_metadata or self._metadata_url
         self._dpop = max(self._dpop, challenge.dpop)
         known = self._tokens or self._client
-        issuer = known.issuer if known is not None else ""
-        found = await discover(self._fetcher, self._server_url, self._metadata_url, issuer)
+        found = await discover(
+            self._fetcher,
+            self._server_url,
+            self._metadata_url,
+            known.issuer if known is not None else "",
+            self._configured,
+        )
         return replace(found, dpop=max(found.dpop, self._dpop))
 
     async def _check_issuer(self, client: ClientIdentity, found: Discovery) -> ClientIdentity:
@@ -251,12 +261,14 @@ class TokenSource(ABC):
         """Return the scopes to request because the token's scopes are not sufficient.
 
         Raises:
-            AuthError: `error` itself, if exactly these scopes were requested last time.
+            AuthError: `error` itself with the reason, if these scopes were requested last time.
         """
         challenge = token_challenge(error.challenge)
         before = self._requested_of(found.issuer)
         scopes = scopes_to_request(challenge, found, before, self._scopes)
-        if self._blocked_because(found, scopes, step_up=True):
+        if reason := self._blocked_because(found, scopes, step_up=True):
+            if reason not in str(error):
+                error.args = (f"{error}; {reason}",)
             raise error
         return scopes
 
@@ -307,11 +319,9 @@ class TokenSource(ABC):
         self._tokens = tokens
 
     def _is_own(self, tokens: Tokens) -> bool:
-        client = self._client
-        if client is None:
-            return True
-        is_from_there = not client.issuer or same_issuer(client.issuer, tokens.issuer)
-        return is_from_there and tokens.client_id == client.id
+        if self._configured and not same_issuer(self._configured, tokens.issuer):
+            return False
+        return self._client is None or tokens.client_id == self._client.id
 
     async def _reload(self, refused: str) -> bool:
         """Load the stored tokens; return whether they are valid and not the refused token."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
-from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
+from interlock.oauth.documents import TokenAnswer, check_token, error_of, read_tokens, refusal
 from interlock.oauth.fetcher import FetchedResponse, Fetcher, check_url
 from interlock.oauth.identity import authenticate_client
 from interlock.oauth.storage import Tokens
@@ -93,7 +93,7 @@ async def exchange(
     except RedirectRefused as refused:
         return TokenRefused("", refused)
     error = error_of(reply)  # independent of the status: some servers refuse with status 200
-    if error is not None or reply.status != 200:
+    if error is not None or reply.status // 100 != 2:
         what, why = f"{issuer} gave no token", refusal(reply, sent.secrets)
         if reply.status == 429 or reply.status >= 500:
             raise why.error(what, reply.status)
@@ -101,7 +101,7 @@ async def exchange(
             return TokenRefused("", why.error(what, reply.status))
         return TokenRefused(error.error, why.error(what, 403))
     try:
-        return reply.json(TokenAnswer), sent
+        return read_tokens(reply), sent
     except HttpError as unusable:
         return TokenRefused("", unusable)
 
@@ -147,7 +147,7 @@ class TokenRequest:
 
 def _tokens(answer: TokenAnswer, sent: TokenRequest, scope: str) -> Tokens:
     issuer = display(sent.found.issuer)
-    kind = "bearer" if answer.token_type is None else answer.token_type.lower()
+    kind = "bearer" if answer.token_type is None else answer.token_type.strip().lower()
     if kind not in ("bearer", "dpop") or (kind == "dpop" and sent.key is None):
         raise AuthError(f"{issuer} issued a token whose type was not requested")
     now, lifetime = time(), answer.lifetime

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any, Literal
@@ -19,15 +17,14 @@ from interlock.openapi.document import Document
 from interlock.openapi.operations import MediaType, Operation, Parameter, fixed_header
 from interlock.openapi.references import DocumentError
 from interlock.openapi.schemas import Schema, Translator
-from interlock.openapi.selection import ARGUMENT_NAME, ArgumentSelection, ToolSelection
+from interlock.openapi.selection import ArgumentSelection, ToolSelection
+from interlock.schema.portable import MAX_NAME, clean_name, short_name, unique_name
 from interlock.text import quoting
 from interlock.types import JsonObject
 
-MAX_NAME = 64
 WHOLE_BODY = "body"
 
 _ORDER = ("path", "query", "body", "header", "cookie")
-_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
 # The client, the connection or a proxy sets these headers; a model must not.
 _RESERVED_HEADERS = frozenset(
     {
@@ -118,7 +115,7 @@ def name_all(found: list[RequestValue]) -> list[str]:
     On a clash, the candidate whose place comes first in this order keeps the name: path, query,
     body, header, cookie. Within a place, a name that needed no cleaning precedes a cleaned name.
     """
-    plain = [_clean(each.target or WHOLE_BODY) for each in found]
+    plain = [clean_name(each.target or WHOLE_BODY) for each in found]
     order = sorted(
         range(len(found)),
         key=lambda index: (
@@ -134,25 +131,9 @@ def name_all(found: list[RequestValue]) -> list[str]:
         else:
             clashes.append(index)
     for index in clashes:
-        base = name = _fit(f"{plain[index]}_{found[index].place}")
-        count = 1
-        while name in names:
-            count += 1
-            name = _fit(f"{base}_{count}")
-        names[name] = index
+        name = short_name(f"{plain[index]}_{found[index].place}")
+        names[unique_name(name, names)] = index
     return sorted(names, key=names.__getitem__)
-
-
-def _clean(target: str) -> str:
-    if ARGUMENT_NAME.fullmatch(target):
-        return target
-    return _fit(_FOREIGN.sub("_", target).strip("_") or "argument")
-
-
-def _fit(name: str) -> str:
-    if len(name) <= MAX_NAME:
-        return name
-    return f"{name[: MAX_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 class Selector:

@@ -369,10 +369,10 @@ def _form_pairs(form: Form, value: JsonObject) -> list[str]:
     pairs: list[str] = []
     for name, given in value.items():
         field = form.fields.get(name, Field())
+        if given is not None and field.content_type and is_json(field.content_type):
+            given = msgspec.json.encode(given).decode()
         if given is None or given in ([], {}):
             continue
-        if field.content_type and is_json(field.content_type):
-            given = msgspec.json.encode(given).decode()
         found = _pairs_of(name, given, field)
         if isinstance(given, dict):
             sent = [unquote(pair.partition("=")[0]) for pair in found]

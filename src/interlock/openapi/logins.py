@@ -11,7 +11,7 @@ from interlock.oauth.challenges import Challenge
 from interlock.oauth.client_grant import ClientCredentials
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
-from interlock.oauth.documents import ServerMetadata
+from interlock.oauth.documents import ServerMetadata, read
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.login import Ask, OAuth
 from interlock.oauth.storage import MemoryTokenStore, TokenStore
@@ -137,7 +137,7 @@ class UserLogin(OAuth):
                 f"the login metadata at {display(url)} cannot be read (status {reply.status})",
                 reply.status,
             )
-        metadata = reply.json(ServerMetadata)
+        metadata = read(reply, ServerMetadata)
         if url != f"{metadata.issuer.rstrip('/')}{_OPENID}":
             issuer = echo(metadata.issuer)
             raise AuthError(f"the metadata at {display(url)} names another issuer ({issuer})")

@@ -152,8 +152,8 @@ class Plan:
                 continue
             if argument.place == "path":
                 path[parameter.name] = _path_value(argument, parameter, value)
-            elif value in ([], {}):
-                continue
+            elif value in ([], {}) and not parameter.style.media_type:
+                continue  # such a style has no text for an empty value
             elif argument.place == "query":
                 query += self._pairs(argument, parameter, value, serialisation.query)
             elif argument.place == "header":

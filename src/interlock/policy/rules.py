@@ -157,10 +157,12 @@ class CompiledView:
 
     Attributes:
         is_plain: Whether tools keep the names that their servers use.
+        is_original: Whether tools keep the input schemas that their servers use.
     """
 
     def __init__(self, view: View) -> None:
         self.is_plain = view.names == "plain"
+        self.is_original = view.schemas == "original"
         self._servers = None if view.servers is None else frozenset(view.servers)
         self._allow = None if view.allow is None else Patterns(view.allow)
         self._deny = Patterns(view.deny)

@@ -1,13 +1,18 @@
-"""Convert elicitation forms for legacy clients."""
+"""Convert elicitation forms: for legacy clients, and without defaults that do not fit."""
 
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
-from interlock.errors import CapabilityError
+from interlock.errors import CapabilityError, SchemaError
+from interlock.protocol.envelope import encode_large
 from interlock.revisions import at_least
+from interlock.schema.validator import compile
 from interlock.types import ElicitParams, JsonObject
 
 _CHOICES = "2025-11-25"  # the first revision with titled and multiple choices, and all defaults
@@ -41,3 +46,52 @@ def _field(name: str, field: JsonObject) -> JsonObject:
         field["enum"] = [each["const"] for each in choices]
         field["enumNames"] = [each.get("title", each["const"]) for each in choices]
     return field
+
+
+def with_fitting_defaults(method: str, params: Raw) -> Raw:
+    """Return a question's params without the defaults that do not fit their fields.
+
+    A person who accepts such a default sends an answer that the form refuses.
+
+    Args:
+        method: The question's method; only `elicitation/create` has a form.
+        params: The question's params, which are returned unchanged if they are malformed.
+    """
+    if method != "elicitation/create" or b'"default"' not in bytes(params):
+        return params
+    try:
+        members: Any = msgspec.json.decode(params)
+    except (msgspec.DecodeError, RecursionError):
+        return params
+    form = members.get("requestedSchema") if isinstance(members, dict) else None
+    if not isinstance(form, dict) or (fitting := fitting_form(form)) is form:
+        return params
+    return Raw(encode_large({**members, "requestedSchema": fitting}))
+
+
+def fitting_form(form: JsonObject) -> JsonObject:
+    """Return a form without the defaults that do not fit their fields; the same one if all fit."""
+    fields = form.get("properties")
+    if not isinstance(fields, dict):
+        return form
+    with_default = {
+        name: field["default"]
+        for name, field in fields.items()
+        if isinstance(field, dict) and "default" in field
+    }
+    if not with_default:
+        return form
+    try:
+        checks = compile(encode_large({key: form[key] for key in form if key != "required"}))
+    except SchemaError:  # nobody can answer this form, which is reported where it is shown
+        return form
+    unfit = {name for name, default in with_default.items() if checks.errors({name: default})}
+    if not unfit:
+        return form
+    kept = {
+        name: {key: value for key, value in field.items() if key != "default"}
+        if name in unfit
+        else field
+        for name, field in fields.items()
+    }
+    return {**form, "properties": kept}

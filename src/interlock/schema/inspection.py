@@ -242,12 +242,19 @@ class Survey:
 
     # References
 
+    def target(self, schema: dict[str, Any], reference: str) -> Any:
+        """Return what a reference in a subschema of the document leads to."""
+        resource, fragment = self._locate(self.rules[id(schema)].resource, reference)
+        if fragment and not fragment.startswith("/"):
+            return resource.anchors[fragment].schema
+        return point(resource.root, fragment)
+
     def _targets(self, rule: SchemaRule, reference: str, dynamic: bool) -> list[SchemaRule]:
         resource, fragment = self._locate(rule.resource, reference)
         if fragment and not fragment.startswith("/"):
             found: Any = resource.anchors.get(fragment)
         else:
-            found = _point(resource.root, fragment)
+            found = point(resource.root, fragment)
             if found is True or found is False:
                 return []
             found = self._visit(found, resource, 0) if isinstance(found, dict) else None
@@ -366,7 +373,8 @@ def _unquoted(fragment: str) -> str:
     return unquote(fragment)
 
 
-def _point(document: Any, pointer: str) -> Any:
+def point(document: Any, pointer: str) -> Any:
+    """Return the value that a JSON pointer leads to; None if there is none."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):

@@ -168,6 +168,7 @@ def _authorization(server: HttpServer, owner: str) -> Authorization | None:
         server.url,
         is_expected=server.auth == "oauth",
         client=client_identity(server),
+        issuer=server.oauth.issuer,
         store=_store_of(server.kept_login),
         owner=owner,
     )

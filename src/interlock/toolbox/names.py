@@ -1,8 +1,9 @@
 """Names of tools: addresses for people, wire names for models.
 
 A tool is identified by its server and its name. Its address is "server:name". Models accept only
-1 to 64 of `[A-Za-z0-9_-]`, so the tool's wire name is "server__name" if that is unambiguous, and
-else a shortened "server__name__hash". Rules:
+1 to 64 of `[A-Za-z0-9_-]`, and Gemini only a letter at the begin, so the tool's wire name is
+"server__name" if that is such a name and unambiguous, and else a shortened "server__name__hash".
+Rules:
 
 1. A wire name depends only on the tool's own server and name: no other server can change it.
 2. Different tools have different wire names. A plain wire name contains "__" once, a hashed wire
@@ -28,12 +29,16 @@ def address(server: str, name: str) -> str:
 
 
 def wire_name(server: str, name: str) -> str:
-    """Return a tool's name for models: 1 to 64 of `[A-Za-z0-9_-]`."""
+    """Return a tool's name for models: a letter, and 0 to 63 of `[A-Za-z0-9_-]`."""
     plain = f"{server}__{name}"
-    if len(plain) <= MAX_WIRE_NAME and _PLAIN.fullmatch(server) and _PLAIN.fullmatch(name):
+    is_plain = server[:1].isalpha() and _PLAIN.fullmatch(server) and _PLAIN.fullmatch(name)
+    if len(plain) <= MAX_WIRE_NAME and is_plain:
         return plain
     room = MAX_WIRE_NAME - _HASH_DIGITS - 4
-    short_server = _clean(server)[: room // 2] or "x"
+    short_server = _clean(server)
+    if not short_server[:1].isalpha():
+        short_server = f"x{short_server}"
+    short_server = short_server[: room // 2]
     short_name = _clean(name)[: room - len(short_server)] or "x"
     return f"{short_server}__{short_name}__{_digest(server, name)}"
 

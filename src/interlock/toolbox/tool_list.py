@@ -15,6 +15,7 @@ from interlock.client.listing import Listing
 from interlock.config import ToolFilter
 from interlock.errors import InvalidArguments, SchemaError
 from interlock.protocol.envelope import encode
+from interlock.schema.tool_input import checked_input
 from interlock.toolbox import names
 from interlock.toolbox.pins import CheckedLists
 from interlock.types import JsonObject, Tool, ToolAnnotations
@@ -147,15 +148,17 @@ class ToolList:
             raise _Filtered(NOT_ALLOWED)
         if obstacle := self._checked.obstacle("tool", tool.name):
             raise _Quarantined(obstacle)
-        encoded = encode(tool.input_schema)
-        schema.check_tool_input(encoded)
-        schema.compile(encoded)  # raises an error now rather than in the first call
+        given = encode(tool.input_schema)
+        encoded = checked_input(given)  # raises an error now rather than in the first call
+        if encoded is not given:
+            tool = replace(tool, input_schema=msgspec.json.decode(encoded))
         self._schemas[tool.name] = encoded
         if len(tool.description) > MAX_DESCRIPTION:
             tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
             definition = {**definition, "description": tool.description}
         wire_name = names.wire_name(self._server, tool.name)
-        return self._made(tool, encoded, encode({**definition, "name": wire_name}))
+        definition = {**definition, "name": wire_name, "inputSchema": tool.input_schema}
+        return self._made(tool, encoded, encode(definition))
 
     def _unusable(self, tool: Tool, error: Exception) -> Unusable:
         """Return the record of a tool that cannot be called.

@@ -215,6 +215,8 @@ class Toolbox:
             ConfigError: The file is missing or not valid. No server was started.
         """
         loaded = config.load(config.find(path))
+        for reason in loaded.ignored.values():
+            _log.warning("%s: %s; this server is ignored", loaded.path, reason)
         toolbox = cls(loaded.servers, around=around, **options)
         toolbox.warnings = loaded.warnings
         return toolbox

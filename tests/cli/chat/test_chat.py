@@ -320,7 +320,7 @@ def test_a_conversation_can_continue_after_the_model_failed(interlock, servers, 
 
 
 def test_an_invalid_configuration_is_an_error(interlock, servers, script):
-    servers().write_text('{"mcpServers": {"a": 1}}')
+    servers().write_text('{"mcpServers": 1}')
     ran = interlock("chat", "x", "--model", script("Yes."))
 
     assert (ran.code, ran.out) == (1, "")

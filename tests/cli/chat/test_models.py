@@ -1,10 +1,13 @@
 """`interlock models`."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from interlock.models import choosing
+from interlock.models import choosing, learned
+from interlock.models.learned import Lesson
+from tests.models import wire_openai as wire
 from tests.models.gguf.files import WITH_TOOLS, write_model
 
 
@@ -23,6 +26,48 @@ def test_models_are_listed_with_their_requirements(interlock, monkeypatch: pytes
     assert "  ready  " in lines[1]
     last = {"name": "local", "problem": "", "can": ["tools"], "context": 0, "learned": []}
     assert interlock("models", "--json").json[-1] == last
+
+
+def test_lessons_are_listed_with_their_reasons_until_they_are_forgotten(interlock):
+    name = "openai:m@http://127.0.0.1:9/v1"
+    learned.note(name, Lesson("tool", "digest", "s__t", reason="array schema missing items"))
+    learned.note("anthropic:claude-x", Lesson("output", limit=8192))
+
+    out = interlock("models").out
+    assert f"{name}  the tool s:t is left out: array schema missing items" in out
+    assert re.search(r"anthropic:claude-x +at most 8,192 tokens of an answer", out)
+    by_name = {each["name"]: each for each in interlock("models", "--json").json}
+    assert by_name[name]["learned"] == ["the tool s:t is left out: array schema missing items"]
+
+    assert interlock("models", "--forget", name).err == f"forgot what was learned of {name}\n"
+    assert interlock("models", "--forget", name).err == f"nothing learned of {name}\n"
+    assert name not in interlock("models").out
+
+
+def test_models_of_one_provider_are_listed(interlock, served, monkeypatch: pytest.MonkeyPatch):
+    served.models = ["big", "small"]
+    monkeypatch.setenv("VLLM_BASE_URL", f"{served.root}/v1")
+
+    assert interlock("models", "vllm").out == "vllm:big    ready  tools\nvllm:small  ready  tools\n"
+    ran = interlock("models", "mistral")
+    assert (ran.code, ran.out) == (1, "")
+    assert "set MISTRAL_API_KEY" in ran.err
+
+
+def test_continued_conversation_sends_the_key_if_an_alias_names_the_address(
+    interlock, served, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "the-key")
+    served.script = [wire.says("Yes.")] * 3
+    model = f"openai:m@{served.root}/v1"
+
+    interlock("chat", "one", "--no-tools", "--model", model)
+    interlock("chat", "two", "--no-tools", "-c")
+    interlock("settings", "set", "aliases.mine", model)
+    assert interlock("chat", "three", "--no-tools", "-c").out == "Yes.\n"
+
+    keys = [asked.headers.get("Authorization") for asked in served.asked]
+    assert keys == ["Bearer the-key", None, "Bearer the-key"]
 
 
 @pytest.mark.slow("llama.cpp")

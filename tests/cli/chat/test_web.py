@@ -13,7 +13,8 @@ import pytest
 
 from interlock.config.settings import Settings
 from interlock.errors import MissingExtra
-from interlock.models import Model
+from interlock.models import Model, choosing
+from interlock.models.choosing import ListedModel
 from interlock.web import local_site
 from interlock.web.chat.model_choice import OpenModel
 
@@ -76,6 +77,29 @@ def test_default_model_of_the_settings_comes_first(interlock, served: Served, sc
     assert interlock("web", "--no-open", "--no-tools").code == 0
 
     assert served.models[0].name == name
+
+
+def test_key_is_sent_to_the_servers_that_the_user_named_and_to_no_other_that_answers(
+    interlock, served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "the-key")
+    found = "openai:m@http://127.0.0.1:8080/v1"
+
+    async def available() -> list[ListedModel]:
+        return [ListedModel(found), ListedModel("openai:gpt-6-luna")]
+
+    monkeypatch.setattr(choosing, "available", available)
+
+    def keys() -> dict[str, Any]:
+        return {each.name: vars(each)["_api_key"] for each in served.models}
+
+    assert interlock("web", "--no-open", "--no-tools").code == 0
+    assert keys() == {"openai:gpt-6-luna": None, found: ""}
+    assert interlock("web", "--no-open", "--no-tools", "--model", found).code == 0
+    assert keys() == {found: None}
+    interlock("settings", "set", "aliases.own", found)
+    assert interlock("web", "--no-open", "--no-tools").code == 0
+    assert keys()[found] is None
 
 
 @pytest.mark.slow("starts the program on a terminal")

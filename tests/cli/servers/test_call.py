@@ -329,6 +329,13 @@ def test_typed_converts_a_text_to_a_type_of_its_schema(schema: object, text: str
     assert typed({"key": text}, whole) == {"key": value}
 
 
+def test_typed_follows_a_reference_at_the_root():
+    args = {"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}}
+    schema = {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": args}}
+
+    assert typed({"a": "5", "n": "5"}, schema) == {"a": "5", "n": 5}
+
+
 def test_typed_keeps_a_key_that_the_schema_does_not_name():
     assert typed({"other": "x"}, {"properties": {}}) == {"other": "x"}
     assert typed({"other": "x"}, {"properties": "rubbish"}) == {"other": "x"}

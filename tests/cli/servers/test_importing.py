@@ -17,6 +17,10 @@ FILES = {
         "mcpServers"
     ),
     ".cursor/mcp.json": "mcpServers",
+    ".config/opencode/opencode.json": "mcp",
+    "config/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json": (
+        "mcpServers"
+    ),
     ".gemini/settings.json": "mcpServers",
     "config/Code/User/mcp.json": "servers",
     ".codeium/windsurf/mcp_config.json": "mcpServers",
@@ -52,12 +56,58 @@ def test_imported_servers_work_as_their_program_has_them(interlock, home):
 
 
 def test_a_wrong_entry_costs_no_other_and_is_named(interlock, home):
-    write(home / ".cursor/mcp.json", "mcpServers", bad={"command": 5}, time=TIME)
+    wrong = {"bad": {"command": 5}, "none": None, "odd": {"type": "ws", "url": "wss://h"}}
+    write(home / ".cursor/mcp.json", "mcpServers", **wrong, time=TIME)
     ran = interlock("servers", "import", "--yes")
     written = json.loads((home / "config/interlock/mcp.json").read_text())["mcpServers"]
 
-    assert "mcpServers.bad.command must be a string" in ran.out
+    assert "cannot be used: line 1: mcpServers.bad.command must be a string" in ran.out
+    assert "cannot be used: line 1: mcpServers.none must be an object, not null" in ran.out
+    assert "mcpServers.odd has the type 'ws', not one of stdio" in ran.out
     assert list(written) == ["time"]
+
+
+def test_servers_of_codex_are_read_from_toml(interlock, home):
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text(
+        'model = "x"\n[mcp_servers.time]\ncommand = "mcp-server-time"\ntool_timeout_sec = 90\n'
+        "startup_timeout_ms = 20000\n[mcp_servers.time.env]\nN = 5\n"
+        '[mcp_servers.notes]\nurl = "https://notes.example/mcp"\nbearer_token_env_var = "KEY"\n'
+    )
+    ran = interlock("servers", "import", "codex", "--yes")
+    written = json.loads((home / "config/interlock/mcp.json").read_text())["mcpServers"]
+
+    assert ran.code == 0
+    assert written == {
+        "time": {
+            "command": "mcp-server-time",
+            "env": {"N": "5"},
+            "timeout": 90.0,
+            "connectTimeout": 20.0,
+        },
+        "notes": {**NOTES, "type": "http", "headers": {"Authorization": "Bearer ${KEY}"}},
+    }
+
+    (home / ".codex/config.toml").write_text("[mcp_servers")
+    assert "config.toml of codex cannot be read" in interlock("servers", "import", "codex").err
+
+
+def test_milliseconds_of_a_program_become_seconds(interlock, home):
+    write(home / ".gemini/settings.json", "mcpServers", slow={**TIME, "timeout": 3_600_000})
+    write(home / ".cursor/mcp.json", "mcpServers", odd={**TIME, "timeout": 60_000})
+    ran = interlock("servers", "import", "--yes")
+    written = json.loads((home / "config/interlock/mcp.json").read_text())["mcpServers"]
+
+    assert written["slow"]["timeout"] == "3600.0s"
+    assert "mcpServers.odd.timeout needs a unit, as some programs count ms" in ran.out
+
+
+def test_a_file_without_servers_causes_no_warning(interlock, home):
+    for text in ('{"projects": null}', '{"mcpServers": null}', '{"projects": {"/": 5}}', "{}"):
+        (home / ".claude.json").write_text(text)
+        ran = interlock("servers", "import", "claude")
+
+        assert (ran.code, ran.out, ran.err) == (0, "", "no servers of other programs were found\n")
 
 
 def test_a_file_that_is_not_json_is_a_warning(interlock, home):

@@ -205,13 +205,46 @@ def test_an_unknown_server_or_tool_is_an_error_with_a_suggestion(interlock, serv
         pytest.param({"enum": ["a", 1, None]}, '"a" | 1 | null', id="enum"),
         pytest.param({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string | null", id="any"),
         pytest.param({"type": "array", "items": {"type": "number"}}, "array of number", id="array"),
-        pytest.param({"$ref": "#/$defs/Point"}, "Point", id="ref"),
+        pytest.param({"$ref": "#/$defs/Unit"}, '"s" | "h"', id="ref"),
+        pytest.param({"type": "array", "items": True}, "array", id="any array"),
     ],
 )
 def test_describe_prints_the_type_of_each_argument(schema: object, kind: str):
-    description = tools_module.describe(Tool("t", {"type": "object", "properties": {"x": schema}}))
+    whole = {"type": "object", "properties": {"x": schema}, "$defs": {"Unit": {"enum": ["s", "h"]}}}
+    description = tools_module.describe(Tool("t", whole))
 
     assert description == f"t\n\narguments:\n  x ({kind}, optional)"
+
+
+def test_describe_prints_what_references_and_alternatives_hide():
+    node = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "A\nname."},
+            "next": {"$ref": "#/$defs/Node"},
+        },
+        "required": ["name"],
+    }
+    first, second = (
+        {"properties": {"node": {"$ref": "#/$defs/Node"}}, "required": ["node"]},
+        {"properties": {"id": {"type": "integer"}}, "required": ["id"]},
+    )
+    schema = {
+        "type": "object",
+        "$ref": "#/$defs/Args",
+        "$defs": {"Args": {"oneOf": [first, second]}, "Node": node},
+    }
+
+    assert tools_module.describe(Tool("t", schema)).splitlines()[2:] == [
+        "arguments:",
+        "  Use one of these sets: node; id.",
+        "  node (object, optional)",
+        "    name (string)",
+        "        A",
+        "        name.",
+        "    next (object, optional)",
+        "  id (integer, optional)",
+    ]
 
 
 def test_describe_of_a_tool_without_arguments_prints_no_arguments():

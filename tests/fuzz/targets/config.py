@@ -8,8 +8,9 @@ import re
 from typing import Any
 
 from interlock import config
-from interlock.config import HttpServer, StdioServer, ToolFilter, editing, reading
+from interlock.config import HttpServer, StdioServer, ToolFilter, editing
 from interlock.config.jsonc import JsoncDocument, JsoncError, write_place
+from interlock.config.other_programs import place_of_servers
 from interlock.errors import ConfigError
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
@@ -27,8 +28,11 @@ MEMBERS: list[tuple[str, list[Any]]] = [
     ("env", [{"A": "${env:B:-c}"}, {"": ""}, {"A=": "x"}]),
     ("headers", [{"X": "y"}, {"Authorization": "Bearer ${T}"}, {"X": "a\nb"}, {"é": "x"}]),
     ("url", ["https://x/${A}", "ftp://x", "https://u:p@x/?t=1"]),
-    ("type", ["stdio", "http", "sse", "streamable-http"]),
-    ("timeout", [1, 0.5, 0, 1e999, 10**30, True]),
+    ("type", ["stdio", "http", "sse", "streamable-http", "local", "Streamable_HTTP"]),
+    ("transport", ["sse", {"type": "http", "url": "https://x/"}, {"command": ["x", 1]}]),
+    ("timeout", [1, 0.5, 0, 1e999, 10**30, True, None, 5000, "5000ms", "1.5h"]),
+    ("env_http_headers", [{"X": "A"}, {"X": ["A"]}]),
+    ("env_vars", [["A"], ["="]]),
     ("namespace", ["n", "", "a:b", "a"]),
     ("tools", [{"allow": ["a*"], "deny": []}, {"x": 1}]),
     ("sharing", ["shared", "per_user"]),
@@ -125,19 +129,21 @@ def edit(content: bytes, loaded: config.Config, added: StdioServer | HttpServer)
     if name in loaded.servers or name in {each.namespace for each in loaded.servers.values()}:
         return
     document = JsoncDocument(content)
-    key = reading.servers_key(document.value)
+    place = place_of_servers(document.value)
     entry = editing._entry(added)
-    if key in document.value:
-        longer = document.with_member((key,), name, entry)
+    if place not in document.spans:
+        longer = document.with_member((), place[0], {name: entry})
+    elif document.text[document.spans[place].value] == "{":
+        longer = document.with_member(place, name, entry)
     else:
-        longer = document.with_member((), key, {name: entry})
+        return  # `add_server` refuses a list
     assert config.loads(encoded(longer)).servers == {**loaded.servers, name: added}
     left = loaded.servers.copy()
-    shorter = JsoncDocument(encoded(longer)).without_member((key, name))
+    shorter = JsoncDocument(encoded(longer)).without_member((*place, name))
     assert config.loads(encoded(shorter)).servers == left
     for other in list(left):
         del left[other]
-        shorter = JsoncDocument(encoded(shorter)).without_member((key, other))
+        shorter = JsoncDocument(encoded(shorter)).without_member((*place, other))
         assert config.loads(encoded(shorter)).servers == left
 
 

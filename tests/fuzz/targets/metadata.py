@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -58,12 +59,11 @@ MEMBERS = [
     *("scopes_supported", "code_challenge_methods_supported", "registration_endpoint", "error"),
     *("client_id", "access_token", "token_type", "expires_in", "error_description", "scope"),
 ]
-KINDS: list[Any] = [
-    documents.ResourceMetadata,
-    documents.ServerMetadata,
-    documents.RegistrationAnswer,
-    documents.TokenAnswer,
-    documents.ErrorAnswer,
+READERS: list[Any] = [
+    partial(documents.read, type=documents.ResourceMetadata),
+    partial(documents.read, type=documents.ServerMetadata),
+    documents.read_registration,
+    documents.read_tokens,
 ]
 SERVER = "https://mcp.example/mcp"
 
@@ -74,8 +74,8 @@ def target(data: bytes) -> None:
         case 0:
             address(choices.rest().decode(errors="replace"))
         case 1:
-            for kind in KINDS:
-                document(kind, choices.rest() if choices.flag() else document_of(choices))
+            for reader in READERS:
+                document(reader, choices.rest() if choices.flag() else document_of(choices))
         case _:
             discovery(choices)
 
@@ -111,11 +111,11 @@ def host_of(url: SplitResult) -> object:
     return ip_address(host) if ":" in host and "%" not in host else host
 
 
-def document(kind: Any, body: bytes) -> None:
+def document(reader: Any, body: bytes) -> None:
     reply = FetchedResponse(400, {}, body, SERVER)
     documents.refusal(reply, ["secret-of-ours"])
     try:
-        read = reply.json(kind)
+        read = reader(reply)
     except InterlockError as error:
         check_text(error)
         return
@@ -162,7 +162,7 @@ def discovery(choices: Choices) -> None:
         check_browsable(pending.request.url)
         assert pending.verifier not in pending.request.url
         answered(choices, pending)
-    assert len(web.asked) <= 6
+    assert len(web.asked) <= 7
 
 
 def answered(choices: Choices, pending: Pending) -> None:

@@ -96,7 +96,7 @@ async def test_reload_is_answered_as_made_although_its_outcome_cannot_be_recorde
 async def test_wrong_file_changes_nothing_and_is_named(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
-        gateway.file.write_text('{"mcpServers": {"a": 1}}')
+        gateway.file.write_text('{"mcpServers": 1}')
         reply = await operator.send("POST", "/reload", {})
 
         assert reply.code == 422

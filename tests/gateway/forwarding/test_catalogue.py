@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from interlock import Client
 from interlock.auth.principal import Principal
@@ -20,8 +21,9 @@ from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.toolbox.names import plain_name
 from interlock.transports import Transport
-from interlock.types import ClientCapabilities
+from interlock.types import ClientCapabilities, Implementation
 from tests.gateway.support import OWN_TOOLS, as_principal
+from tests.providers.schema_rules import anthropic
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 EVERYTHING = frozenset({"mcp:*"})
@@ -211,7 +213,7 @@ async def test_added_servers_and_tools_change_no_wire_name():
 
 
 async def test_every_broken_tool_is_listed_as_missing_even_if_another_tool_has_its_name():
-    broken = {"inputSchema": {"type": "object", "properties": {"a": {"type": 1}}}}
+    broken = {"inputSchema": {"type": "object", "properties": {"a": {"$ref": "x:y"}}}}
     one, two = upstream("get_x", "get_y"), upstream("get_x", "get_y")
     two.answers["tools/list"] = {"tools": [tool(name) | broken for name in ("get_x", "get_y")]}
     plain = policy(team=View(servers=("one", "two"), names="plain"))
@@ -222,6 +224,58 @@ async def test_every_broken_tool_is_listed_as_missing_even_if_another_tool_has_i
     assert names == ["get_x", "get_y", *OWN_TOOLS]
     missing = [(each["address"], each["reason"]) for each in meta["interlock/missing"]]
     assert missing == [("two:get_x", "tool_invalid"), ("two:get_y", "tool_invalid")]
+
+
+ODD: list[Json] = [
+    {"type": "object", "properties": {"$top": {"type": "integer"}}, "required": ["$top"]},
+    {"type": "object", "properties": {"a": {"properties": {"ids[]": {"items": [{}]}}}}},
+    {"anyOf": [{"required": ["a"]}, {"properties": {"b": {"pattern": "^(?=x)"}}}]},
+]
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_lists_are_accepted_by_models_and_calls_have_the_names_of_the_server(revision: str):
+    odd = [tool(f"t{n}", inputSchema=ODD[n % len(ODD)]) for n in range(200)]
+    server = upstream(*odd)
+    gateway = ForwardingServer({"s": server}, policy(), environ={})
+    async with Client.memory(gateway, revision=revision) as client:
+        found = (await client.list_tools()).definitions
+        refused = {each["name"]: anthropic(each["name"], each["inputSchema"]) for each in found}
+        for arguments in ({"top": 5}, {"$top": 6}):
+            await client.call_tool("s__t0", arguments)
+
+    assert len(refused) == 201
+    assert {*refused.values()} == {""}
+    assert [each["arguments"] for each in server.sent("tools/call")] == [{"$top": 5}, {"$top": 6}]
+
+
+async def test_claude_code_gets_names_that_are_short_enough_with_its_prefix():
+    s = upstream("get", "n" * 50)
+    gateway = ForwardingServer({"s": s}, policy(), environ={})
+    anna = Principal("user:anna", EVERYTHING)
+    async with gateway.running():
+        names = {}
+        for client in ("claude-code", "other"):
+            context = replace(context_of(anna), client_info=Implementation(client, version="1"))
+            request = Request(1, "tools/list", msgspec.Raw(b"{}"))
+            answer = msgspec.json.decode(await gateway.answer(request, context))
+            names[client] = [each["name"] for each in answer["tools"]]
+            params = msgspec.json.encode({"name": names[client][1]})
+            await gateway.answer(Request(2, "tools/call", msgspec.Raw(params)), context)
+
+    assert names["other"][:2] == ["s__get", "s__" + "n" * 50]
+    assert names["claude-code"][0] == "s__get"
+    assert len(names["claude-code"][1]) == 40
+    assert [each["name"] for each in s.sent("tools/call")] == ["n" * 50] * 2
+
+
+async def test_a_view_can_keep_the_schemas_of_the_servers():
+    rules = policy(team=View(servers=("s",), schemas="original"))
+    gateway = ForwardingServer({"s": upstream(tool("x", inputSchema=ODD[0]))}, rules, environ={})
+    async with Client.memory(as_principal(gateway, TEAM)) as client:
+        (found, *_) = (await client.list_tools()).definitions
+
+    assert found["inputSchema"] == ODD[0]
 
 
 async def test_encoded_list_is_kept_until_something_changes():

@@ -178,6 +178,30 @@ async def test_progress_logs_and_questions_of_a_call_reach_no_other_client(their
 FORM = {"message": "canary", "requestedSchema": {"type": "object", "properties": {}}}
 
 
+@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@pytest.mark.parametrize("ours", [LEGACY, MODERN])
+async def test_default_that_does_not_fit_is_not_passed_on(theirs: str, ours: str):
+    fields = {"n": {"type": "integer", "default": "5"}, "m": {"type": "integer", "default": 5}}
+    form = {"message": "?", "requestedSchema": {"type": "object", "properties": fields}}
+
+    async def work(params: Json) -> Json:
+        if theirs == LEGACY:
+            return text(str((await s.ask("elicitation/create", form))["result"]["content"]))
+        if "inputResponses" in params:
+            return text(str(params["inputResponses"]["q"]["content"]))
+        question = {"method": "elicitation/create", "params": form}
+        return {"resultType": "input_required", "inputRequests": {"q": question}}
+
+    async def anna(params: ElicitParams) -> ElicitResult:
+        assert params.requested_schema is not None
+        assert params.requested_schema["properties"]["n"] == {"type": "integer"}
+        return ElicitResult(action="accept", content={})
+
+    s = server(theirs, work)
+    async with Client.memory(gateway_of(s), revision=ours, elicitation=anna) as client:
+        assert (await client.call_tool("s__work")).text == "{'m': 5}"
+
+
 async def test_client_without_the_capability_is_not_asked():
     reasons: list[Any] = []
 

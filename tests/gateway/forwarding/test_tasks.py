@@ -18,7 +18,8 @@ from tests.gateway.conftest import RunningGateway, bearer
 from tests.support.scripted_server import Json
 
 TASKS = {"extensions": {TASKS_EXTENSION: {}}}
-FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+NAME = {"type": "string", "default": 5}  # the default does not fit
+FORM = {"type": "object", "properties": {"name": NAME}, "required": ["name"]}
 ALLOWED = {"policy": {"rules": [{"id": "all", "effect": "allow", "who": ["*"], "tools": ["*:*"]}]}}
 
 
@@ -148,6 +149,7 @@ async def test_question_of_a_task_is_answered_by_the_client(
         after = await state(gateway, key, made["taskId"], "completed")
 
     assert asked["params"]["message"] == "jobs asks: Who is it?"
+    assert asked["params"]["requestedSchema"]["properties"] == {"name": {"type": "string"}}
     assert after["result"]["content"] == [{"type": "text", "text": "Hello, Ada!"}]
     assert ("task", "", "answered") in await events(tmp_path)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -70,6 +71,24 @@ async def test_values_are_stored_by_the_page(running, notes: Notes):
     assert stored.json == {"server": "notes", "connected": True}
     assert answer.text == "token-of-anna"
     assert reason(refused)["code"] == "needs_login"
+
+
+@pytest.mark.slow("fills a database")
+async def test_the_redirect_url_to_register_is_the_one_that_is_sent(running, notes: Notes):
+    entry = {"url": notes.url, "sharing": "per_user", "auth": "oauth"}
+    del notes.authorization.metadata["registration_endpoint"]
+    async with running(notes=entry) as gateway:
+        anna = User(gateway, await gateway.key("anna"))
+        refused = await anna.open(await anna.url())
+        known = entry | {"oauth": {"clientId": "mine"}}
+        await gateway.reload({}, notes=known)
+        opened = await anna.open(await anna.url())
+
+    told = re.search(r"the redirect URL (\S+) and", refused.body.decode())
+    sent = parse_qs(urlsplit(opened.json["location"]).query)["redirect_uri"]
+    assert told is not None
+    assert sent == [told[1]]
+    assert told[1].endswith("/oauth/callback")
 
 
 @pytest.mark.slow("works through much data")

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from interlock.errors import ContextTooLong, ModelRefused
-from interlock.messages import AssistantMessage, Attachment, Message, UserMessage
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from interlock.models import Model, Notice, Reply, ToolDefinition, learned
 from interlock.models.anthropic import AnthropicModel
+from interlock.models.learned import Lesson
 from interlock.models.openai import OpenAIModel
-from tests.models import wire_anthropic, wire_openai
+from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import WireServer
 
 ASK: list[Message] = [UserMessage("Hi")]
+AGAIN = [*ASK, AssistantMessage("Hello."), UserMessage("And now?")]
 Refuses = Callable[[dict[str, Any]], str | None]
 
 
 def tools(count: int) -> list[ToolDefinition]:
     schema = b'{"type":"object","properties":{}}'
     return [ToolDefinition(f"srv__tool{n}", "It works.", schema) for n in range(count)]
+
+
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai": "/v1/chat/completions",
+    "responses": "/v1/responses",
+}
 
 
 class Refusing:
@@ -32,19 +49,25 @@ class Refusing:
         self.models: list[Model] = []
         self._kind = kind
         self.server = WireServer(
-            "/v1/messages" if kind == "anthropic" else "/v1/chat/completions",
+            PATHS[kind],
             lambda body: self.refuses(body),
         )
 
     def model(self, **options: Any) -> Model:
-        wire = wire_anthropic if self._kind == "anthropic" else wire_openai
-        self.server.script = [wire.says("Hello.")] * 30
+        said = {
+            "anthropic": wire_anthropic.says("Hello."),
+            "openai": wire_openai.says("Hello."),
+            "responses": wire_responses.answer(wire_responses.message("Hello.")),
+        }
+        self.server.script = [said[self._kind]] * 30
         root = self.server.root
         if self._kind == "anthropic":
             self.models.append(AnthropicModel("m", api_key="k", base_url=root, options=options))
         else:
             url = f"{root}/v1"
             self.models.append(OpenAIModel("m", api_key="k", base_url=url, options=options))
+        if self._kind == "responses":
+            learned.note(self.models[-1].name, Lesson("responses"))
         return self.models[-1]
 
     async def ask(
@@ -65,7 +88,7 @@ class Refusing:
         ]
 
 
-@pytest.fixture(params=["anthropic", "openai"])
+@pytest.fixture(params=PATHS)
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Refusing]:
     refusing = Refusing(request.param)
     await refusing.server.start()
@@ -89,12 +112,13 @@ async def test_refused_tool_is_left_out_visibly_and_remembered(provider: Refusin
     model = provider.model()
 
     (notice,) = await provider.ask(model, tools(4))
-    assert await provider.ask(model, tools(4)) == []
+    assert await provider.ask(model, tools(4), AGAIN) == []
+    assert await provider.ask(model, tools(4)) == [notice]  # in another conversation
     learned._read.clear()  # what a new process has read
     later = provider.model()
     assert await provider.ask(later, tools(4)) == [notice]
 
-    assert [len(each) for each in provider.sent] == [4, 3, 2, 2, 2]
+    assert [len(each) for each in provider.sent] == [4, 3, 2, 2, 2, 2]
     assert "srv:tool1" in notice
     assert "chema" in notice  # the provider's own reason
     assert '"deny": ["tool1"]' in notice
@@ -124,7 +148,7 @@ async def test_first_tools_stay_if_a_provider_takes_fewer(provider: Refusing) ->
     model = provider.model()
 
     (notice,) = await provider.ask(model, [*tools(6), own])
-    assert await provider.ask(model, [*tools(6), own]) == []
+    assert await provider.ask(model, [*tools(6), own], AGAIN) == []
 
     assert provider.sent[1:] == [["srv__tool0", "srv__tool1", "interlock__read_result"]] * 2
     assert "at most 3 tools, so 4 tools (srv:tool2, srv:tool3" in notice
@@ -167,11 +191,11 @@ async def test_refusal_that_names_no_tool_leaves_all_out_for_this_process(
     model = provider.model()
 
     (notice,) = await provider.ask(model, tools(2))
-    assert await provider.ask(model, tools(2)) == []
+    assert await provider.ask(model, tools(2), AGAIN) == []
 
     assert provider.sent == [["srv__tool0", "srv__tool1"], [], []]
     assert notice.endswith("it answers without them: failed to parse grammar")
-    assert learned.lessons(model.name) == []
+    assert "tool" not in str(learned.lessons(model.name))
 
 
 async def test_refusal_that_stays_without_tools_is_raised(provider: Refusing) -> None:
@@ -213,6 +237,7 @@ async def test_server_that_cannot_stream_is_asked_for_the_whole_answer(provider:
     model = provider.model()
     says = {"content": [{"type": "text", "text": "Hello."}]}
     says["choices"] = [{"message": {"content": "Hello."}}]
+    says["output"] = [wire_responses.message("Hello.")]
     provider.server.script = [wire_openai.failure(200, says)]
 
     assert await provider.ask(model, []) == []
@@ -268,3 +293,59 @@ async def test_a_file_that_the_model_cannot_read_is_named_with_each_message(
 
     assert "cannot read images" in notices[0][0]
     assert notices[1] == [f"{model.name} cannot read cat.png; it gets the name but not the content"]
+
+
+RESULT: list[Message] = [
+    *ASK,
+    AssistantMessage("", (ToolCall("a", "srv__tool0"),)),
+    ToolMessage("a", "1"),
+    UserMessage("More"),
+    UserMessage("And more"),
+]
+
+
+def _lacks_reasoning(body: dict[str, Any]) -> str | None:
+    # https://github.com/continuedev/continue/issues/11711
+    lacking = any(
+        each["role"] == "assistant" and "reasoning_content" not in each for each in body["messages"]
+    )
+    why = "thinking is enabled but reasoning_content is missing in assistant tool call message"
+    return f"{why} at index 1" if lacking else None
+
+
+def _lacks_signature(body: dict[str, Any]) -> str | None:
+    # https://github.com/securo-finance/securo/issues/884
+    calls = [call for each in body["messages"] for call in each.get("tool_calls", ())]
+    signed = all("extra_content" in each for each in calls)
+    return None if signed else "Function call is missing a thought_signature in functionCall parts."
+
+
+def _lacks_answer(body: dict[str, Any]) -> str | None:
+    # https://github.com/aaif-goose/goose/issues/5998
+    roles = [each["role"] for each in body["messages"]]
+    wrong = ("tool", "user") in itertools.pairwise(roles)
+    return "Unexpected role 'user' after role 'tool'" if wrong else None
+
+
+def _lacks_turns(body: dict[str, Any]) -> str | None:
+    # https://github.com/ggml-org/llama.cpp/issues/19851
+    roles = [each["role"] for each in body["messages"]]
+    wrong = ("user", "user") in itertools.pairwise(roles)
+    return "Conversation roles must alternate user/assistant/user/assistant/..." if wrong else None
+
+
+@pytest.mark.parametrize("provider", ["openai"], indirect=True)
+@pytest.mark.parametrize(
+    "refuses", [_lacks_reasoning, _lacks_signature, _lacks_answer, _lacks_turns]
+)
+async def test_a_conversation_of_another_model_gets_what_a_server_needs(
+    provider: Refusing, refuses: Refuses
+) -> None:
+    provider.refuses = refuses
+    model = provider.model()
+
+    for _ in range(2):
+        assert await provider.ask(model, [], RESULT) == []
+
+    assert len(provider.server.asked) == 3  # one was refused
+    assert "And more" in str(provider.server.asked[-1].body["messages"][-1]["content"])

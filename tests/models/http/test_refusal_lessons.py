@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from interlock.models.http.api_refusal import ApiRefusal, decoded, reason_in
 from interlock.models.http.model_limits import digest, size_of
 from interlock.models.http.refusal_lessons import SentRequest, lessons_in
@@ -167,6 +170,7 @@ def test_refused_member_is_found(told: ApiRefusal, what: str, instead: str) -> N
         (openai("This model supports at most 4096 completion tokens"), "output"),
         (openai("failed to parse grammar"), "guess"),
         (openai("JSON schema conversion failed"), "guess"),
+        (openai("Error rendering prompt with jinja template: Expected iterable"), "guess"),
         (openai("Tools with reasoning are not supported", param="reasoning_effort"), "effort"),
     ],
 )
@@ -185,6 +189,10 @@ def test_other_lessons_are_found(told: ApiRefusal, kind: str) -> None:
         openai("Invalid schema for function 'srv__bad'", 401),
         openai("Invalid schema for function 'srv__bad'", 429),
         openai("Please include a picture in your store"),
+        openai("Failed to call a function. See 'failed_generation'.", code="tool_use_failed"),
+        openai("Tool call validation failed: parameters for tool srv__bad did not match schema"),
+        openai("Ensure that function call turn comes immediately after a user turn"),
+        openai("Expected last role User or Tool for serving but got assistant"),
         openai("Your credit balance is too low"),
         refusal("", 400),
     ],
@@ -203,6 +211,7 @@ def test_refusal_that_names_nothing_to_leave_out_teaches_nothing(told: ApiRefusa
         ("The input token count (9,000) exceeds the maximum number allowed (4,096).", 400),
         ("Prompt contains 9000 tokens, too large for model with 4096 maximum context length", 400),
         ("Request too large for model `m`: Limit 4096, Requested 9000", 413),
+        ("Request too large for gpt-m on tokens per min (TPM): Limit 4096, Requested 9000.", 429),
         ("the request exceeds the available context size", 400),
     ],
 )
@@ -217,6 +226,17 @@ def test_a_conversation_that_is_longer_than_the_tools_is_not_cut_here() -> None:
     long = [{"role": "user", "content": "Hi. " * 1_000}]
 
     assert lessons_in(openai("prompt is too long"), sent(messages=long)) == []
+
+
+PIECES = st.sampled_from(
+    [*"'`\".:[]/ 1", "128", "tools", "tool", "function", "maximum", "exceeds", "srv__bad", "stream"]
+)
+
+
+@given(st.lists(PIECES, max_size=300).map(" ".join) | st.text(max_size=2_000))
+def test_any_reason_gives_lessons_or_none(reason: str) -> None:
+    for lesson in lessons_in(ApiRefusal(400, reason), sent(MANY)):
+        assert lesson.kind != "tools" or 0 < lesson.limit < len(MANY)
 
 
 @each_row(
@@ -240,3 +260,13 @@ def test_refused_files_are_learned_only_if_there_were_some(
         ("unread", kind)
     ]
     assert lessons_in(refused, sent([])) == []
+
+
+def test_files_of_a_request_that_is_too_large_are_left_out() -> None:
+    files = SentRequest(sent([]).body, [], frozenset(), frozenset(), frozenset(("images",)))
+    too_large = openai("Request exceeds the maximum allowed number of bytes.", 413)
+    too_long = openai("Request too large for model `m`: Limit 4096, Requested 9000", 413)
+
+    assert [each.what for each in lessons_in(too_large, files)] == ["images"]
+    assert lessons_in(too_long, files) == []  # the conversation is too long, not its files
+    assert lessons_in(too_large, sent([])) == []

@@ -37,6 +37,14 @@ def test_empty_text_and_unknown_events_are_not_sent(make: Any) -> None:
     assert encoder.feed({"type": "something new"}) == []
 
 
+def test_a_notice_is_sent_as_reasoning(make: Any) -> None:
+    thought = {"type": "reasoning", "content": "It cannot read a.pdf\n"}
+
+    assert make([]).feed({"type": "notice", "content": "It cannot read a.pdf"}) == make([]).feed(
+        thought
+    )
+
+
 def test_open_text_part_is_ended_before_an_error(make: Any) -> None:
     encoder: TurnEncoder = make([])
     encoder.feed({"type": "token", "content": "a"})

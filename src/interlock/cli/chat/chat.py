@@ -36,7 +36,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
     "--model",
     shell_complete=completion.models,
     metavar="PROVIDER:NAME",
-    help="anthropic:…, openai:…, deepseek:…, ollama:…, local:FILE.gguf, claude-code, "
+    help="anthropic:…, openai:…, gemini:…, ollama:…, local:FILE.gguf, claude-code, "
     "local or an alias; by default INTERLOCK_MODEL, else the model of `interlock settings`, "
     "else the first model available.",
 )

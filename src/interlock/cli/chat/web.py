@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,8 +87,10 @@ async def _serve(
 
     wishes = settings.wishes()
     names = await _models(models, wishes)
+    # A program that happens to answer on the port of a model server must not get the user's key.
+    opens_model = partial(wishes.open, remembered=not models)
     site_of_user = open_local_site(
-        config, names, port, opens=wishes.open, settings=wishes.settings, engine=engine
+        config, names, port, opens=opens_model, settings=wishes.settings, engine=engine
     )
     async with site_of_user as site:
         url = await site.link()

@@ -219,6 +219,8 @@ class _Reloading:
             complain(f"not reloaded, the old configuration is served: {error}")
             return
         say(f"reloaded {found.path}" if found.path else "reloaded")
+        for kept in self._assembly.parts.written.warnings[len(found.warnings) :]:
+            warn(kept)
         states = self._assembly.services.pins.states
         if waiting := states["changed"] + states["new"]:
             warn(f"{_count(waiting, 'definition')} wait: see `interlock lock status`")

@@ -51,6 +51,9 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
         warn(line)
     for line in changes:
         say(line)
+    if config.ignored:
+        say(f"{len(config.ignored)} servers of {config.path or 'the configuration'} are ignored")
+        return 1
     say(f"{config.path or 'the configuration'} can be served")
     return 0
 

@@ -17,6 +17,7 @@ from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_foreign, emit_json, say, warn, working
 from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InterlockError, InvalidArguments, RequestTimeout
+from interlock.schema.annotations import Hints
 from interlock.text.surrogates import repair_json
 
 if TYPE_CHECKING:
@@ -213,6 +214,8 @@ def typed(texts: dict[str, str], schema: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidArguments: A value is not JSON, and the schema does not accept text.
     """
+    if "$ref" in schema or "allOf" in schema:
+        schema = schema | (Hints(schema).merged(schema) or {})
     properties = schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
     return {

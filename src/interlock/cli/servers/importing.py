@@ -18,10 +18,12 @@ from interlock.cli.terminal import emit_json, emit_table, safe_line, say, warn
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from interlock.config import Config, HttpServer, StdioServer
+    from interlock.config import Config, HttpServer, ServerConfig, StdioServer
+    from interlock.config.section import Section
 
 PROGRAMS = (
-    "claude", "claude-desktop", "cline", "cursor", "gemini", "vscode", "windsurf", "zed",
+    "claude", "claude-desktop", "cline", "codex", "cursor", "gemini", "opencode", "roo", "vscode",
+    "windsurf", "zed",
 )  # fmt: skip
 
 State = Literal["new", "there", "clash", "twice", "wrong"]
@@ -157,28 +159,54 @@ def _find(program: str | None, own: Path) -> Iterator[FoundServer]:
 def _of_file(
     program: str, file: Path, keys: tuple[str, ...], existing: Config
 ) -> Iterator[FoundServer]:
-    from interlock.config.jsonc import JsoncDocument, JsoncError
+    from interlock.config.other_programs import place_of_servers
+    from interlock.config.reading import read_servers
 
     try:
-        entries: Any = JsoncDocument(file.read_bytes()).value
-    except (OSError, JsoncError) as error:
+        root = _parsed(file)
+        place = keys or place_of_servers(root.members)
+        if not _has_servers(root.members, place):
+            return
+        found = read_servers(root, place, file, program)
+    except (OSError, ConfigError, ValueError) as error:
         warn(f"{file} of {program} cannot be read: {error}")
         return
-    for key in keys:
-        entries = entries.get(key) if isinstance(entries, dict) else None
-    for name, entry in entries.items() if isinstance(entries, dict) else ():
-        yield _read(program, file, name, entry, existing)
+    for name, server in found.servers.items():
+        yield _compared(program, file, name, server, existing)
+    for name, reason in found.ignored.items():
+        if file.suffix == ".toml":  # the line is that of the JSON made from it
+            reason = reason.partition(": ")[2]
+        yield FoundServer(program, file, name, None, "wrong", reason)
 
 
-def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> FoundServer:
-    """Read a single entry, so that an invalid entry does not affect other entries."""
-    from interlock.config import HttpServer, StdioServer, loads
+def _has_servers(members: Any, place: tuple[str, ...]) -> bool:
+    for key in place:
+        members = members.get(key) if isinstance(members, dict) else None
+    return isinstance(members, dict | list)
 
-    text = json.dumps({"mcpServers": {name: entry}}).encode()
-    try:
-        server = loads(text).servers[name]
-    except (ConfigError, KeyError) as error:
-        return FoundServer(program, file, name, None, "wrong", str(error))
+
+def _parsed(file: Path) -> Section:
+    """Parse a file in JSON or TOML.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is not valid TOML.
+        ConfigError: The file is not valid JSON.
+    """
+    from interlock.config.section import parse
+
+    if file.suffix != ".toml":
+        return parse(file.read_bytes(), file)
+    import tomllib
+
+    return parse(json.dumps(tomllib.loads(file.read_text()), default=str).encode(), file)
+
+
+def _compared(
+    program: str, file: Path, name: str, server: ServerConfig, existing: Config
+) -> FoundServer:
+    from interlock.config import HttpServer, StdioServer
+
     if not isinstance(server, StdioServer | HttpServer):
         return FoundServer(program, file, name, None, "wrong", "it has neither a program nor a URL")
     there = existing.servers.get(name)
@@ -190,7 +218,7 @@ def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> 
 
 
 def _places(program: str) -> list[tuple[Path, tuple[str, ...]]]:
-    """Return a program's files, each with the keys that lead to the servers in it."""
+    """Return a program's files, each with the keys that lead to its servers; () to find them."""
     home, here = Path.home(), Path.cwd()
     servers, code = ("mcpServers",), application_folder("Code") / "User"
     match program:
@@ -203,10 +231,21 @@ def _places(program: str) -> list[tuple[Path, tuple[str, ...]]]:
         case "cline":
             folder = code / "globalStorage" / "saoudrizwan.claude-dev" / "settings"
             return [(folder / "cline_mcp_settings.json", servers)]
+        case "codex":
+            own = Path(os.environ.get("CODEX_HOME") or home / ".codex")
+            folders = (here / ".codex", own)
+            return [(each / "config.toml", ("mcp_servers",)) for each in folders]
         case "cursor":
             return [(each / ".cursor" / "mcp.json", servers) for each in (here, home)]
         case "gemini":
             return [(each / ".gemini" / "settings.json", servers) for each in (here, home)]
+        case "opencode":
+            folders = (here, home / ".config" / "opencode")
+            names = ("opencode.json", "opencode.jsonc")
+            return [(folder / name, ()) for folder in folders for name in names]
+        case "roo":
+            folder = code / "globalStorage" / "rooveterinaryinc.roo-cline" / "settings"
+            return [(here / ".roo" / "mcp.json", servers), (folder / "mcp_settings.json", servers)]
         case "vscode":
             return [
                 (here / ".vscode" / "mcp.json", ("servers",)),

@@ -144,16 +144,15 @@ async def _log_in(
     from interlock.toolbox.connect import client_identity
 
     store = UserTokenStore()
-    client = client_identity(server)
-    metadata = server.oauth.client_metadata_url
     async with callback_server(server.oauth.callback_port) as callback:
         oauth = OAuth(
             server.url,
-            # A registered client, or one with a metadata document, has a fixed redirect URI.
-            redirect_uri=callback.redirect_uri if client or metadata else callback.redirect_uri_of,
+            redirect_uri=callback.redirect_uri,
+            redirect_uri_of=callback.redirect_uri_of,
             ask=LoginPrompt(name, callback, opens_browser=opens_browser).authorize,
-            client=client,
-            client_metadata_url=metadata,
+            client=client_identity(server),
+            issuer=server.oauth.issuer,
+            client_metadata_url=server.oauth.client_metadata_url,
             scopes=await _with_earlier(scopes, store, server.url) or server.oauth.scopes,
             store=store,
         )
@@ -192,7 +191,7 @@ async def _publishes_login(server: HttpServer) -> bool:
     from interlock.oauth import Fetcher
     from interlock.oauth.discovery import discover
 
-    found = await discover(Fetcher(server.url), server.url)
+    found = await discover(Fetcher(server.url), server.url, configured=server.oauth.issuer)
     return not found.is_guessed
 
 

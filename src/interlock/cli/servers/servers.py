@@ -25,7 +25,7 @@ from interlock.cli.servers.add import add
 from interlock.cli.servers.importing import import_
 from interlock.cli.servers.login import delete_login, login, logout
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say
+from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say, warn
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def list_(config: Path | None, as_json: bool) -> None:
     Example:
       interlock servers list
     """
-    found = config_option.load(config).servers
+    loaded = config_option.load(config)
+    found = loaded.servers
     stored = _logins(found)
     if as_json:
         emit_json({"servers": [_shown(name, found[name], stored.get(name)) for name in found]})
@@ -80,7 +81,7 @@ def list_(config: Path | None, as_json: bool) -> None:
         for name, server in found.items()
         for shown in [_shown(name, server, stored.get(name))]
     )
-    if not found:
+    if not found and not loaded.ignored:
         say("no servers; add one with `interlock servers add NAME COMMAND`")
 
 
@@ -101,9 +102,10 @@ def remove(name: str, config: Path | None) -> None:
     before = load(path if path.exists() else None).servers
     remove_server(path, name)
     say(f"removed {name!r} from {path}")
-    gone = before.pop(name)
-    forget([gone])
-    _forget_login(name, gone, before.values())
+    gone = before.pop(name, None)
+    if gone is not None:  # its entry could be read
+        forget([gone])
+        _forget_login(name, gone, before.values())
 
 
 @servers.command()
@@ -113,7 +115,7 @@ def remove(name: str, config: Path | None) -> None:
 def check(name: str | None, config: Path | None, as_json: bool) -> int:
     """Start the servers, or one of them, and show their status.
 
-    Exits with 1 if an enabled server does not work.
+    Exits with 1 if an enabled server does not work, or an entry of the file cannot be used.
 
     \b
     Example:
@@ -129,13 +131,14 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
         emit_json({"servers": found})
     else:
         emit_table(status_rows(found))
-        if not found:
+        if not found and not loaded.ignored:
             say("no servers; add one with `interlock servers add NAME COMMAND`")
         warn_of_broken(found)
         say_starting(found)
         say_missing(found)
         say_dropped(found)
-    return int(any(status.state not in ("ok", "disabled") for status in found))
+    is_whole = keys is not None or not loaded.ignored
+    return int(not is_whole or any(each.state not in ("ok", "disabled") for each in found))
 
 
 @servers.command("forget")
@@ -184,6 +187,8 @@ def trust(yes: bool) -> None:
         say(f"  {safe_line(name)}: {safe_line(_whole(server))}")
         for line in consents(server):
             say(f"    {safe_line(line)}")
+    for reason in found.ignored.values():
+        warn(f"{reason}; this server is ignored")
     if not yes:
         if not is_terminal(sys.stdin):
             raise click.UsageError(

@@ -73,7 +73,8 @@ async def _headers(url: str, server: HttpServer | None) -> Mapping[str, str]:
     from interlock.toolbox.connect import client_identity
 
     client = client_identity(server) if server is not None else None
-    login = StoredLogin(url, is_expected=True, client=client)
+    issuer = server.oauth.issuer if server is not None else ""
+    login = StoredLogin(url, is_expected=True, client=client, issuer=issuer)
     try:
         if not await login.valid_token():
             await login.refresh_after(AuthRequired("a token is needed", 401))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ from interlock.cli.terminal import emit_foreign, emit_json, emit_table, say, wor
 if TYPE_CHECKING:
     from interlock.toolbox import Entry, ServerStatus, Toolbox
     from interlock.types import Tool
+
+_DEEPEST = 3  # levels of members that are described
+_FEW_TYPES = 4  # more alternatives are shown as "anything"
 
 
 @click.command()
@@ -44,7 +47,7 @@ def tools(name: str | None, config: Path | None, raw: bool, as_json: bool) -> in
     """
     found = config_option.load(config)
     if name is None:
-        return run(_tools(inputs.answered(found).servers, as_json))
+        return run(_tools(inputs.answered(found).servers, as_json, ignored=len(found.ignored)))
     server, _, tool = name.partition(":")
     key, _ = config_option.find(found, server)
     chosen = {key: inputs.answered(found, [key]).servers[key]}
@@ -64,20 +67,20 @@ async def _tool(servers: dict[str, Any], address: str, raw: bool, as_json: bool)
     return 0
 
 
-async def _tools(servers: dict[str, Any], as_json: bool) -> int:
+async def _tools(servers: dict[str, Any], as_json: bool, ignored: int = 0) -> int:
     async with started(servers) as toolbox:
         if as_json:
             emit_json(_servers_and_tools(toolbox))
         else:
             emit_table(rows(toolbox))
-            if not servers:
+            if not servers and not ignored:
                 say("no servers; add one with `interlock servers add NAME COMMAND`")
         completion.remember(toolbox)
         found = toolbox.status.values()
         warn_of_broken(found)
         say_starting(found)
         say_missing(found)
-        return int(all_failed(found))
+        return int(all_failed(found) or bool(ignored and not servers))
 
 
 def rows(toolbox: Toolbox) -> list[tuple[str, str, str]]:
@@ -97,35 +100,54 @@ def all_failed(statuses: Iterable[ServerStatus]) -> bool:
 
 def describe(tool: Tool) -> str:
     """Return a tool's description, then each argument with its type and description."""
-    schema = tool.input_schema
-    required = schema.get("required", ())
+    from interlock.schema.plain import plain
+
+    schema = plain(tool.input_schema, lenient=True)
     lines = [tool.description.strip() or tool.title or tool.name]
-    properties = schema.get("properties", {})
-    lines.append("\narguments:" if properties else "\nno arguments")
-    for name, about in properties.items():
-        need = "" if name in required else ", optional"
-        lines.append(f"  {name} ({_type_name(about)}{need})")
-        words = about.get("description") if isinstance(about, dict) else None
-        if isinstance(words, str):
-            lines += (f"      {line.strip()}" for line in words.strip().splitlines())
+    lines.append("\narguments:" if schema["properties"] else "\nno arguments")
+    if note := schema.get("description"):
+        lines += (f"  {line.strip()}" for line in note.strip().splitlines())
+    lines += _members(schema, schema, ())
     return "\n".join(lines)
 
 
-def _type_name(schema: Any) -> str:
+def _members(schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    """Yield lines about the members of an object, and of the objects in it."""
+    indent = "  " * (len(path) + 1)
+    for name, about in schema.get("properties", {}).items():
+        need = "" if name in schema.get("required", ()) else ", optional"
+        yield f"{indent}{name} ({_type_name(about, root)}{need})"
+        found = _followed(about, root)
+        for line in (about.get("description") or found.get("description", "")).splitlines():
+            yield f"{indent}    {line.strip()}"
+        inner = _followed(found.get("items", found), root)
+        reference = str(about.get("$ref") or found.get("items", {}).get("$ref") or name)
+        if len(path) < _DEEPEST and reference not in path:
+            yield from _members(inner, root, (*path, reference))
+
+
+def _followed(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """Return the translated schema that a reference leads to, or the schema itself."""
+    found: dict[str, Any] = schema
+    while "$ref" in found:
+        found = root["$defs"][found["$ref"].rpartition("/")[2]]
+    return found
+
+
+def _type_name(schema: dict[str, Any], root: dict[str, Any]) -> str:
     """Return the type that a schema accepts: `integer`, `array of string`, `"a" | "b"`."""
-    if not isinstance(schema, dict):
-        return "anything"
-    if isinstance(options := schema.get("enum"), list):
-        return " | ".join(json.dumps(each) for each in options)
-    if isinstance(reference := schema.get("$ref"), str):
-        return reference.rpartition("/")[2]
-    for key in ("anyOf", "oneOf"):
-        if isinstance(options := schema.get(key), list):
-            return " | ".join(dict.fromkeys(map(_type_name, options)))
-    kind = schema.get("type", "anything")
+    schema = _followed(schema, root)
+    if options := schema.get("enum"):
+        return " | ".join(json.dumps(each, ensure_ascii=False) for each in options)
+    if options := schema.get("anyOf"):
+        return " | ".join(dict.fromkeys(_type_name(each, root) for each in options))
+    kind = schema["type"]
     if isinstance(kind, list):
-        kind = " | ".join(map(str, kind))
-    return f"array of {_type_name(schema['items'])}" if "items" in schema else str(kind)
+        return "anything" if len(kind) > _FEW_TYPES else " | ".join(kind)
+    if kind != "array":
+        return str(kind)
+    items = _type_name(schema["items"], root)
+    return "array" if items == "anything" else f"array of {items}"
 
 
 def _servers_and_tools(toolbox: Toolbox) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from interlock.types import (
 )
 
 MISSING_KEY = "interlock/missing"
+CLAUDE_CODE = "claude-code"  # the client name that Claude Code reports
 MAX_FOUND = 100_000  # cached pairs of caller and tool
 
 
@@ -58,8 +59,9 @@ class ToolboxCatalogue:
             each.wire_name: ForwardedTool(each, each.wire_name, "", forwarder)
             for each in toolbox.own.entries
         }
-        self._offers: dict[str, Offers] = {}  # by the view that has plain names; "" for other views
-        self._before: dict[str, Offers] = {}  # the offers before the last change
+        # By the view that has plain names, or "", and by whether schemas are the servers' own
+        self._offers: dict[tuple[str, bool], Offers] = {}
+        self._before: dict[tuple[str, bool], Offers] = {}  # the offers before the last change
         self._found: dict[tuple[int, str], tuple[Principal, ForwardedTool]] = {}  # see `find`
         self._found_in = -1  # the version in which `_found` was filled
         self._rights_changes = 0
@@ -83,8 +85,11 @@ class ToolboxCatalogue:
         )
 
     def view(self, context: Context) -> Hashable:
-        """Return a key that identifies the caller's rights; see `basis_of_rights`."""
-        return basis_of_rights(context.principal)
+        """Return a key that identifies the caller's rights and the kind of its client.
+
+        See `basis_of_rights`.
+        """
+        return basis_of_rights(context.principal), _is_claude_code(context)
 
     # Lists
 
@@ -100,11 +105,11 @@ class ToolboxCatalogue:
         caller = Caller(context.principal)
         offers = self._offers_to(caller)
         if kind == "tools":
-            is_empty = True
+            is_empty, is_short = True, _is_claude_code(context)
             for tool in offers.tools.values():
                 if self.offers(caller, tool.entry):
                     is_empty = False
-                    yield tool.listed
+                    yield tool.listed_shortly if is_short else tool.listed
             if not is_empty:
                 yield from (each.listed for each in self._own_tools(context))
             return
@@ -227,7 +232,7 @@ class ToolboxCatalogue:
         caller = Caller(principal)
         offers = self._offers_to(caller)
         if kind == "tools":
-            tool = offers.tools.get(name)
+            tool = offers.tools.get(name) or offers.shortened.get(name)
             if tool is None:
                 own = self._find_own(name, context)
                 return own or self._find_unusable(offers, name, context)
@@ -366,16 +371,22 @@ class ToolboxCatalogue:
         view = self._in_force.policy.view_of(caller)
         principal = caller.principal
         name = principal.view if principal is not None and view.is_plain else ""
-        offers = self._offers.get(name)
+        key = name, view.is_original
+        offers = self._offers.get(key)
         if offers is None:
-            offers = self._offers[name] = Offers(
+            offers = self._offers[key] = Offers(
                 self._toolbox,
                 self._uris,
                 self._forwarder,
                 view if name else None,
-                self._before.get(name),
+                self._before.get(key),
+                is_original=view.is_original,
             )
         return offers
+
+
+def _is_claude_code(context: Context) -> bool:
+    return context.client_info is not None and context.client_info.name == CLAUDE_CODE
 
 
 def basis_of_rights(principal: Principal | None) -> Hashable:

@@ -24,6 +24,7 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.questions import lacking
 from interlock.revisions import MODERN
+from interlock.schema.elicitation import with_fitting_defaults
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
@@ -197,7 +198,10 @@ def _raise_questions(outcome: Outcome, can: ClientCapabilities, server: str, cal
     if result.result_type != "input_required":
         return
     questions = {
-        key: (each.method, attributed(server, each.method, bytes(each.params)))
+        key: (
+            each.method,
+            attributed(server, each.method, bytes(with_fitting_defaults(each.method, each.params))),
+        )
         for key, each in (result.input_requests or {}).items()
     }
     for method, params in questions.values():

@@ -44,9 +44,11 @@ class Offers:
         forwarder: Sends the calls.
         plain: The view whose tools and prompts have plain names; None to use wire names.
         before: The offers before the last change, whose unchanged tools are reused; None at first.
+        is_original: Whether tools keep the input schemas that their servers use.
 
     Attributes:
         tools: The tools that can be called while their servers are connected, by name.
+        shortened: The tools that have a shorter name for some clients, by that name.
         unusable: The tools that cannot be called, by name.
         clashes: The unusable tools whose names other tools already have.
         waiting: Why prompts are not offered until an operator accepts their definitions.
@@ -61,8 +63,11 @@ class Offers:
         forwarder: Forwarder,
         plain: CompiledView | None,
         before: Offers | None,
+        *,
+        is_original: bool = False,
     ) -> None:
         self.tools: dict[str, ForwardedTool] = {}
+        self.shortened: dict[str, ForwardedTool] = {}
         self.unusable: dict[str, UnusableTool] = {}
         self.clashes: list[UnusableTool] = []
         self.resources: dict[str, ListedItem] = {}
@@ -71,6 +76,7 @@ class Offers:
         self.waiting: dict[Item, str] = {}
         self.down: dict[str, tuple[str, str]] = {}
         self._plain = plain
+        self._is_original = is_original
         upstreams = toolbox.upstreams
         self._add_tools(toolbox, forwarder, before)
         for server, upstream in upstreams.items():
@@ -104,8 +110,11 @@ class Offers:
             state, _ = obstacles.get(entry.server, ("server_down", ""))
             tool = before.tools.get(name) if before is not None else None
             if tool is None or tool.entry is not entry or tool.state != state:
-                tool = ForwardedTool(entry, name, state, forwarder)
+                original = self._is_original
+                tool = ForwardedTool(entry, name, state, forwarder, is_original=original)
             self.tools[name] = tool
+            if tool.short_name != name:
+                self.shortened[tool.short_name] = tool
 
     def _add_unusable(self, server: str, upstream: Upstream, forwarder: Forwarder) -> None:
         state, reason = upstream.obstacle

@@ -35,6 +35,7 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.questions import lacking
 from interlock.revisions import INVALID_PARAMS
+from interlock.schema.elicitation import with_fitting_defaults
 from interlock.server.encoders import Encoder
 from interlock.server.tasks import (
     NO_SUCH_TASK,
@@ -77,7 +78,7 @@ class ForwardedTasks:
         members = decode(dict[str, Raw], raw, "tasks/get result")
         members["taskId"] = Raw(encode(params.task_id))
         if "inputRequests" in members:
-            questions = self._checked_questions(members["inputRequests"], entry, context)
+            questions = self._questions(members["inputRequests"], entry, context)
             members["inputRequests"] = questions
         if "result" in members:
             members["result"] = await self._fitted(members["result"], sealed, entry, context)
@@ -138,25 +139,23 @@ class ForwardedTasks:
         except InterlockError as error:
             raise refused(entry, error, sealed.call) from None
 
-    def _checked_questions(self, questions: Raw, entry: Entry, context: Context) -> Raw:
-        """Return a task's questions with the server's name.
+    def _questions(self, questions: Raw, entry: Entry, context: Context) -> Raw:
+        """Return a task's questions for the client, with the server's name.
 
         Raises:
             MissingCapability: The client or the policy excludes a question.
         """
         can = self._forwarder.permitted(entry, context)
         asked = decode(dict[str, InputRequest], questions, "questions of a task")
-        for each in asked.values():
+        for key, each in asked.items():
             missing = lacking(can, each.method, each.params)
             if missing:
                 raise MissingCapability(missing)
-        named = {
-            key: InputRequest(
-                each.method, Raw(attributed(entry.server, each.method, bytes(each.params)))
+            params = bytes(with_fitting_defaults(each.method, each.params))
+            asked[key] = InputRequest(
+                each.method, Raw(attributed(entry.server, each.method, params))
             )
-            for key, each in asked.items()
-        }
-        return Raw(encode(named))
+        return Raw(encode_large(asked))
 
     async def _fitted(self, result: Raw, sealed: SealedTask, entry: Entry, context: Context) -> Raw:
         """Return a task's result, treated like a call's result: within the limit, prefixed URIs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -27,12 +28,15 @@ from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.refusals import reason_of, refusal
 from interlock.protocol.envelope import encode_large
 from interlock.revisions import MISSING_CAPABILITY
+from interlock.schema.portable import portable
 from interlock.server.catalogue import EncodedDefinition
 from interlock.server.tasks import TaskBegun
 from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject
 
 STATE_KEY = "interlock/state"
+# Claude Code's names are "mcp__SERVER__TOOL", and its API accepts 64 characters.
+MAX_SHORT_NAME = 40
 _FOR_THE_CLIENT = (InputRequired, MalformedAnswer, TaskBegun)
 
 
@@ -44,15 +48,43 @@ class ForwardedTool:
         name: The tool's name for clients.
         state: A stable code for why the server cannot be called now; "" if it can be called.
         forwarder: Sends the calls.
+        is_original: Whether clients see the server's input schema, rather than one that all models'
+            providers accept.
     """
 
-    def __init__(self, entry: Entry, name: str, state: str, forwarder: Forwarder) -> None:
+    def __init__(
+        self,
+        entry: Entry,
+        name: str,
+        state: str,
+        forwarder: Forwarder,
+        *,
+        is_original: bool = False,
+    ) -> None:
         self.entry = entry
         self.name = name
         self.state = state
         self.fingerprint = hash((name, state, entry.definition))
-        self.listed = _listed(entry, name, state)
+        offered = portable(entry.input_schema)
+        schema = entry.input_schema if is_original else offered.encoded
+        self.listed = _listed(entry, name, state, schema)
+        self._renames = None if is_original else offered.renames
         self._forwarder = forwarder
+
+    @cached_property
+    def short_name(self) -> str:
+        """The tool's name for clients that put a prefix before it."""
+        if len(self.name) <= MAX_SHORT_NAME:
+            return self.name
+        digest = hashlib.sha256(self.name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+        return f"{self.name[: MAX_SHORT_NAME - 11]}_{digest}"
+
+    @cached_property
+    def listed_shortly(self) -> EncodedDefinition:
+        """The definition with the tool's short name."""
+        if self.short_name == self.name:
+            return self.listed
+        return EncodedDefinition(encode_large(self.listed.fields | {"name": self.short_name}))
 
     @cached_property
     def definition(self) -> JsonObject:
@@ -79,6 +111,8 @@ class ForwardedTool:
             return self._refuse(f"arguments: {error}", context, id)
         if not isinstance(given, dict):
             return self._refuse("the arguments must be an object", context, id)
+        if self._renames is not None:
+            given = self._renames.to_server(given)
         try:
             return await self._forwarder.forward(self.entry, given, context, id)
         except InterlockError as error:
@@ -94,10 +128,10 @@ class ForwardedTool:
         return refusal(self.entry, error, id)
 
 
-def _listed(entry: Entry, name: str, state: str) -> EncodedDefinition:
-    if name == entry.wire_name and not state:
+def _listed(entry: Entry, name: str, state: str, schema: bytes) -> EncodedDefinition:
+    if name == entry.wire_name and not state and schema == entry.input_schema:
         return EncodedDefinition(entry.definition)
-    definition = msgspec.json.decode(entry.definition) | {"name": name}
+    definition = msgspec.json.decode(entry.definition) | {"name": name, "inputSchema": Raw(schema)}
     if state:
         definition["_meta"] = (definition.get("_meta") or {}) | {STATE_KEY: state}
     return EncodedDefinition(encode_large(definition))

@@ -178,14 +178,14 @@ class Logins:
         if not isinstance(config, HttpServer):
             return await self._api_login(server, store=store, ask=ask, redirect_uri=fixed)
         config = resolve(without_users(config), self._environ)
-        client, metadata = client_identity(config), config.oauth.client_metadata_url
         return OAuth(
             config.url,
-            # A registered client and a client with a metadata document have a fixed redirect URI.
-            redirect_uri=fixed if client or metadata else lambda issuer: _callback(fixed, issuer),
+            redirect_uri=fixed,
+            redirect_uri_of=lambda issuer: _callback(fixed, issuer),
             ask=ask,
-            client=client,
-            client_metadata_url=metadata,
+            client=client_identity(config),
+            issuer=config.oauth.issuer,
+            client_metadata_url=config.oauth.client_metadata_url,
             scopes=config.oauth.scopes,
             store=store,
         )

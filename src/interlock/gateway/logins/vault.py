@@ -180,6 +180,7 @@ class Vault:
                 config.url,
                 is_expected=True,
                 client=client_identity(config),
+                issuer=config.oauth.issuer,
                 store=self.tokens(owner, server),
             )
             _keep(self._logins, (owner, server), known)

@@ -17,6 +17,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message, SystemMessage
 from interlock.models.anthropic.messages_answer import MessagesAnswer
@@ -27,9 +29,9 @@ from interlock.models.anthropic.messages_request import (
     wire_messages,
 )
 from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
+from interlock.models.http.model_endpoint import host_of
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.providers import BY_NAME
-from interlock.models.vendors import object_schema
 from interlock.text import urls
 
 _PROVIDER = "anthropic"
@@ -115,7 +117,7 @@ class AnthropicModel:
                     f"no key for {self.name}: set {row.keys[0]} in the environment"
                 )
             url = self._base_url or row.address()
-            host = urlsplit(url).netloc.rpartition("@")[2]
+            host = host_of(url, self.name)
             variable = row.keys[0] if key else row.keys[1]
             endpoint = ModelEndpoint(self.name, self._model, host, key or token, variable)
             sent = row.key_headers(key) if key else {"Authorization": f"Bearer {token}"}
@@ -149,7 +151,7 @@ class AnthropicModel:
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "input_schema": object_schema(tool.input_schema),
+                    "input_schema": msgspec.json.decode(tool.input_schema),
                 }
                 for tool in tools
             ]

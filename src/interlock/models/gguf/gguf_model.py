@@ -28,6 +28,7 @@ from interlock.models.model import ModelEvent, Reply, ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
 from interlock.models.openai.chat_request import wire_messages, wire_tool
 from interlock.models.vendors import unread_files, without_files
+from interlock.models.wire_tools import WireTools
 
 _CHATML = ("<|im_end|>", "<|im_start|>")
 _MAX_TOKENS = 4096  # tokens of an answer, unless the user sets another limit
@@ -89,8 +90,9 @@ class GgufModel:
             engine = await self._loaded()
             for unread in unread_files(self.name, messages):
                 yield unread
-            messages = self._markers.messages(without_files(messages))
-            tools = self._markers.tools(tools)
+            wire = WireTools(tools)
+            messages = self._markers.messages(without_files(wire.sent(messages)))
+            tools = self._markers.tools(wire.definitions)
             own_format = bool(tools) and not engine.template.supports_tools
             request = self._request(engine, messages, tools)
             answer = ChatAnswer(self.name, self.name)
@@ -102,7 +104,7 @@ class GgufModel:
         reply = answer.reply()
         original = tuple(map(self._markers.original, reply.message.tool_calls))
         message = msgspec.structs.replace(reply.message, tool_calls=original)
-        yield Reply(message, reply.usage, reply.stop_reason)
+        yield wire.received(Reply(message, reply.usage, reply.stop_reason))
 
     async def close(self) -> None:
         """Free the memory once the current answer is complete. Closing twice is allowed."""

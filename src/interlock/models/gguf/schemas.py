@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interlock.models.vendors import object_schema
+import msgspec
 
 _TYPES = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _NOTES = ("title", "description", "default")  # keywords that restrict no value
@@ -20,7 +20,7 @@ _DEEPEST = 20
 
 def grammar_schema(encoded: bytes) -> dict[str, Any]:
     """Return a tool's input schema, reduced to keywords that a grammar can express."""
-    schema = object_schema(encoded)
+    schema = msgspec.json.decode(encoded)
     sections = {
         section: {str(name): _reduce(each, schema, 0) for name, each in schema[section].items()}
         for section in _SECTIONS

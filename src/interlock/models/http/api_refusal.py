@@ -57,6 +57,11 @@ class ApiRefusal(Exception):
         self.code = _word(body, "code") or _word(body, "type")
         self.param = _word(body, "param")
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether this one request is over a limit of tokens per minute, so it will never pass."""
+        return self.status == 429 and "request too large" in self.reason.lower()
+
 
 def decoded(body: bytes) -> Any:
     """Return a body as JSON, or as text if it is not JSON."""

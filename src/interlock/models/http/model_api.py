@@ -3,8 +3,8 @@
 Rules:
 
 1. A request is sent again at most twice, and only if no part of its answer has arrived: after a
-   failed connection, and after 408, 409, 429 and 5xx. A provider may state the pause
-   (`Retry-After`); if it is over `LONGEST_PAUSE`, the request fails at once.
+   failed connection, after 408, 409, 429 and 5xx, and after a wrong call of the model. A provider
+   may state the pause (`Retry-After`); if it is over `LONGEST_PAUSE`, the request fails at once.
 2. The first bytes decide what an answer is, because servers label streams as JSON and as text.
 3. An error that a stream begins with is a refusal, as if the server had answered with its status.
 """
@@ -29,6 +29,7 @@ from interlock.errors import (
     InterlockError,
     ModelInterrupted,
     ModelUnavailable,
+    OutOfMemory,
     RedirectRefused,
     Unreachable,
 )
@@ -41,7 +42,7 @@ from interlock.models.http.api_refusal import (
     reason_in,
     status_in,
 )
-from interlock.models.http.model_endpoint import ModelEndpoint
+from interlock.models.http.model_endpoint import ModelEndpoint, context_sizes
 from interlock.protocol.content_encoding import Inflater
 from interlock.protocol.event_stream import ServerSentEvent, SseParser
 from interlock.text.quoting import replace_surrogates
@@ -57,6 +58,8 @@ SILENCE = 600.0  # seconds until the next bytes of an answer; models may think f
 _ATTEMPTS = 3
 _FIRST_PAUSE = 0.5  # seconds; the next one is twice as long
 _RETRIED = frozenset((408, 409, 429))
+# Groq's code for a call that its model wrote wrongly: https://github.com/anomalyco/opencode/issues/1018
+_BAD_CALL = "tool_use_failed"
 _DRAIN = 0.25  # seconds for the end of a stream after its last event, to keep the connection
 # The event that ends a response repeats the answer, the instructions and the tools.
 _MAX_EVENT_BYTES = 8 * MAX_ANSWER_BYTES
@@ -157,6 +160,9 @@ class ModelApi:
         answer = AnswerStream(self.endpoint, target, response)
         try:
             await answer.begin()
+        except ApiRefusal as refusal:
+            answer.close()
+            raise _Failed(refusal, is_retried=_may_pass(refusal)) from None
         except BaseException:
             answer.close()
             raise
@@ -186,11 +192,8 @@ class ModelApi:
         refusal = _refusal(self.endpoint, response.status, decoded(body), after)
         exact = response.headers.get("Retry-After-Ms", "")  # OpenAI's more exact pause
         pause = int(exact[:9]) / 1000 if exact.isascii() and exact.isdigit() else after
-        is_retried = response.status in _RETRIED or response.status >= 500
-        if refusal.code == "insufficient_quota" or (after or 0) > LONGEST_PAUSE:
-            is_retried = False
         told = response.headers.get("X-Should-Retry", "")
-        return _Failed(refusal, is_retried=is_retried and told != "false", pause=pause)
+        return _Failed(refusal, is_retried=_may_pass(refusal) and told != "false", pause=pause)
 
 
 class AnswerStream:
@@ -335,9 +338,12 @@ class AnswerStream:
         except InterlockError as error:
             raise self._endpoint.cut_off(str(error)) from None
         except FAILURES as error:
-            late = isinstance(error, TimeoutError)
-            why = f"no data for {SILENCE:g} s" if late else str(self._target.failure(error))
-            raise self._endpoint.cut_off(why.removeprefix(f"{self._target.shown}: ")) from None
+            why = "the server closed the connection early"
+            if isinstance(error, TimeoutError):
+                why = f"no data for {SILENCE:g} s"
+            elif isinstance(failure := self._target.failure(error), OutOfMemory):
+                why = str(failure)
+            raise self._endpoint.cut_off(why) from None
         return b""
 
     async def _drain(self) -> None:
@@ -364,6 +370,17 @@ class _Failed(Exception):
         self.error = error
         self.is_retried = is_retried
         self.pause = pause
+
+
+def _may_pass(refusal: ApiRefusal) -> bool:
+    """Return whether the same request may be accepted after a pause."""
+    is_final = refusal.code == "insufficient_quota" or refusal.is_too_large
+    is_final = is_final or context_sizes(refusal) is not None
+    if is_final or (refusal.retry_after or 0) > LONGEST_PAUSE:
+        return False
+    if refusal.code == _BAD_CALL:
+        return True
+    return refusal.status in _RETRIED or refusal.status >= 500
 
 
 def _import() -> Any:

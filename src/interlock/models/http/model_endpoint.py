@@ -45,7 +45,7 @@ def context_sizes(refusal: ApiRefusal) -> tuple[int, int] | None:
 
     A number that the provider does not state is 0.
     """
-    if refusal.status not in (400, 413, 422):
+    if refusal.status not in (400, 413, 422) and not refusal.is_too_large:
         return None
     for pattern in _TOO_LONG:
         if found := pattern.search(refusal.reason):
@@ -53,6 +53,17 @@ def context_sizes(refusal: ApiRefusal) -> tuple[int, int] | None:
             limit, used = ((written[each] or "").replace(",", "") for each in ("limit", "used"))
             return int(limit or 0), int(used or 0)
     return (0, 0) if refusal.code == "context_length_exceeded" else None
+
+
+def host_of(url: str, name: str) -> str:
+    """Return the host, and the port if there is one, of the URL of a model.
+
+    Raises:
+        ModelUnavailable: The URL is not valid; the text has the name of the model.
+    """
+    if problem := urls.problem(url):
+        raise ModelUnavailable(f"the address {urls.display(url)} of {name} {problem}")
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 class ModelEndpoint(NamedTuple):
@@ -63,6 +74,7 @@ class ModelEndpoint(NamedTuple):
     host: str  # host, or host:port
     key: str  # the API key, never shown; "" for none
     variable: str  # the environment variable of the key; "" if the key must not be sent
+    hint: str = ""  # what to do if the host does not know the model
 
     def __repr__(self) -> str:
         return f"ModelEndpoint({self.name!r}, {self.host!r})"
@@ -74,16 +86,19 @@ class ModelEndpoint(NamedTuple):
         if status == 401:
             return ModelRefused(f"{self.host} {self._key_problem(detail)}")
         if status == 404:
-            return ModelUnavailable(f"{self.host} has no model {self.model!r} (404): {detail}")
+            hint = f"; {self.hint}" if self.hint else ""
+            return ModelUnavailable(
+                f"{self.host} has no model {self.model!r} (404): {detail}{hint}"
+            )
+        text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
+        if sizes := context_sizes(refusal):
+            return ContextTooLong(text, *sizes)
         if status == 429 and refusal.code != "insufficient_quota":
             return self._overloaded("limits the rate of", refusal, detail)
         if status in (503, 529):
             return self._overloaded("is overloaded and cannot run", refusal, detail)
         if status == 408 or status >= 500:
             return ModelUnavailable(f"{self.host} failed to run {self.name} ({status}): {detail}")
-        text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
-        if sizes := context_sizes(refusal):
-            return ContextTooLong(text, *sizes)
         return ModelRefused(text)
 
     def _key_problem(self, detail: str) -> str:

@@ -64,22 +64,22 @@ class ModelLimits:
     def fitted(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return a request without refused members, and with the API's limits and names."""
         output = self.lesson("output")
+        every = [*learned.lessons(self._model), *self._passing.values()]
+        members = {each.what: each.name for each in every if each.kind == "member"}
         fitted: dict[str, Any] = {}
         for name, value in request.items():
             if output is not None and name in OUTPUTS and isinstance(value, int):
                 value = min(value, output.limit)
-            if name in self._refused:
-                continue
-            if (refused := self.lesson("member", name)) is None:
-                fitted[name] = value
-            elif name == "stream":
+            if name == "stream" and name in members:
                 fitted[name] = False
-            elif refused.name:
-                fitted[refused.name] = value
+            elif members.get(name):
+                fitted[members[name]] = value
+            elif name not in members and name not in self._refused:
+                fitted[name] = value
         if not fitted.get("stream"):
             fitted.pop("stream_options", None)
-        for tool in fitted.get("tools", ()):
-            for name in [each for each in tool if self.refuses(each)]:
+        for tool in fitted.get("tools", ()) if members else ():
+            for name in members.keys() & tool.keys():
                 del tool[name]
         return fitted
 

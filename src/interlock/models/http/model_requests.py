@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from interlock.errors import ModelInterrupted
-from interlock.messages import Message, ToolMessage, UserMessage
+from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.models.http.api_refusal import ApiRefusal
 from interlock.models.http.model_api import AnswerStream, ModelApi
 from interlock.models.http.model_limits import ModelLimits
@@ -20,6 +20,7 @@ from interlock.models.http.refusal_lessons import SentRequest, lessons_in
 from interlock.models.learned import Lesson
 from interlock.models.model import ModelEvent, Notice, Reply, ToolDefinition
 from interlock.models.vendors import kind_of, unread_files
+from interlock.models.wire_tools import WireTools
 
 MOST_REQUESTS = 12  # for one answer
 
@@ -97,7 +98,8 @@ class ModelRequests:
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask the model; yield notices, the answer's pieces and the reply, as `Model.stream`."""
-        asked = await self.ask(messages, tools)
+        wire = WireTools(tools, self.api.endpoint.model)
+        asked = await self.ask(wire.sent(messages), wire.definitions)
         builder, endpoint = asked.builder, self.api.endpoint
         async with asked.answer as answer:
             for notice in asked.notices:
@@ -114,7 +116,7 @@ class ModelRequests:
             except ModelInterrupted:
                 if not builder.is_stated:
                     raise
-        yield builder.reply(marked=answer.marked)
+        yield wire.received(builder.reply(marked=answer.marked))
 
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
@@ -156,7 +158,7 @@ class ModelRequests:
                 await self._limits.learn([Lesson("no_tools", reason=attempt.guess)])
                 offered = self._limits.offered(tools)
             texts = [offered.notice, *attempt.notices] if tools else attempt.notices
-            notices = list(self._untold(texts))
+            notices = list(self._untold(texts, messages))
             if not attempt.has_lost_files:
                 taken = self._limits.readable(format.files)
                 name = self.api.endpoint.name
@@ -209,10 +211,11 @@ class ModelRequests:
             plain != body,
         )
 
-    def _untold(self, notices: Sequence[str]) -> Iterator[Notice]:
-        """Yield the notices that the user has not seen."""
+    def _untold(self, notices: Sequence[str], messages: Sequence[Message]) -> Iterator[Notice]:
+        """Yield the notices that are new, or all if the conversation begins."""
+        is_first = not any(isinstance(each, AssistantMessage) for each in messages)
         for text in notices:
-            if text and text not in self._told:
+            if text and (is_first or text not in self._told):
                 self._told.add(text)
                 yield Notice(text)
 

@@ -30,7 +30,18 @@ _OUTPUT = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_TOOLS = re.compile(r"\b(tools?|functions?|function_?declarations?)\b", re.IGNORECASE)
-_ABOUT_MESSAGES = re.compile(r"\b(messages|input|contents)[\[.]|tool_call|tool_use|tool_result")
+_ABOUT_MESSAGES = re.compile(
+    r"\b(messages|input|contents)[\[.]|tool_call|tool_use|tool_result|"
+    r"function_?(?:call|response)\b|"
+    r"function (?:call (?:turn|part|is missing)|response)|\b(?:role|turns?)\b|tool messages?",
+    re.IGNORECASE,
+)
+# The model's own output was wrong, so no tool is to blame: Groq, vLLM and llama.cpp.
+_BAD_OUTPUT = re.compile(
+    r"failed_generation|failed to call a function|tool call validation|tool_use_failed|"
+    r"malformed function call|(?:failed to|could not|cannot) parse (?:the )?(?:tool|input|output)",
+    re.IGNORECASE,
+)
 _TOO_MANY = re.compile(
     r"too many|array too long|at most (?:\d+) (?:items|tools|functions|elements)|"
     r"(?:maximum|max)\b[^.;]{0,40}\b(?:tools|functions|length|items|declarations)|"
@@ -64,13 +75,27 @@ _NOT_TAKEN = re.compile(
 )
 _INSTEAD = re.compile(r"\buse ['\"`]?(\w+)['\"`]? instead", re.IGNORECASE)
 _IN_TOOLS = ("cache_control", "strict")  # members that interlock adds inside of tools and messages
+# What a conversation lacks: see `openai.chat_request.NEEDS`.
+_NEEDS = {
+    # https://github.com/continuedev/continue/issues/11711,
+    "reasoning": r"reasoning_content\W.{0,60}(missing|required|must be passed)|"
+    r"(missing|requires?) .{0,30}reasoning_content",
+    # https://github.com/securo-finance/securo/issues/884
+    "signatures": r"missing an? .{0,3}thought_?signature",
+    # https://github.com/aaif-goose/goose/issues/5998
+    "answers": r"unexpected role .?user.? after role .?tool",
+    # https://github.com/jundot/omlx/pull/1997
+    "ids": r"call id was .{1,99} but must be a-z, A-Z, 0-9",
+    # https://github.com/ggml-org/llama.cpp/issues/19851
+    "turns": r"roles must alternate",
+}
 # Members of answers that are sent back in messages, such as reasoning. Groq refuses them:
 # https://github.com/janhq/jan/issues/8136
 _IN_MESSAGES = (
     *("reasoning_content", "reasoning_details", "thinking_blocks", "reasoning", "thinking"),
 )
 _FILES = re.compile(
-    r"image|audio|multimodal|vision|mmproj|modalit|content (part|type)|expected a string|"
+    r"image|audio|multimodal|vision|mmproj|modalit|(content|part) (part|type)|expected a string|"
     r"file_data|must be a string|unknown variant .?(image|file|input)|\bpdf\b|document|"
     # Ollama: https://github.com/Kilo-Org/kilocode/issues/11878
     r"invalid message format|cannot unmarshal array",
@@ -82,7 +107,9 @@ _KINDS = {
     "images": r"image|vision",
 }
 _SIGNED = re.compile(r"thinking|signature|encrypted|reasoning|\bitem\b|thought", re.IGNORECASE)
-_SCHEMA = re.compile(r"schema|grammar|\bparameters\b|\btools?\b|\bfunctions?\b", re.IGNORECASE)
+_SCHEMA = re.compile(
+    r"schema|grammar|jinja|template|\bparameters\b|\btools?\b|\bfunctions?\b", re.IGNORECASE
+)
 
 
 class SentRequest(Struct, frozen=True):
@@ -110,10 +137,12 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
     A lesson of the kind "unsigned" or "guess" is for this request only.
     """
-    if refusal.status not in _STATUSES:
+    is_learned_from = refusal.status in _STATUSES or refusal.is_too_large
+    if not is_learned_from or _BAD_OUTPUT.search(f"{refusal.code} {refusal.reason}"):
         return []
     for read in (
         _responses,
+        _needs,
         _effort,
         _output_limit,
         _tools_too_long,
@@ -136,6 +165,16 @@ def _responses(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     if "messages" in sent.body and re.search(r"v1/responses|responses api", refusal.reason, re.I):
         return [_lesson("responses", refusal)]
     return []
+
+
+def _needs(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
+    if "messages" not in sent.body:
+        return []
+    return [
+        _lesson("need", refusal, what=what)
+        for what, pattern in _NEEDS.items()
+        if re.search(pattern, refusal.reason, re.IGNORECASE)
+    ][:1]
 
 
 def _effort(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
@@ -270,7 +309,8 @@ def _unsigned(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 
 
 def _unread_files(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
-    if not sent.files or not _FILES.search(refusal.reason):
+    is_too_large = refusal.status == 413 and context_sizes(refusal) is None
+    if not sent.files or not (is_too_large or _FILES.search(refusal.reason)):
         return []
     # More models can process images than documents and sounds.
     kinds = [each for each in ("sounds", "documents", "images") if each in sent.files]

@@ -85,7 +85,7 @@ class ChatAnswer:
                 self._finish_reason = choice.finish_reason
             if choice.delta:
                 self._extend(choice.delta, pieces)
-            if choice.message:
+            if choice.message and not (choice.delta and choice.delta.says_something):
                 self._extend(self._rest(choice.message), pieces)
         if chunk.usage:
             self._usage = chunk.usage.as_usage()

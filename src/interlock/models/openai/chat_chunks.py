@@ -45,21 +45,13 @@ class Delta(Struct):
     function_call: Function | None = None  # before `tool_calls` existed
 
     @property
-    def has_reasoning(self) -> bool:
-        """Whether there is reasoning, or anything else to send back."""
-        return bool(
-            self.reasoning_content
-            or self.reasoning
-            or self.thinking
-            or self.thinking_parts
-            or self.reasoning_details
-            or self.thinking_blocks
-            or self.extra_content
-        )
+    def says_something(self) -> bool:
+        """Whether there is text, reasoning or a part of a call."""
+        return bool(self.content or self.tool_calls or self.reasoning or self.reasoning_content)
 
 
 class Choice(Struct):
-    """One of the answers. Some servers stream it as `message`."""
+    """One of the answers. Some servers stream `message`, or repeat the answer so far there."""
 
     delta: Delta | None = None
     finish_reason: str | None = None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from hashlib import blake2s
 from typing import Any
+
+import msgspec
 
 from interlock.messages import (
     AssistantMessage,
@@ -23,7 +26,6 @@ from interlock.models.vendors import (
     IMAGES,
     call_id,
     call_name,
-    object_schema,
     stated_result,
 )
 from interlock.protocol.envelope import encode_lossy
@@ -43,14 +45,30 @@ FILES = IMAGES | DOCUMENTS | SOUNDS.keys()
 # Google's mark for calls that it did not sign, as those of other models:
 # https://ai.google.dev/gemini-api/docs/thought-signatures#faqs
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
-# Mistral refuses a message of the user after a result ("Unexpected role 'user' after role 'tool'"),
-# also behind other providers: https://github.com/NousResearch/hermes-agent/issues/20154
-_ANSWER_BEFORE_USER = re.compile("mistral|mixtral|magistral|ministral|devstral|codestral|pixtral")
+_MISTRAL = "mistral|mixtral|magistral|ministral|devstral|codestral|pixtral"
+# What conversations need at some providers, and the models that are known to need it. Other models
+# are learned from their refusals. The rules hold behind other providers as well.
+NEEDS = {
+    # reasoning with each answer of the model, also with those of other models
+    "reasoning": re.compile(r"^deepseek:"),
+    # a signature with each call of the model, also with those of other models
+    "signatures": re.compile(r"^gemini:|googleapis\.com/"),
+    # an answer of the model between a result and a message of the user
+    "answers": re.compile(_MISTRAL, re.I),
+    # ids of calls that have 9 letters and digits
+    "ids": re.compile(_MISTRAL, re.I),
+    # no two messages of the user in a row, also not with calls and results between them
+    "turns": re.compile(rf"{_MISTRAL}|gemma", re.I),
+}
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
 
 def wire_messages(
-    messages: Sequence[Message], *, provider: str, refused: frozenset[str] = frozenset()
+    messages: Sequence[Message],
+    *,
+    provider: str,
+    refused: frozenset[str] = frozenset(),
+    learned: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """Return a conversation in the format of the chat completions API.
 
@@ -58,8 +76,13 @@ def wire_messages(
         messages: The conversation; messages without text, calls and files are omitted.
         provider: The model that gets the request. What another one needs back is omitted.
         refused: Members of answers that the model does not take back.
+        learned: The `NEEDS` that the model has shown.
     """
-    wire: list[dict[str, Any]] = []
+    needs = learned | {each for each, known in NEEDS.items() if known.search(provider)}
+    # One message, because some templates have no place for a second one:
+    # https://github.com/suitenumerique/conversations/issues/197
+    system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]
+    wire = [{"role": "system", "content": "\n\n".join(system)}] if system else []
     files: list[Attachment] = []  # the files of the results so far
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -67,11 +90,29 @@ def wire_messages(
         elif files:
             wire.append(_files_of_results(files, provider))
             files = []
-        if written := _wire_message(message, provider):
+        if written := _wire_message(message, provider, needs):
             wire.append({name: each for name, each in written.items() if name not in refused})
     if files:
         wire.append(_files_of_results(files, provider))
-    return _with_answers(wire) if _ANSWER_BEFORE_USER.search(provider.lower()) else wire
+    if "ids" in needs:
+        _shorten_ids(wire)
+    if needs & {"answers", "turns"}:
+        wire = _with_answers(wire)
+    return _in_turns(wire) if "turns" in needs else wire
+
+
+def _shorten_ids(wire: Sequence[dict[str, Any]]) -> None:
+    for message in wire:
+        if message["role"] == "tool":
+            message["tool_call_id"] = _short_id(message["tool_call_id"])
+        for call in message.get("tool_calls", ()):
+            call["id"] = _short_id(call["id"])
+
+
+def _short_id(id: str) -> str:
+    if re.fullmatch("[a-zA-Z0-9]{9}", id):
+        return id
+    return blake2s(id.encode(), digest_size=5).hexdigest()[:9]
 
 
 def _with_answers(wire: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -84,18 +125,38 @@ def _with_answers(wire: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _in_turns(wire: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Join messages of the user that follow each other."""
+    found: list[dict[str, Any]] = []
+    for message in wire:
+        if found and found[-1]["role"] == message["role"] == "user":
+            before, after = found[-1]["content"], message["content"]
+            if isinstance(before, str) and isinstance(after, str):
+                joined: Any = f"{before}\n\n{after}"
+            else:
+                joined = [*_as_parts(before), *_as_parts(after)]
+            found[-1] = {"role": "user", "content": joined}
+        else:
+            found.append(message)
+    return found
+
+
+def _as_parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 def _files_of_results(files: Sequence[Attachment], provider: str) -> dict[str, Any]:
     # Messages with the role "tool" can have only text, so the files follow in a user message.
     text = {"type": "text", "text": "The files of the results above:"}
     return {"role": "user", "content": [text, *(_file_part(each, provider) for each in files)]}
 
 
-def _wire_message(message: Message, provider: str) -> dict[str, Any] | None:
+def _wire_message(message: Message, provider: str, needs: Set[str]) -> dict[str, Any] | None:
     text = message.content if message.content.strip() else ""
     if isinstance(message, SystemMessage):
-        return {"role": "system", "content": text} if text else None
+        return None
     if isinstance(message, AssistantMessage):
-        return _wire_assistant(message, text, provider)
+        return _wire_assistant(message, text, provider, needs)
     if isinstance(message, ToolMessage):
         id = call_id(message.tool_call_id)
         return {"role": "tool", "tool_call_id": id, "content": stated_result(message)}
@@ -120,7 +181,9 @@ def _file_part(file: Attachment, provider: str) -> dict[str, Any]:
     return {"type": "file", "file": {"filename": file.name or "file", "file_data": url}}
 
 
-def _wire_assistant(message: AssistantMessage, text: str, provider: str) -> dict[str, Any] | None:
+def _wire_assistant(
+    message: AssistantMessage, text: str, provider: str, needs: Set[str]
+) -> dict[str, Any] | None:
     if not (text or message.tool_calls):
         return None
     data = message.provider_data or {}
@@ -130,13 +193,13 @@ def _wire_assistant(message: AssistantMessage, text: str, provider: str) -> dict
     if isinstance(thought := data.get("thinking_parts"), str):
         wire["content"] = _parts_with_thinking(thought, text)
     if message.tool_calls:
-        wire["tool_calls"] = _wire_calls(message.tool_calls, data.get("calls"), provider)
+        wire["tool_calls"] = _wire_calls(message.tool_calls, data.get("calls"), needs)
     for member, kind in RETURNED.items():
         if isinstance(data.get(member), kind):
             wire[member] = data[member]
     if "reasoning_details" in wire:
         wire.pop("reasoning", None)
-    if provider.startswith("deepseek") and not wire.get("reasoning_content"):
+    if "reasoning" in needs and not wire.get("reasoning_content"):
         # DeepSeek refuses a conversation with tools if a message lacks reasoning, as messages from
         # other models do. It also refuses it if all messages have the same text as reasoning.
         wire["reasoning_content"] = _made_up_reasoning(message)
@@ -156,11 +219,11 @@ def _made_up_reasoning(message: AssistantMessage) -> str:
     return f"Answer: {message.content[:80]}"
 
 
-def _wire_calls(calls: Sequence[ToolCall], known: Any, provider: str) -> list[dict[str, Any]]:
+def _wire_calls(calls: Sequence[ToolCall], known: Any, needs: Set[str]) -> list[dict[str, Any]]:
     """Return calls with what the provider attached to them, which `known` has by id."""
     attached = known if isinstance(known, dict) else {}
     wire = [_wire_call(call) | (attached.get(call.id) or {}) for call in calls]
-    if not attached and _is_google(provider):
+    if not attached and "signatures" in needs:
         wire[0]["extra_content"] = _UNSIGNED
     return wire
 
@@ -168,10 +231,6 @@ def _wire_calls(calls: Sequence[ToolCall], known: Any, provider: str) -> list[di
 def _wire_call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call_name(call.name), "arguments": encode_lossy(call.input).decode()}
     return {"id": call_id(call.id), "type": "function", "function": function}
-
-
-def _is_google(provider: str) -> bool:
-    return provider.startswith("gemini:") or "googleapis.com/" in provider
 
 
 def wire_tool(tool: ToolDefinition) -> dict[str, Any]:
@@ -182,6 +241,6 @@ def wire_tool(tool: ToolDefinition) -> dict[str, Any]:
     function = {
         "name": tool.name,
         "description": description,
-        "parameters": object_schema(tool.input_schema),
+        "parameters": msgspec.json.decode(tool.input_schema),
     }
     return {"type": "function", "function": function}

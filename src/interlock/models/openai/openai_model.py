@@ -13,9 +13,16 @@ from urllib.parse import quote, urlsplit
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message
 from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
+from interlock.models.http.model_endpoint import host_of
 from interlock.models.model import ModelEvent, ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
-from interlock.models.openai.chat_request import FILES, RETURNED, wire_messages, wire_tool
+from interlock.models.openai.chat_request import (
+    FILES,
+    NEEDS,
+    RETURNED,
+    wire_messages,
+    wire_tool,
+)
 from interlock.models.openai.responses_answer import ResponsesAnswer
 from interlock.models.openai.responses_request import response_request
 from interlock.models.providers import BY_NAME
@@ -116,9 +123,11 @@ class OpenAIModel:
             if address == row.url and "max_tokens" in self._options:
                 # OpenAI's own models refuse the name that most servers expect.
                 self._options[row.output] = self._options.pop("max_tokens")
-            host = urlsplit(address).netloc.rpartition("@")[2]
+            host = host_of(address, self.name)
             variable = "" if self._api_key == "" else row.keys[0]
-            endpoint = ModelEndpoint(self.name, self._model, host, key, variable)
+            is_bare = self._base_url and not urlsplit(address).path.strip("/")
+            hint = f"did you mean {urls.display(address).rstrip('/')}/v1?" if is_bare else ""
+            endpoint = ModelEndpoint(self.name, self._model, host, key, variable, hint)
             api = ModelApi(endpoint, address, row.key_headers(key))
             self._requests = ModelRequests(api, self._limits, self._options, self._format)
         return self._requests
@@ -160,10 +169,11 @@ class OpenAIModel:
         # Without its own parts, a conversation is written as one of another model.
         provider = self._source if signed else f"{self._source} (unsigned)"
         refused = frozenset(each for each in RETURNED if self._limits.refuses(each))
+        needs = frozenset(each for each in NEEDS if self._limits.lesson("need", each))
         readable = without_files(messages, self._readable)
         request: dict[str, Any] = {
             "model": self._model,
-            "messages": wire_messages(readable, provider=provider, refused=refused),
+            "messages": wire_messages(readable, provider=provider, refused=refused, learned=needs),
             "stream": True,
             "stream_options": {"include_usage": True},
         }

@@ -13,6 +13,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from interlock.messages import (
     AssistantMessage,
     Attachment,
@@ -26,7 +28,6 @@ from interlock.models.vendors import (
     IMAGES,
     call_id,
     call_name,
-    object_schema,
     stated_result,
     without_files,
 )
@@ -143,6 +144,6 @@ def _wire_tool(tool: ToolDefinition) -> dict[str, Any]:
         "type": "function",
         "name": tool.name,
         "description": tool.description[:_LONGEST_DESCRIPTION],
-        "parameters": object_schema(tool.input_schema),
+        "parameters": msgspec.json.decode(tool.input_schema),
         "strict": False,  # strict schemas must list every property as required
     }

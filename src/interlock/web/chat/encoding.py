@@ -30,6 +30,9 @@ class TurnEncoder(ABC):
                 kind = "text" if event["type"] == "token" else "reasoning"
                 opening = [] if self._open == kind else self._begin(kind)
                 return [*opening, self._delta(kind, event["content"])]
+            case "notice":  # these protocols have no remarks beside the answer
+                opening = [] if self._open == "reasoning" else self._begin("reasoning")
+                return [*opening, self._delta("reasoning", f"{event['content']}\n")]
             case "tool_start":
                 return self._announce(event)
             case "tool_progress":

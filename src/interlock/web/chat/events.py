@@ -72,7 +72,7 @@ def fields_of(event: AgentEvent) -> JsonObject | None:
         case ReasoningDelta(text):
             return {"type": "reasoning", "content": text}
         case Notice(text):
-            return {"type": "reasoning", "content": f"{text}\n"}
+            return {"type": "notice", "content": text}
         case ToolStarted():
             return {
                 "type": "tool_start",

@@ -16,7 +16,7 @@ import { t } from "./text.js";
 
 const MAX_FILE = 16 * 1024 * 1024; // bytes
 
-/** @typedef {{key: string, name: string, bytes: number, done: number, id: string, givenAs: string, problem: string, request: XMLHttpRequest | null}} Attached */
+/** @typedef {{key: string, name: string, bytes: number, done: number, id: string, givenAs: "text" | "file" | "name", problem: string, request: XMLHttpRequest | null}} Attached */
 
 const text = signal("");
 const files = signal(/** @type {Attached[]} */ ([]));
@@ -211,7 +211,7 @@ function attach(given) {
   for (const file of given ?? []) {
     /** @type {Attached} */
     const made = {
-      key: crypto.randomUUID(), name: file.name, bytes: file.size, done: 0, id: "", givenAs: "", problem: "", request: null,
+      key: crypto.randomUUID(), name: file.name, bytes: file.size, done: 0, id: "", givenAs: "name", problem: "", request: null,
     }; // prettier-ignore
     if (file.size > MAX_FILE) made.problem = t("file.large", { size: size(file.size), limit: size(MAX_FILE) });
     else made.request = upload(made.key, file);

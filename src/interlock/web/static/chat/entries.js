@@ -68,7 +68,7 @@ function Said({ item }) {
   </article>`;
 }
 
-/** @param {{of: any[]}} props */
+/** @param {{of: {name: string, bytes?: number, givenAs: "text" | "file" | "name"}[]}} props */
 function Files({ of }) {
   if (of.length === 0) return null;
   return html`<ul class="files">
@@ -117,6 +117,7 @@ function grouped(parts) {
 function Piece({ part }) {
   if (part.kind === "call") return html`<${Call} of=${part.card} />`;
   if (part.kind === "question") return html`<${Asked} of=${part.question} />`;
+  if (part.kind === "notice") return html`<p class="line-note"><span>${marked(part.content ?? "")}</span></p>`;
   if (part.kind === "reasoning") {
     return html`<details class="reasoning">
       <summary>${t("reasoning")}</summary>

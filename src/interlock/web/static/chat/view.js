@@ -51,9 +51,10 @@ import { batch, signal } from "../shared/view.js";
 
 /**
  * @typedef {object} Part A piece of a reply.
- * @property {"text" | "reasoning" | "call" | "question"} kind
+ * @property {"text" | "reasoning" | "notice" | "call" | "question"} kind
  * @property {string} key
  * @property {Growing} [text]
+ * @property {string} [content] Of a notice.
  * @property {import("../vendor/signals.js").Signal<Card>} [card]
  * @property {import("../vendor/signals.js").Signal<Question>} [question]
  */
@@ -339,6 +340,9 @@ export class Conversation {
         break;
       case "reasoning":
         this.#text("reasoning").append(event.content);
+        break;
+      case "notice":
+        this.#add({ kind: "notice", key: nextKey(), content: event.content });
         break;
       case "tool_start":
         this.#called(event);

@@ -1,0 +1,219 @@
+"""Every model holds the same conversations with strict fakes of the providers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from interlock.errors import ModelError
+from interlock.messages import Attachment, Message, ToolMessage, UserMessage
+from interlock.models import Model, Notice, ReasoningDelta, Reply, TextDelta, choose, learned
+from interlock.models.http import model_api
+from interlock.models.learned import Lesson
+from interlock.models.providers import BY_NAME
+from interlock.models.vendors import kind_of
+from tests.providers.answer_forms import USED
+from tests.providers.conversations import CONVERSATIONS, FAILURES, Conversation, Turn
+from tests.providers.fake_provider import EVERY, KEY, Call, Fails, Fake, ProviderServer, Says
+from tests.providers.fake_providers import FAKES
+
+
+class Lab:
+    """One provider and the models that talk with it."""
+
+    def __init__(self, fake: Fake, server: ProviderServer) -> None:
+        self.fake = fake
+        self.server = server
+        self.models: list[Model] = []
+
+    async def choose(self, name: str, options: Any) -> Model:
+        if "Responses" in self.fake.name:
+            await self._note(name, Lesson("responses"))
+        self.models.append(await choose(name, options=options))
+        return self.models[-1]
+
+    async def _note(self, name: str, lesson: Lesson) -> None:
+        learned.note(name, lesson)
+
+    async def close(self) -> None:
+        for model in self.models:
+            await model.close()
+            learned.forget(model.name)
+        self.models = []
+        self.server.reset()
+
+
+@pytest.fixture
+async def lab(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[Lab]:
+    fake: Fake = request.param
+    monkeypatch.setattr(learned, "file", lambda: tmp_path / "models.json")
+    monkeypatch.setattr(model_api, "_FIRST_PAUSE", 0.0)
+    server = ProviderServer(fake)
+    await server.start()
+    name = fake.model.partition(":")[0]
+    row = BY_NAME[name]
+    monkeypatch.setitem(BY_NAME, name, replace(row, url=f"{server.root}{fake.path}"))
+    for variable in (row.url_variable, "AZURE_OPENAI_API_VERSION", *row.keys):
+        monkeypatch.delenv(variable, raising=False)
+    if not row.is_local:
+        monkeypatch.setenv(row.keys[0], KEY)
+    if name in ("azure", "ollama"):
+        monkeypatch.setenv(row.url_variable, server.root)
+    if "dated" in fake.name:
+        monkeypatch.setenv("AZURE_OPENAI_API_VERSION", "2026-04-01")
+    yield Lab(fake, server)
+    await server.stop()
+
+
+@pytest.mark.slow("holds fifty conversations")
+@pytest.mark.parametrize("lab", FAKES, ids=[each.name for each in FAKES], indirect=True)
+async def test_every_conversation_with_a_provider_is_valid(lab: Lab) -> None:
+    failed = []
+    for conversation in CONVERSATIONS:
+        if conversation.needs and conversation.needs not in lab.fake.refusals:
+            continue
+        try:
+            await _hold(lab, conversation)
+        except Exception as error:
+            error.add_note(f"{lab.fake.name}: {conversation.name}")
+            failed.append(error)
+        finally:
+            await lab.close()
+    if failed:
+        raise ExceptionGroup(f"{len(failed)} conversations with {lab.fake.name}", failed)
+
+
+async def _hold(lab: Lab, conversation: Conversation) -> None:
+    model = await lab.choose(lab.fake.model, conversation.options)
+    messages = list(conversation.history)
+    notices: list[str] = []
+    for number, turn in enumerate(conversation.turns):
+        if turn.model:
+            model = await lab.choose(f"{lab.fake.model}-{turn.model}", conversation.options)
+        messages += _asked(turn, messages)
+        answers = (turn.answer,) if isinstance(turn.answer, Says) else turn.answer
+        lab.server.script = list(answers)
+        try:
+            if isinstance(answers[-1], Fails):
+                await _fail(model, messages, conversation, answers[-1])
+            else:
+                messages.append(await _answer(lab, model, messages, conversation, turn, notices))
+        except Exception as error:
+            error.add_note(f"turn {number}; refused: {lab.server.refused}")
+            raise
+    _check_refusals(lab, conversation, notices, messages)
+    assert re.search(conversation.notice, "\n".join(notices))
+
+
+def _asked(turn: Turn, messages: list[Message]) -> list[Message]:
+    if turn.asks is None:
+        return []
+    if isinstance(turn.asks, str):
+        return [UserMessage(turn.asks)]
+    if isinstance(turn.asks, UserMessage):
+        return [turn.asks]
+    calls = messages[-1].tool_calls  # type: ignore[union-attr]  # the model has called tools
+    return [
+        ToolMessage(call.id, each.content, call.name, each.is_error, each.files)
+        for call, each in zip(calls, turn.asks, strict=True)
+    ]
+
+
+async def _fail(
+    model: Model, messages: list[Message], conversation: Conversation, failure: Fails
+) -> None:
+    kind, text = FAILURES[failure.how]
+    with pytest.raises(ModelError) as caught:
+        async for _ in model.stream(messages, conversation.tools):
+            pass
+    assert type(caught.value) is kind, caught.value
+    assert re.search(text, str(caught.value))
+    assert KEY not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def _answer(
+    lab: Lab,
+    model: Model,
+    messages: list[Message],
+    conversation: Conversation,
+    turn: Turn,
+    notices: list[str],
+) -> Message:
+    events = [each async for each in model.stream(messages, conversation.tools)]
+    notices += [each.text for each in events if isinstance(each, Notice)]
+    reply = events[-1]
+    assert isinstance(reply, Reply)
+    says = turn.answer if isinstance(turn.answer, Says) else turn.answer[-1]
+    assert isinstance(says, Says)
+    assert reply.message.content == says.text
+    pieces = [each.text for each in events if isinstance(each, TextDelta)]
+    assert "".join(pieces) == says.text
+    assert len(pieces) >= len(says.text) // 10  # they are shown as they arrive
+    thought = "".join(each.text for each in events if isinstance(each, ReasoningDelta))
+    assert thought == (says.thought if lab.fake.reasons else "")
+    called = [(each.name, each.input, each.malformed) for each in reply.message.tool_calls]
+    assert called == [(each.name, _input(conversation, each), None) for each in says.calls]
+    stop = "tool_calls" if says.calls and says.stop == "end" else says.stop
+    assert reply.stop_reason == stop
+    used = reply.usage
+    read, written, cached = USED
+    assert (used.input_tokens, used.output_tokens) == (read, written)
+    assert used.cached_tokens == (cached if lab.fake.cached else 0)
+    return msgspec.json.decode(msgspec.json.encode(reply.message), type=type(reply.message))
+
+
+def _input(conversation: Conversation, call: Call) -> Any:
+    if call.arguments != EVERY:
+        return json.loads(call.arguments)
+    schema = next(each.input_schema for each in conversation.tools if each.name == call.name)
+    return dict.fromkeys(json.loads(schema)["properties"], "v")
+
+
+def _check_refusals(
+    lab: Lab, conversation: Conversation, notices: list[str], messages: list[Message]
+) -> None:
+    """Check that only those requests were refused of which a provider is the cause."""
+    files = [each for message in messages for each in _files(message)]
+    unread = {kind_of(each.media_type) for each in files} - lab.fake.takes
+    limit = lab.fake.most_tools
+    is_over = bool(limit) and len(conversation.tools) > limit
+    allowed = lab.fake.teaches + 3 * bool(conversation.learns) + len(unread) * 3 + is_over
+    assert len(lab.server.refused) <= allowed, lab.server.refused
+    if is_over:
+        assert f"takes at most {limit} tools" in "\n".join(notices)
+    last = lab.server.asked[-1].raw
+    for each in files:
+        is_read = base64.b64encode(each.data) in last
+        assert is_read == (kind_of(each.media_type) in lab.fake.takes), each.name
+
+
+def _files(message: Message) -> tuple[Attachment, ...]:
+    return message.attachments if isinstance(message, UserMessage | ToolMessage) else ()
+
+
+def test_page_of_models_states_what_was_tried_on_each_provider() -> None:
+    page = Path(__file__).parents[2] / "docs" / "use" / "models.md"
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in page.read_text().splitlines()
+    ]
+    stated = {row[0]: row[1:] for row in rows if len(row) == 8}
+    for fake in FAKES:
+        *files, reasoning, cached, most, model = stated[fake.name]
+        kinds = ("images", "documents", "sounds")
+        assert files == ["yes" if each in fake.takes else "no" for each in kinds], fake.name
+        assert reasoning.startswith("yes") == fake.reasons, fake.name
+        assert cached == ("yes" if fake.cached else "no"), fake.name
+        assert most == (str(fake.most_tools) if fake.most_tools else ""), fake.name
+        assert model == f"`{fake.model.partition(':')[2]}`"
