@@ -200,6 +200,14 @@ def test_lists_of_tools_and_milliseconds_of_gemini_are_understood():
     assert (found.tools.allow, found.tools.deny, found.timeout) == (("a",), ("b",), 5.0)
 
 
+def test_tools_that_any_of_the_lists_denies_are_denied():
+    lists = {"excludeTools": ["a"], "disabledTools": ["b"], "tools": {"deny": ["c"]}}
+
+    assert read({"command": "x", **lists}).servers["s"].tools.deny == ("c", "a", "b")
+    wrong = read({"command": "x", "tools": {"deny": ["c"]}, "disabledTools": "b"})
+    assert "tools.deny must be a list of strings" in wrong.ignored["s"]
+
+
 def test_folders_of_editors_are_filled_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/ann")

@@ -126,6 +126,7 @@ def test_calls_are_read_wherever_they_come(name: str, events: list[Any]) -> None
         ("mark", [SAYS], True, True),
         ("text", [SAYS], False, False),
         ("nothing", [], True, False),
+        ("failed", [SAYS, event("failed", response={"error": None})], True, False),
         (
             "half a call",
             [event("output_item.added", output_index=0, item={**CALL, "arguments": '{"x'})],

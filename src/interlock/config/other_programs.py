@@ -194,8 +194,10 @@ def _read_tools(found: dict[str, Any]) -> None:
         if "includeTools" in found and "allow" not in tools:
             tools = {**tools, "allow": found.pop("includeTools")}
         for name in ("excludeTools", "disabledTools"):
-            if name in found and "deny" not in tools:
-                tools = {**tools, "deny": found.pop(name)}
+            if name in found:
+                denied, more = tools.get("deny", []), found.pop(name)
+                is_list = isinstance(denied, list) and isinstance(more, list)
+                tools = {**tools, "deny": [*denied, *more] if is_list else more}
         if tools:
             found["tools"] = tools
 

@@ -38,7 +38,7 @@ from interlock.store.approvals import (
     Approval,
     ApprovalStore,
     Binding,
-    Pending,
+    PendingCalls,
     State,
     new_approval_id,
 )
@@ -577,7 +577,7 @@ def _decided(
     )
 
 
-def _exceeded(pending: Pending, size: int) -> str:
+def _exceeded(pending: PendingCalls, size: int) -> str:
     """Return the limit that a further approval with arguments of this size exceeds; "" if none."""
     if pending.calls >= MAX_PENDING:
         return f"limit {MAX_PENDING} calls of one user"

@@ -157,7 +157,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         }
 
 
-class Pending(NamedTuple):
+class PendingCalls(NamedTuple):
     """The number of calls that wait for a decision, and the bytes of their arguments."""
 
     calls: int  # of one user
@@ -240,16 +240,16 @@ class ApprovalStore:
         query = _for(binding).where(_of.state == "used", _of.used_by_call == storable(call))
         return next(iter(await self._read(query)), None)
 
-    async def pending(self, tenant: str, user: str, now: int) -> Pending:
+    async def pending(self, tenant: str, user: str, now: int) -> PendingCalls:
         """Return how much waits for a decision: of one user, and of all users."""
         size, is_own = func.length(_of.arguments), and_(_of.tenant == tenant, _of.user == user)
         query = select(
             func.count(case((is_own, 1))), func.sum(case((is_own, size))), func.sum(size)
         ).where(_of.state == "pending", ~_is_over(now))
 
-        async def work(connection: AsyncConnection) -> Pending:
+        async def work(connection: AsyncConnection) -> PendingCalls:
             row = (await connection.execute(query)).one()
-            return Pending(*(int(each or 0) for each in row))
+            return PendingCalls(*(int(each or 0) for each in row))
 
         return await self._database.read(work)
 

@@ -102,22 +102,12 @@ class Upstream:
         self.name = name
         self._on_change = on_change
         self._settings = server if isinstance(server, CONFIGURED) else None
-        settings = self._settings
-        limits = settings.pool if settings else Pool()
-        permitted = PermittedQuestions(settings) if forwards else None
+        permitted = PermittedQuestions(self._settings) if forwards else None
         self._users = UserAccess(name, server, environ, credentials)
         self._standing = StandingRequests(name)
         self._health = ServerHealth(name, self._state_changed)
         self._restarts = RestartsByKey(name)
-        self._pool = ConnectionPool(
-            name,
-            self._connect,
-            settings.sharing if settings else "shared",
-            replace(limits, spare=0) if self.is_personal else limits,
-            self._check_start,
-            self._note_end,
-            self._users.caller_values if self._users.references else None,
-        )
+        self._pool = self._make_pool()
         self._failures = Failures(name, server, self._pool, self._restarts, self._health)
         self._clients = ClientFactory(
             name,
@@ -136,6 +126,19 @@ class Upstream:
         self._start_ended = asyncio.Event()  # cleared while `start` runs
         self._start_ended.set()
         self._dropped: Counter[str] = Counter()  # messages dropped on connections that have ended
+
+    def _make_pool(self) -> ConnectionPool:
+        settings = self._settings
+        limits = settings.pool if settings else Pool()
+        return ConnectionPool(
+            self.name,
+            self._connect,
+            settings.sharing if settings else "shared",
+            replace(limits, spare=0) if self.is_personal else limits,
+            self._check_start,
+            self._note_end,
+            self._users.caller_values if self._users.references else None,
+        )
 
     def _make_lists(
         self, server: ServerConfig | InProcessServer, lists: CheckedLists, *, forwards: bool

@@ -191,7 +191,11 @@ class HttpEndpoint:
         if not 300 <= response.status < 400:
             return response
         response.release()
-        target = self._target(response)
+        return await self._redirected(request, self._target(response), sent, method)
+
+    async def _redirected(
+        self, request: Request, target: str, sent: Mapping[str, str], method: str
+    ) -> aiohttp.ClientResponse:
         response = await request(target, headers=sent)
         if 300 <= response.status < 400:
             response.release()

@@ -102,7 +102,7 @@ def test_milliseconds_of_a_program_become_seconds(interlock, home):
     assert "mcpServers.odd.timeout needs a unit, as some programs count ms" in ran.out
 
 
-def test_a_file_without_servers_is_no_warning(interlock, home):
+def test_a_file_without_servers_causes_no_warning(interlock, home):
     for text in ('{"projects": null}', '{"mcpServers": null}', '{"projects": {"/": 5}}', "{}"):
         (home / ".claude.json").write_text(text)
         ran = interlock("servers", "import", "claude")

@@ -30,7 +30,7 @@ def models(provider: str, forget: str | None, as_json: bool) -> None:
     forgotten after 30 days. Aliases come from `interlock settings`.
 
     \b
-    Examples:
+    Example:
       interlock models
       interlock models ollama
       interlock models --forget openai:gpt-6-luna

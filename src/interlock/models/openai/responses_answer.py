@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from interlock.errors import ModelInterrupted
 from interlock.messages import AssistantMessage, ToolCall, Usage
 from interlock.models import lenient
 from interlock.models.answer_size import AnswerSize
@@ -132,6 +133,8 @@ class ResponsesAnswer:
             self._begun[self._place(event)] = event.item
         elif kind == "response.output_item.done" and event.item:
             return self._finish_item(self._place(event), event.item)
+        elif kind in ("response.failed", "response.cancelled"):  # with a reason, it is an error
+            raise ModelInterrupted(f"the answer of {self._name} was cut off: no reason given")
         return []
 
     def add_whole(self, answer: Any) -> list[ModelEvent]:
