@@ -8,6 +8,7 @@ from interlock.messages import AssistantMessage, ToolCall, UserMessage
 from interlock.models import Reply, ToolDefinition
 from interlock.models.wire_tools import WireTools
 from tests.providers.schema_rules import gemini, refusals
+from tests.support.rows import each_row
 
 ODD = b'{"properties":{"ids[]":{"items":[{"type":"string"}]}},"required":["ids[]"]}'
 TOOLS = [ToolDefinition("odd", "", ODD), ToolDefinition("plain", "", b"{}")]
@@ -29,8 +30,16 @@ def test_only_requests_and_answers_have_the_names_for_the_model() -> None:
         assert refusals(tool.name, msgspec.json.decode(tool.input_schema)) == {}
 
 
-def test_gemini_gets_the_schemas_that_it_accepts_from_every_provider() -> None:
-    wire = WireTools(TOOLS, "google/gemini-3-pro")
+@each_row(
+    "name",
+    [
+        "openrouter:google/gemini-3-pro",
+        "gemini:gemma-4-27b-it",
+        "openai:m@https://generativelanguage.googleapis.com/v1beta/openai",
+    ],
+)
+def test_gemini_gets_the_schemas_that_it_accepts_from_every_provider(name: str) -> None:
+    wire = WireTools(TOOLS, name)
 
     for tool in wire.definitions:
         assert gemini(tool.name, msgspec.json.decode(tool.input_schema)) == ""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from tests.models.wire_http import Answer, WireServer, failure
-
-FIELDS = {"model", "max_tokens", "messages", "system", "tools", "stream", "temperature", "top_p"}
-FIELDS |= {"output_config"}
+from tests.providers import request_rules, schema_rules
+from tests.providers.fake_provider import problem_with
 
 
 def server() -> WireServer:
@@ -84,71 +82,13 @@ def unmarked(value: Any) -> Any:
 # Validation of requests
 
 
+_RULES = (
+    request_rules.anthropic_request,
+    request_rules.anthropic_messages,
+    request_rules.tools(schema_rules.anthropic),
+)
+
+
 def problem(body: dict[str, Any]) -> str | None:
     """Return why the API would refuse this request, or None."""
-    if unknown := body.keys() - FIELDS:
-        return f"{unknown}: Extra inputs are not permitted"
-    if str(body).count("'cache_control'") > 4:
-        return "A maximum of 4 blocks with cache_control may be provided"
-    if not isinstance(body.get("max_tokens"), int) or body.get("stream") is not True:
-        return "max_tokens: Field required"
-    if not all(block["text"].strip() for block in body.get("system", [])):
-        return "system: text content blocks must be non-empty"
-    if "tools" in body and not body["tools"]:
-        return "tools: List should have at least 1 item"
-    for tool in body.get("tools", []):
-        schema = tool["input_schema"]
-        if schema.get("type") != "object":
-            return f"tools: {tool['name']}: input_schema.type: Field required"
-        if schema.keys() & {"oneOf", "allOf", "anyOf"}:
-            return "input_schema does not support oneOf, allOf, or anyOf at the top level"
-    return _messages_problem(body["messages"])
-
-
-def _messages_problem(messages: list[dict[str, Any]]) -> str | None:
-    if not messages or messages[0]["role"] != "user":
-        return "messages: first message must use the user role"
-    open_calls: list[str] = []
-    for position, message in enumerate(messages):
-        if message["role"] not in ("user", "assistant"):
-            return f"messages.{position}.role: unknown"
-        if position and messages[position - 1]["role"] == message["role"]:
-            return f"messages.{position}: roles must alternate"
-        blocks = message["content"]
-        if not blocks:
-            return f"messages.{position}.content: must be non-empty"
-        found = [_block_problem(message["role"], block) for block in blocks]
-        if any(found):
-            return f"messages.{position}.content: {found}"
-        answered = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
-        leading = [b["type"] for b in blocks[: len(answered)]]
-        if answered != open_calls or leading != ["tool_result"] * len(answered):
-            return f"messages.{position}: tool_use ids {open_calls} without tool_result right after"
-        open_calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
-    return f"tool_use ids {open_calls} without tool_result" if open_calls else None
-
-
-def _block_problem(role: str, block: dict[str, Any]) -> str | None:
-    match block:
-        case {"type": "text", "text": str(said)} if said.strip():
-            return None
-        case {
-            "type": "tool_result",
-            "tool_use_id": str(),
-            "content": str() | list(),
-            "is_error": bool(),
-        }:
-            return None if role == "user" else "tool_result belongs to the user"
-        case {"type": "tool_use", "id": str(id), "name": str(name), "input": dict()}:
-            fits = re.fullmatch(r"[A-Za-z0-9_-]+", id) and re.fullmatch(r"[\w-]{1,64}", name)
-            return None if fits and role == "assistant" else f"tool_use {id!r} {name!r}"
-        case {
-            "type": "image" | "document",
-            "source": {"type": "base64", "media_type": str(), "data": str(data)},
-        } if data:
-            return None if role == "user" else "files belong to the user"
-        case {"type": "thinking", "thinking": str(), "signature": str(signature)} if signature:
-            return None
-        case {"type": "redacted_thinking", "data": str(data)} if data:
-            return None
-    return f"unknown or empty block {block}"
+    return problem_with(body, _RULES)

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from tests.models.wire_http import Answer, WireServer, failure
+from tests.providers import request_rules, schema_rules
+from tests.providers.fake_provider import Refused, problem_with
 
 FIELDS = {
     "model",
@@ -73,64 +75,18 @@ def _envelope() -> dict[str, Any]:
 # Validation of requests
 
 
+_RULES = (
+    request_rules.members(FIELDS, "Unknown parameter: {}"),
+    request_rules.message_members((), "Unknown parameter: messages[{}].{}"),
+    request_rules.answered_calls,
+    request_rules.call_form("[^\\s]{1,40}", "tool_calls[0].id: {!r}"),
+    request_rules.contents(
+        "image_url", "file", "input_audio", refuse=lambda _, kind: Refused(f"Invalid type {kind}")
+    ),
+    request_rules.tools(schema_rules.openai),
+)
+
+
 def problem(body: dict[str, Any]) -> str | None:
     """Return why the API would refuse this request, or None."""
-    if unknown := body.keys() - FIELDS:
-        return f"Unknown parameter: {unknown}"
-    if body.get("stream_options") != {"include_usage": True}:
-        return "stream_options.include_usage"
-    if "tools" in body and not body["tools"]:
-        return "[] is too short - 'tools'"
-    for tool in body.get("tools", []):
-        parameters = tool["function"]["parameters"]
-        if parameters.get("type") != "object" or "properties" not in parameters:
-            return f"Invalid schema for function {tool['function']['name']!r}"
-        if parameters.keys() & {"oneOf", "anyOf", "allOf", "enum", "not"}:
-            return "schema must not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
-        if len(tool["function"]["description"]) > 1024:
-            return "Invalid 'tools[0].function.description': string too long"
-    return _messages_problem(body["messages"], {"role", "content", "tool_calls"})
-
-
-def _messages_problem(messages: list[dict[str, Any]], assistant: set[str]) -> str | None:
-    open_calls: list[str] = []
-    for position, message in enumerate(messages):
-        role = message["role"]
-        if role == "tool":
-            if not open_calls or message["tool_call_id"] != open_calls.pop(0):
-                return f"messages[{position}]: role 'tool' must answer the next of 'tool_calls'"
-        elif open_calls:
-            return f"tool_call_ids {open_calls} did not have response messages"
-        if role not in ("system", "user", "assistant", "tool"):
-            return f"Invalid value: {role!r}"
-        if role == "assistant":
-            if message.keys() - assistant:
-                return f"Unknown parameter: messages[{position}].{message.keys() - assistant}"
-            if not message.get("content") and not message.get("tool_calls"):
-                return f"messages[{position}]: content is required"
-            for call in message.get("tool_calls", []):
-                if not 0 < len(call["id"]) <= 40:
-                    return "tool_calls[0].id: string too long"
-                if not isinstance(json.loads(call["function"]["arguments"]), dict):
-                    return "arguments must be an object"
-                open_calls.append(call["id"])
-        elif not isinstance(message["content"], str) and not _are_parts(role, message["content"]):
-            return f"messages[{position}].content: expected a string"
-    return f"tool_call_ids {open_calls} did not have response messages" if open_calls else None
-
-
-def _are_parts(role: str, content: Any) -> bool:
-    return role == "user" and isinstance(content, list) and all(map(_is_part, content))
-
-
-def _is_part(part: Any) -> bool:
-    match part:
-        case {"type": "text", "text": str()}:
-            return True
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return url.startswith("data:image/")
-        case {"type": "file", "file": {"filename": str(), "file_data": str(url)}}:
-            return url.startswith("data:application/pdf;base64,")
-        case {"type": "input_audio", "input_audio": {"data": str(), "format": "wav" | "mp3"}}:
-            return True
-    return False
+    return problem_with(body, _RULES)

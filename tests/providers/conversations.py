@@ -55,7 +55,7 @@ class Conversation(NamedTuple):
     """A conversation.
 
     Attributes:
-        learns: Whether the provider may refuse a request, which teaches the model something.
+        learns: How many requests the provider may refuse, which teaches the model something.
         notice: What a notice to the user must say; "" for no notice.
         needs: The kind of failure that only some providers have; "" for a conversation with all.
     """
@@ -65,7 +65,7 @@ class Conversation(NamedTuple):
     history: tuple[Message, ...] = ()
     tools: Sequence[ToolDefinition] = ()
     options: Mapping[str, Any] = {}
-    learns: bool = False
+    learns: int = 0
     notice: str = ""
     needs: str = ""
 
@@ -335,7 +335,7 @@ CONVERSATIONS = (
         "tool that the provider refuses",
         (Turn("Go", Says("", (READ_IT,))), Turn(results("ok"), DONE)),
         tools=(READ, ToolDefinition(REFUSED_TOOL, "It is odd.", LIST.input_schema)),
-        learns=True,
+        learns=1,
         notice="srv:refused",
     ),
     # Reasoning
@@ -395,7 +395,7 @@ CONVERSATIONS = (
         "options",
         (Turn("Hello", DONE), Turn("More", DONE)),
         options={"max_tokens": 4000, "temperature": 0.2},
-        learns=True,
+        learns=1,
     ),
     # Failures
     Conversation(

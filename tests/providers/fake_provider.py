@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
@@ -83,6 +83,16 @@ class Request:
 
 Rule = Callable[[Request], None]  # raises Refused
 Write = Callable[[Says, Request, Iterator[int]], list[bytes]]
+
+
+def problem_with(body: dict[str, Any], rules: Iterable[Rule]) -> str | None:
+    """Return the text with which one of the rules refuses a request; None if all accept it."""
+    try:
+        for rule in rules:
+            rule(Request(body, {}, "", ""))
+    except Refused as refused:
+        return refused.message
+    return None
 
 
 def openai_error(refused: Refused) -> Any:

@@ -369,12 +369,12 @@ def google_signatures(request: Request) -> None:
         for place, call in enumerate(message.get("tool_calls", ())):
             google = call.get("extra_content", {}).get("google", {})
             found, signed = google.get("thought_signature"), request.issued.get(call["id"])
-            if place == 0 and found not in (signed, "skip_thought_signature_validator"):
+            if place == 0 and not found:
                 raise Refused(
                     "Function call is missing a thought_signature in functionCall parts. "
                     f"Additional data, function call `default_api:{call['function']['name']}`"
                 )
-            if place == 0 and found != signed and signed and request.issued.get(signed):
+            if found and found != (signed or "skip_thought_signature_validator"):
                 raise Refused("Thought signature is not valid")
 
 

@@ -5,6 +5,7 @@ Conversations keep the servers' names of arguments. Only requests and answers ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -20,8 +21,8 @@ class WireTools:
 
     Args:
         tools: The tools, with the servers' schemas.
-        model: The provider's name of the model. Gemini accepts less than other models, on every
-            server.
+        model: The name of the model, as for `--model`. Gemini accepts less than other models, on
+            every server, and Google's server accepts less for every model.
 
     Attributes:
         definitions: The tools to send, with schemas that providers accept.
@@ -29,7 +30,7 @@ class WireTools:
 
     def __init__(self, tools: Sequence[ToolDefinition], model: str = "") -> None:
         schemas = [portable(each.input_schema) for each in tools]
-        is_gemini = "gemini" in model.lower()
+        is_gemini = re.search(r"gemini|googleapis\.com/", model.lower())
         self.definitions = [
             replace(tool, input_schema=narrowed(schema.encoded) if is_gemini else schema.encoded)
             for tool, schema in zip(tools, schemas, strict=True)

@@ -152,6 +152,27 @@ async def test_only_failures_that_may_pass_are_retried(
     assert len(server.asked) == requests
 
 
+@each_row(
+    ("error", "requests"),
+    [
+        ({"code": 503, "message": "busy"}, 3),
+        ({"type": "overloaded_error", "message": "Overloaded"}, 3),
+        # https://github.com/anomalyco/opencode/issues/1018
+        ({"code": "tool_use_failed", "status_code": 400, "message": "no call"}, 3),
+        ({"code": 400, "message": "bad"}, 1),
+    ],
+)
+async def test_stream_that_begins_with_an_error_is_retried_like_a_refusal(
+    server: WireServer, error: dict[str, Any], requests: int
+) -> None:
+    body = f"data: {json.dumps({'error': error})}\n\n".encode()
+
+    with pytest.raises(ApiRefusal):
+        await answered(server, *[Answer(body)] * 3)
+
+    assert len(server.asked) == requests
+
+
 async def test_user_of_a_url_and_its_query_are_sent(server: WireServer) -> None:
     server.script = [Answer(EVENTS)]
     root = server.root.replace("http://", "http://me:p%40ss@")

@@ -23,6 +23,8 @@ _NOT_A_REASON = frozenset(("error", "errors", "none", "null", "true", "false"))
 _KINDS = re.compile(r"[a-z]+(_[a-z]+)+")  # such as "invalid_request_error", beside a message
 _DEEPEST = 8  # levels of a body that are read
 _MOST = 3  # reasons that are joined
+# Anthropic's words for statuses in streams: https://docs.anthropic.com/en/api/errors
+_STATUSES = {"overloaded_error": 529, "rate_limit_error": 429}
 _TITLE = re.compile(r"<(title|h1)\b[^>]*>(.*?)</\1", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _LONGEST = 2_000  # characters of a reason
@@ -111,6 +113,8 @@ def error_in(event: Any) -> Any:
 def status_in(error: Any) -> int:
     """Return the HTTP status that an error in a stream states; 0 if it states none."""
     for place in _places(error):
+        if status := _STATUSES.get(str(place.get("type"))):
+            return status
         for name in ("code", "status", "status_code"):
             status = place.get(name)
             if isinstance(status, str) and status.isascii() and status.isdigit():

@@ -98,7 +98,7 @@ class ModelRequests:
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask the model; yield notices, the answer's pieces and the reply, as `Model.stream`."""
-        wire = WireTools(tools, self.api.endpoint.model)
+        wire = WireTools(tools, self.api.endpoint.name)
         asked = await self.ask(wire.sent(messages), wire.definitions)
         builder, endpoint = asked.builder, self.api.endpoint
         async with asked.answer as answer:

@@ -120,7 +120,8 @@ class OpenAIModel:
                 raise ModelUnavailable(
                     f"no key for {self.name}: set {row.keys[0]} in the environment"
                 )
-            if address == row.url and "max_tokens" in self._options:
+            is_own = address == row.url or (self._base_url is None and not row.url)  # Azure
+            if is_own and "max_tokens" in self._options:
                 # OpenAI's own models refuse the name that most servers expect.
                 self._options[row.output] = self._options.pop("max_tokens")
             host = host_of(address, self.name)
