@@ -13,6 +13,7 @@ import pytest
 
 from interlock.config.gateway import BUILT_IN
 from interlock.store import AuditReader
+from tests.support.rows import each_row
 
 RULES = [
     {"id": "time", "effect": "allow", "who": ["*"], "tools": ["time:*"]},
@@ -95,6 +96,14 @@ def test_hook_without_any_configuration_says_so_and_blocks(interlock, home: Path
 
     assert (ran.code, ran.out) == (2, "")
     assert "no configuration was found" in ran.err
+
+
+@each_row("address", ["http://127.0.0.1:8080/mcp", "127.0.0.1:8080", "tools.example/mcp"])
+def test_address_instead_of_the_name_of_a_gateway_denies_the_call(address: str, interlock, policy):
+    ran = interlock("hook", "--gateway", address, "--config", policy, stdin=asked("Read"))
+
+    assert ran.code == 2
+    assert "the gateway's name in Claude Code, not its address" in ran.err
 
 
 def test_missing_configuration_denies_the_call(interlock, home: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DENIED = 2  # the exit code that stops the call; with any other code Claude Code makes it
 FAILED = 1
+_ADDRESS = re.compile(r"/|:\d")  # part of a URL, or of host:port
 ENDS = {
     "PostToolUse": "ok",
     "PostToolUseFailure": "tool_error",
@@ -67,6 +69,12 @@ def hook(gateway: str | None, config: Path | None) -> int:
     try:
         asked = msgspec.json.decode(_stdin(), type=HookInput)
         event = asked.hook_event_name
+        if _ADDRESS.search(gateway or ""):
+            # No call has such a server, so the calls of the gateway would be misjudged.
+            raise ConfigError(
+                "--gateway takes the gateway's name in Claude Code, not its address; see the "
+                "names with: claude mcp list"
+            )
         found = _Hook(asked, _loaded(config), gateway)
         if event in ENDS:
             asyncio.run(found.report())
