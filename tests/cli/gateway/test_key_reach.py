@@ -85,3 +85,13 @@ def test_create_counts_the_stored_tools_that_the_key_can_call_and_starts_nothing
     reach, scopes: list[str], lines: list[str]
 ):
     assert reach(*scopes) == lines
+
+
+def test_create_without_stored_lists_counts_nothing(interlock: Any, servers: Callable[..., Any]):
+    servers(e=PROGRAM)
+
+    ran = interlock("keys", "create", "anna")
+
+    assert ran.err.splitlines()[1:] == [
+        "not counted, because no gateway has listed their tools yet: 'e'; `interlock serve` does"
+    ]

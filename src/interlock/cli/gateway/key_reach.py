@@ -48,10 +48,12 @@ async def describe_reach(config: Config, key: StoredKey) -> list[str]:
     except ConfigError as error:
         return [safe_line(f"the tools that the key can call are not counted: {error}")]
     async with stored_lists(parts.servers, find(database_of(config))) as (toolbox, _):
-        lines = [_summary(parts.policy, key, toolbox.tools), *_without_server(key, toolbox)]
+        lines = _without_server(key, toolbox)
         unlisted = [
             each.name for each in toolbox.status.values() if each.state not in ("ok", "disabled")
         ]
+        if toolbox.tools or not unlisted:
+            lines.insert(0, _summary(parts.policy, key, toolbox.tools))
     if unlisted:
         is_stored = parts.settings.lock.mode != "off"
         text = _NOT_LISTED if is_stored else _NOT_STORED
