@@ -13,6 +13,7 @@ from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
 from interlock.store import Conversation, ConversationStore
 from tests.cli.conftest import home, script, servers
+from tests.support.rows import each_row
 
 __all__ = ["home", "script", "servers"]
 
@@ -93,11 +94,12 @@ async def test_store_of_a_new_conversation_opens_only_when_the_answer_has_begun(
     assert kept == ["x", "y", "No."]  # the first answer was stopped
 
 
-async def test_changing_to_an_unknown_model_keeps_the_old_one(script):
+@each_row("name", ["nobody:x", "gemini:x", "anthropic:x"])
+async def test_changing_to_a_model_that_cannot_answer_keeps_the_old_one(script, name: str):
     async with open_chat(None, model=script("Yes."), conversation=None, warn=print) as chat:
         old = chat.model
         with pytest.raises(ModelUnavailable):
-            await chat.change_model("nobody:x")
+            await chat.change_model(name)
 
         assert chat.model is old
         assert [event async for event in chat.ask("x")]

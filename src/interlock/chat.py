@@ -337,7 +337,7 @@ class Chat:
         """Continue with another model.
 
         Raises:
-            ModelUnavailable: The model does not exist; the old model stays.
+            ModelUnavailable: The model does not exist, or its key is not set; the old model stays.
             MissingExtra: The model needs a package that is not installed; the old model stays.
         """
         name = self._wishes.settings.name_of(name)
@@ -349,6 +349,8 @@ class Chat:
                 "Claude Code cannot continue a conversation of another model; leave the chat and "
                 f"start another one with --model {name}"
             )
+        if isinstance(new, OpenAIModel | AnthropicModel):
+            await new.prepare()
         old, self.model = self.model, new
         await old.close()
         await self.log.note_model(new.name)
