@@ -13,6 +13,7 @@ from interlock.errors import (
     ContextTooLong,
     ModelError,
     ModelInterrupted,
+    ModelOverloaded,
     ModelRefused,
     ModelUnavailable,
 )
@@ -477,6 +478,13 @@ async def test_a_refused_key_is_never_shown(server: WireServer, model: OpenAIMod
         (wire.error(402, "Insufficient Balance"), ModelRefused, "Balance"),
         (wire.error(403, f"Not for {KEY}"), ModelRefused, "Not for [key]"),
         (page(404), ModelUnavailable, "address"),
+        (failure(404, {"detail": "Not Found"}), ModelUnavailable, "check the address and"),
+        (
+            failure(429, {"error": "slowly"}, retry_after="4000"),
+            ModelOverloaded,
+            "slowly; try again in an hour or later",
+        ),
+        (Answer(b""), ModelInterrupted, "before any text; try again"),
     ],
 )
 async def test_a_refused_request_is_not_retried(
@@ -498,6 +506,14 @@ async def test_address_without_its_path_is_suggested_with_it(server: WireServer)
     await model.close()
 
     assert f"did you mean {server.root}/v1?" in str(error)
+
+
+async def test_a_page_of_a_proxy_whose_server_fails_does_not_blame_the_address(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [page(502)] * 3
+
+    assert str(await fails(model)).endswith("(Welcome to nginx); try again later")
 
 
 async def test_an_exhausted_quota_is_refused(server: WireServer, model: OpenAIModel) -> None:

@@ -36,4 +36,10 @@ def check_end(
     else:
         whole = marked  # a call without arguments, or one whose arguments are missing
     if not (stated or whole):
-        raise ModelInterrupted(f"the answer of {model} was cut off: the stream ended early")
+        is_empty = not has_text and last_arguments is None
+        why = (
+            " before any text; try again, or use another model"
+            if is_empty
+            else ": the stream ended early"
+        )
+        raise ModelInterrupted(f"the answer of {model} was cut off{why}")

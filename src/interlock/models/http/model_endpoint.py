@@ -17,6 +17,7 @@ from interlock.errors import (
 from interlock.models.http.api_refusal import ApiRefusal
 from interlock.text import urls
 
+_LONGEST_WAIT = 3_600  # seconds; a longer Retry-After was shortened to this
 _SHOWN = 300  # characters of a provider's text in an error
 _N = r"[\d,]+"
 # Errors about a request that is longer than the context.
@@ -86,10 +87,7 @@ class ModelEndpoint(NamedTuple):
         if status == 401:
             return ModelRefused(f"{self.host} {self._key_problem(detail)}")
         if status == 404:
-            hint = f"; {self.hint}" if self.hint else ""
-            return ModelUnavailable(
-                f"{self.host} has no model {self.model!r} (404): {detail}{hint}"
-            )
+            return ModelUnavailable(f"{self.host} {self._not_found(refusal, detail)}")
         text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
         if sizes := context_sizes(refusal):
             return ContextTooLong(text, *sizes)
@@ -108,6 +106,14 @@ class ModelEndpoint(NamedTuple):
         if not self.variable:
             way = "name the model with --model, or in your settings, to send it your key"
         return f"requires a key for {self.name} (401): {detail}; {way}"
+
+    def _not_found(self, refusal: ApiRefusal, detail: str) -> str:
+        hint = f"; {self.hint}" if self.hint else ""
+        if self.model in refusal.reason or "model" in refusal.reason.lower():
+            return f"has no model {self.model!r} (404): {detail}{hint}"
+        if not refusal.is_page:
+            hint = hint or "; check the address and the model's name"
+        return f"found nothing for {self.name} (404): {detail}{hint}"
 
     def broken_off(self, refusal: ApiRefusal) -> ModelError:
         """Return the error for an error in the stream of an answer that has begun."""
@@ -134,6 +140,8 @@ class ModelEndpoint(NamedTuple):
     def _overloaded(self, what: str, refusal: ApiRefusal, detail: str) -> ModelError:
         after = refusal.retry_after
         when = "later" if after is None else f"in {after:g} s"
+        if after is not None and after >= _LONGEST_WAIT:
+            when = "in an hour or later"
         return ModelOverloaded(
             f"{self.host} {what} {self.name} ({refusal.status}): {detail}; try again {when}"
         )
@@ -143,7 +151,9 @@ class ModelEndpoint(NamedTuple):
         reason = self.clean(refusal.reason)
         if refusal.is_page:
             title = f" ({reason})" if reason else ""
-            return f"it sent a web page{title}; check the address {self.host}"
+            # A proxy sends its own page while the server behind it fails.
+            way = "try again later" if refusal.status >= 500 else f"check the address {self.host}"
+            return f"it sent a web page{title}; {way}"
         return reason or self.clean(refusal.code) or "no reason given"
 
     def clean(self, text: str) -> str:
