@@ -138,6 +138,7 @@ async def test_a_tool_call_runs_and_its_result_goes_to_the_model():
         "s__echo",
         "Say it again.",
         b'{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}',
+        "s:echo",
     )
 
 

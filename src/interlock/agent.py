@@ -431,7 +431,7 @@ class Agent:
         results = [each.content for each in messages if isinstance(each, ToolMessage)]
         entries += self._toolbox.own.offered(self._caller, results)
         return [
-            ToolDefinition(each.wire_name, each.tool.description, each.input_schema)
+            ToolDefinition(each.wire_name, each.tool.description, each.input_schema, each.address)
             for each in entries
         ]
 

@@ -22,13 +22,13 @@ def kinds(model: str) -> list[str]:
 
 def test_lessons_of_a_model_are_merged_and_stored_for_the_next_process() -> None:
     learned.note("openai:a", RESPONSES, Lesson("output", limit=200))
-    learned.note("anthropic:b", Lesson("tool", "digest", "s__t", reason="No."))
+    learned.note("anthropic:b", Lesson("tool", "digest", "s:t", reason="No."))
     learned.note("openai:a", Lesson("output", limit=100))
     in_another_process()
 
     assert kinds("openai:a") == ["responses", "output"]
     assert learned.lessons("openai:a")[1].limit == 100
-    assert learned.lessons("anthropic:b")[0].name == "s__t"
+    assert learned.lessons("anthropic:b")[0].name == "s:t"
     assert learned.lessons("openai:other") == []
     assert learned.everything().keys() == {"openai:a", "anthropic:b"}
 
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_written_is_remembered_by_the_process(learned_file
 @each_row(
     ("lesson", "text"),
     [
-        (Lesson("tool", "d", "s__t", reason="No."), "the tool s:t is left out: No."),
+        (Lesson("tool", "d", "s:t", reason="No."), "the tool s:t is left out: No."),
         (Lesson("tools", limit=128, reason="Too many"), "at most 128 tools: Too many"),
         (Lesson("tool_bytes", limit=9000), "at most 9,000 bytes of tools"),
         (Lesson("member", "store", reason="No."), "store is left out: No."),

@@ -32,7 +32,7 @@ class Lesson(Struct, frozen=True, omit_defaults=True):
             "responses" (the model is available through the Responses API only). `PASSING` has the
             kinds that are not stored.
         what: The digest of a tool, or the name of a member.
-        name: The tool's name for models, or the member's new name.
+        name: The tool's address, or the member's new name.
         limit: The limit, of "tools", "tool_bytes" and "output".
         reason: The provider's reason, on one line.
         day: The day of the refusal, in days since 1970.
@@ -83,7 +83,7 @@ def described(lesson: Lesson) -> str:
     because = f": {lesson.reason}" if lesson.reason else ""
     match lesson.kind:
         case "tool":
-            return f"the tool {lesson.name.replace('__', ':', 1)} is left out{because}"
+            return f"the tool {lesson.name} is left out{because}"
         case "tools":
             return f"at most {lesson.limit} tools{because}"
         case "tool_bytes":

@@ -17,6 +17,7 @@ class ToolDefinition(Struct, frozen=True):
     name: str  # wire name: 1-64 of [A-Za-z0-9_-]
     description: str
     input_schema: bytes  # the server's JSON Schema, encoded
+    address: str = ""  # SERVER:TOOL, for the user; "" if the name states it
 
 
 class TextDelta(Struct, frozen=True):

@@ -30,7 +30,7 @@ def test_models_are_listed_with_their_requirements(interlock, monkeypatch: pytes
 
 def test_lessons_are_listed_with_their_reasons_until_they_are_forgotten(interlock):
     name = "openai:m@http://127.0.0.1:9/v1"
-    learned.note(name, Lesson("tool", "digest", "s__t", reason="array schema missing items"))
+    learned.note(name, Lesson("tool", "digest", "s:t", reason="array schema missing items"))
     learned.note("anthropic:claude-x", Lesson("output", limit=8192))
 
     out = interlock("models").out

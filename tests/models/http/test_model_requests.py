@@ -125,6 +125,18 @@ async def test_refused_tool_is_left_out_visibly_and_remembered(provider: Refusin
     assert "\n" not in notice
 
 
+async def test_refused_tool_is_named_as_in_the_configuration(provider: Refusing) -> None:
+    provider.refuses = lambda body: named(body, "my_notes__read")
+    model = provider.model()
+    tool = ToolDefinition("my_notes__read", "", b'{"type":"object"}', "my notes:read/all")
+
+    (notice,) = await provider.ask(model, [*tools(1), tool])
+
+    assert "the tool my notes:read/all," in notice
+    assert '"deny": ["read/all"]' in notice
+    assert learned.described(learned.lessons(model.name)[-1]).startswith("the tool my notes:read")
+
+
 async def test_changed_tool_is_offered_again(provider: Refusing) -> None:
     provider.refuses = lambda body: named(body, "srv__tool0")
     model = provider.model()

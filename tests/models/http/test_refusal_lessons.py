@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.models.http.api_refusal import ApiRefusal, decoded, reason_in
-from interlock.models.http.model_limits import digest, size_of
+from interlock.models.http.model_limits import digest, shown, size_of
 from interlock.models.http.refusal_lessons import SentRequest, lessons_in
 from interlock.models.learned import Lesson
 from interlock.models.model import ToolDefinition
@@ -48,7 +48,7 @@ def sent(tools: list[ToolDefinition] = TOOLS, **members: Any) -> SentRequest:
 def names(lessons: list[Lesson]) -> list[str]:
     assert all(each.kind == "tool" for each in lessons)
     assert [each.what for each in lessons] == [
-        digest(tool) for tool in TOOLS if tool.name in {each.name for each in lessons}
+        digest(tool) for tool in TOOLS if shown(tool) in {each.name for each in lessons}
     ]
     return [each.name for each in lessons]
 
@@ -84,7 +84,7 @@ GEMINI = "* GenerateContentRequest.tools[0].function_declarations[{}].parameters
     ],
 )
 def test_tool_that_a_refusal_names_is_found(told: ApiRefusal, tools: list[int]) -> None:
-    assert names(lessons_in(told, sent())) == [TOOLS[each].name for each in tools]
+    assert names(lessons_in(told, sent())) == [shown(TOOLS[each]) for each in tools]
 
 
 MANY = [ToolDefinition(f"srv__tool{n}", "", b"{}") for n in range(200)]

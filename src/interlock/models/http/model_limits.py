@@ -178,13 +178,13 @@ def size_of(tools: Iterable[ToolDefinition]) -> int:
     )
 
 
-def shown(tool: str) -> str:
-    """Return a tool's name for models in the form in which users write it."""
-    return tool.replace("__", ":", 1)
+def shown(tool: ToolDefinition) -> str:
+    """Return a tool's address, or its name for models in the form of an address."""
+    return tool.address or tool.name.replace("__", ":", 1)
 
 
 def _named(tools: Sequence[ToolDefinition]) -> str:
-    names = ", ".join(shown(each.name) for each in tools[:_MOST_NAMES])
+    names = ", ".join(shown(each) for each in tools[:_MOST_NAMES])
     if len(tools) == 1:
         return f"the tool {names}"
     more = len(tools) - _MOST_NAMES
@@ -196,5 +196,5 @@ def _is(tools: Sequence[ToolDefinition]) -> str:
 
 
 def _deny(tools: Sequence[ToolDefinition]) -> str:
-    name = shown(tools[0].name).partition(":")[2] or tools[0].name
+    name = shown(tools[0]).partition(":")[2] or tools[0].name
     return f'"tools": {{"deny": ["{name}"]}} of its server'

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from interlock.models.http.api_refusal import ApiRefusal
 from interlock.models.http.model_endpoint import context_sizes
-from interlock.models.http.model_limits import OUTPUTS, digest, size_of
+from interlock.models.http.model_limits import OUTPUTS, digest, shown, size_of
 from interlock.models.learned import Lesson
 from interlock.models.model import ToolDefinition
 
@@ -251,7 +251,7 @@ def _members_in_messages(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]
 
 def _named_tools(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     return [
-        _lesson("tool", refusal, what=digest(tool), name=tool.name)
+        _lesson("tool", refusal, what=digest(tool), name=shown(tool))
         for tool in _named(refusal, sent)
     ]
 
