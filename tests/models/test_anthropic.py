@@ -447,6 +447,16 @@ async def test_a_missing_key_is_an_error_with_the_variable() -> None:
         await complete(AnthropicModel("claude-test"), ASK)
 
 
+async def test_another_server_needs_no_key(server: WireServer) -> None:
+    server.script = [wire.says("Yes.")]
+    model = AnthropicModel("qwen3", base_url=server.root)
+
+    await complete(model, ASK)
+    await model.close()
+
+    assert not {"Authorization", "X-Api-Key"} & server.asked[0].headers.keys()
+
+
 async def test_the_key_can_come_from_the_environment(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

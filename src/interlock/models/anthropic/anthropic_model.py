@@ -112,15 +112,15 @@ class AnthropicModel:
             row = BY_NAME[_PROVIDER]
             key = (self._api_key or os.environ.get(row.keys[0]) or "").strip()
             token = "" if key else os.environ.get(row.keys[1], "").strip()
-            if not (key or token):
+            url = self._base_url or row.address()
+            if not (key or token) and url.startswith(row.url):
                 raise ModelUnavailable(
                     f"no key for {self.name}: set {row.keys[0]} in the environment"
                 )
-            url = self._base_url or row.address()
             host = host_of(url, self.name)
-            variable = row.keys[0] if key else row.keys[1]
+            variable = row.keys[1] if token else row.keys[0]
             endpoint = ModelEndpoint(self.name, self._model, host, key or token, variable)
-            sent = row.key_headers(key) if key else {"Authorization": f"Bearer {token}"}
+            sent = {"Authorization": f"Bearer {token}"} if token else row.key_headers(key)
             api = ModelApi(endpoint, url, {**sent, "Anthropic-Version": VERSION})
             form = RequestFormat(
                 # A URL with the version is a mistake that is easy to make and to understand.
