@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -140,3 +141,15 @@ async def test_list_that_cannot_be_read_is_an_error(
 
     with pytest.raises(ModelUnavailable, match=words):
         await models_of(provider)
+
+
+@each_row("name", HOSTED)
+def test_listed_files_are_those_of_the_documentation(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "use" / "models.md"
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.read_text().splitlines()]
+    stated = next(
+        row for row in rows if row[1:] and len(row) > 8 and row[1].lower().startswith(name)
+    )
+    can = BY_NAME[name].can
+
+    assert [each in can for each in ("images", "PDFs")] == [each == "yes" for each in stated[2:4]]

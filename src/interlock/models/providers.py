@@ -118,7 +118,7 @@ PROVIDERS = (
         "https://api.mistral.ai/v1",
         ("MISTRAL_API_KEY",),
         model="mistral-medium-latest",
-        can=("tools", "images"),
+        can=("tools", "images", "PDFs"),
         refused=frozenset(("stream_options",)),  # its usage comes without being asked for
     ),
     ModelProvider(
@@ -140,7 +140,7 @@ PROVIDERS = (
         "",
         ("AZURE_OPENAI_API_KEY",),
         "AZURE_OPENAI_ENDPOINT",
-        can=_ALL,
+        can=("tools", "images", "reasoning", "caching"),
         key_header="api-key",
         output="max_completion_tokens",
     ),
