@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from interlock.models import choosing as choose_module
 from interlock.models import complete
 from interlock.models.choosing import available, choose
 from interlock.models.openai import OpenAIModel
+from interlock.models.providers import BY_NAME
 from tests.models import wire_openai as wire
 from tests.servers.ports import free_port
 from tests.support.rows import each_row
@@ -97,7 +99,29 @@ def seen(url: str) -> str:
     return url.removeprefix("http://").removesuffix("/v1")
 
 
+def serve_locally(monkeypatch: pytest.MonkeyPatch, *urls: str) -> None:
+    """Let LM Studio, and then vLLM, answer at these URLs; no other local server exists."""
+    rows = [BY_NAME[name] for name in ("lmstudio", "vllm")][: len(urls)]
+    for row, url in zip(rows, urls, strict=True):
+        monkeypatch.setenv(row.url_variable, url)
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", rows)
+
+
 # By name
+
+
+@each_row(
+    ("name", "meant"),
+    [
+        ("openai:m@127.0.0.1:9000/v1", "openai:m@http://127.0.0.1:9000/v1"),
+        ("openai:m@localhost", "openai:m@http://localhost"),
+        ("openai:a@b@http:/127.0.0.1:9000", "openai:a@b@http://127.0.0.1:9000"),
+        ("gemini:m@https:gpu.example:8000/v1", "gemini:m@https://gpu.example:8000/v1"),
+    ],
+)
+async def test_an_address_without_its_scheme_is_not_part_of_a_model(name: str, meant: str) -> None:
+    with pytest.raises(ModelUnavailable, match=re.escape(f"write {meant}")):
+        await choose(name)
 
 
 @each_row(
@@ -105,6 +129,8 @@ def seen(url: str) -> str:
     [
         "anthropic:claude-x",
         "anthropic:claude@sonnet@https://gateway.example/anthropic",
+        "anthropic:claude@20251001",
+        "openai:org/model@q4:free",
         "openai:gpt-x",
         "openai:org/model:free@http://127.0.0.1:9/v1",
         "deepseek:deepseek-x",
@@ -213,9 +239,9 @@ async def test_a_local_server_is_preferred_to_the_embedded_model(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await lists(listing("qwen3:8b"))
-    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (url,))
+    serve_locally(monkeypatch, url)
 
-    assert (await choose()).name == f"openai:qwen3:8b@{url}"
+    assert (await choose()).name == "lmstudio:qwen3:8b"
     assert "Authorization" not in asked[0]
 
 
@@ -223,7 +249,7 @@ async def test_ollama_is_preferred_to_other_local_servers(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", seen(await lists(listing("llama"))))
-    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(listing("qwen3")),))
+    serve_locally(monkeypatch, await lists(listing("qwen3")))
 
     assert (await choose()).name == "ollama:llama"
 
@@ -259,7 +285,7 @@ async def test_a_key_is_preferred_to_a_local_server(
 async def test_a_server_without_a_valid_list_of_models_is_skipped(
     lists: Lists, monkeypatch: pytest.MonkeyPatch, body: object, status: int
 ) -> None:
-    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(body, status),))
+    serve_locally(monkeypatch, await lists(body, status))
 
     assert (await choose()).name == "local:stand-in"
 
@@ -269,7 +295,7 @@ async def test_a_redirect_of_a_local_server_is_not_followed(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = f"{await lists(listing('x'))}/models"
-    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(b"", 302, elsewhere),))
+    serve_locally(monkeypatch, await lists(b"", 302, elsewhere))
 
     assert (await choose()).name == "local:stand-in"
 
@@ -281,7 +307,7 @@ async def test_a_server_that_does_not_answer_in_time_is_skipped(
     silent: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     server = await asyncio.start_server(lambda _, writer: silent.put_nowait(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"http://127.0.0.1:{port}/v1",))
+    serve_locally(monkeypatch, f"http://127.0.0.1:{port}/v1")
     monkeypatch.setattr(choose_module, "_PROBE_TIMEOUT", 0.05)
 
     assert (await choose()).name == "local:stand-in"
@@ -297,7 +323,7 @@ async def test_a_probed_local_server_is_sent_no_key(
     server.script = [wire.says("Noon.")]
     server.models = ["qwen3"]
     await server.start()
-    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"{server.root}/v1",))
+    serve_locally(monkeypatch, f"{server.root}/v1")
 
     model = await choose()
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
@@ -396,10 +422,10 @@ async def test_models_of_local_servers_are_listed_with_the_reported_details(
     llama = {"object": "list", "data": [{"id": "small", "meta": {"n_ctx_train": 2048}}]}
     urls = await lists(vllm), await lists(llama)
     monkeypatch.setenv("OLLAMA_HOST", seen(ollama))
-    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", urls)
+    serve_locally(monkeypatch, *urls)
 
     found = {each.name: (each.can, each.context) for each in await available()}
 
     assert found["ollama:qwen3"] == (("tools", "images", "reasoning"), 40960)
-    assert found[f"openai:big@{urls[0]}"] == ((), 8192)
-    assert found[f"openai:small@{urls[1]}"] == ((), 2048)
+    assert found["lmstudio:big"] == ((), 8192)
+    assert found["vllm:small"] == ((), 2048)

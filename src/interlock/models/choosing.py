@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import zip_longest
@@ -56,8 +57,12 @@ _FAMILIES = {
 KNOWN = (*BY_NAME, "local", claude_code.PROVIDER, "scripted")
 _HOSTED = tuple(each for each in PROVIDERS if not each.is_local)
 
-# The default URLs of local servers other than Ollama, in order of preference.
-LOCAL_SERVERS = tuple(each.url for each in PROVIDERS if each.is_local and each.url)
+# The local servers other than Ollama, in order of preference.
+LOCAL_SERVERS = tuple(each for each in PROVIDERS if each.is_local and each.url)
+# A URL whose scheme is missing or malformed. Names of models contain "@", too: "claude@sonnet".
+_HALF_URL = re.compile(
+    r"@(?:(https?):/*|(?=localhost\b|[\w.-]+:\d{2,5}(?:/|$)|\d+(?:\.\d+){3}|\[))(.+)$"
+)
 _PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
 _LIST_TIMEOUT = 5.0  # seconds, for a server given by name
 _MOST_SHOWN = 50  # Ollama models whose details are requested, with one request each
@@ -138,15 +143,15 @@ async def available() -> list[ListedModel]:
             problem = "name your deployment" if provider.is_set_up else unset
         name = f"{provider.name}:{provider.model or 'DEPLOYMENT'}"
         found.append(ListedModel(name, problem, provider.can))
-    urls = (BY_NAME["ollama"].address(), *LOCAL_SERVERS)
-    lists = await asyncio.gather(*(_list(url, {}, _PROBE_TIMEOUT) for url in urls))
-    shown = await asyncio.gather(*(_show(urls[0], each.id) for each in lists[0][:_MOST_SHOWN]))
-    for each, details in zip_longest(lists[0], shown):
+    ollama, *lists = await _local_lists()
+    url = BY_NAME["ollama"].address()
+    shown = await asyncio.gather(*(_show(url, each.id) for each in ollama[:_MOST_SHOWN]))
+    for each, details in zip_longest(ollama, shown):
         can, context = details.described() if details else ((), 0)
         found.append(ListedModel(f"ollama:{each.id}", can=can, context=context))
-    for url, models in zip(urls[1:], lists[1:], strict=True):
-        found += [ListedModel(f"openai:{m.id}@{url}", context=m.context) for m in models]
-    if not lists[0]:
+    for row, models in zip(LOCAL_SERVERS, lists, strict=True):
+        found += [ListedModel(f"{row.name}:{m.id}", context=m.context) for m in models]
+    if not ollama:
         found.append(ListedModel("ollama", "start Ollama and pull a model"))
     embedded = _embedded()
     found.append(ListedModel("local", "" if embedded else install_command("local"), ("tools",)))
@@ -219,6 +224,10 @@ async def _named(name: str, own: Collection[str], options: Mapping[str, Any]) ->
     kind, _, rest = name.partition(":")
     model, url = split_url(rest)
     if provider := BY_NAME.get(kind):
+        if not url and (half := _HALF_URL.search(model)):
+            # Otherwise the provider itself would get the conversation and the key.
+            meant = f"{kind}:{model[: half.start()]}@{half[1] or 'http'}://{half[2]}"
+            raise ModelUnavailable(f"the URL in {name!r} needs its scheme; write {meant}")
         with_key = not url or _is_own(provider, url, own)
         return await _from_provider(provider, model, url, options, with_key)
     if kind == "local" and rest.lower().endswith(".gguf"):
@@ -331,15 +340,19 @@ async def _gguf(path: str, options: Mapping[str, Any]) -> Model:
 
 async def _local_server(options: Mapping[str, Any]) -> Model | None:
     """Return the first model of the first local server that lists models."""
-    urls = (BY_NAME["ollama"].address(), *LOCAL_SERVERS)
-    lists = await asyncio.gather(*(_models(url, {}, _PROBE_TIMEOUT) for url in urls))
-    for url, models in zip(urls, lists, strict=True):
-        if models and url == urls[0]:
-            return OpenAIModel(models[0], provider="ollama", options=options)
+    lists = await _local_lists()
+    for row, models in zip((BY_NAME["ollama"], *LOCAL_SERVERS), lists, strict=True):
         if models:
-            # No key: an unknown program on this port must not get the user's API keys.
-            return OpenAIModel(models[0], api_key="", base_url=url, options=options)
+            # No key: an unknown program on this port must not get it.
+            key = None if row.name == "ollama" else ""
+            return OpenAIModel(models[0].id, provider=row.name, api_key=key, options=options)
     return None
+
+
+async def _local_lists() -> list[list[_Model]]:
+    """Return the models that Ollama and each of `LOCAL_SERVERS` list."""
+    urls = [row.address() for row in (BY_NAME["ollama"], *LOCAL_SERVERS)]
+    return await asyncio.gather(*(_list(url, {}, _PROBE_TIMEOUT) for url in urls))
 
 
 def _embedded(options: Mapping[str, Any] | None = None) -> Model | None:
