@@ -99,6 +99,7 @@ def test_doctor_reports_all_problems_at_once(interlock, servers, home: Path, mon
     assert "warning: unknown model provider 'nobody'" in ran.err
     assert f"warning: {home / 'file.db'}" in ran.err
     assert "server e" in ran.out
+    assert re.search(r"^server broken +failed, 0 tools$", ran.out, re.MULTILINE)
 
 
 def test_doctor_with_an_invalid_configuration_checks_the_rest(

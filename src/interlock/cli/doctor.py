@@ -97,7 +97,8 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     rows: list[tuple[str, str]] = [*report.versions.items()]
     rows.append(("config", report.config or "none"))
     rows += [
-        (f"server {name}", ", ".join(filter(None, rest))) for name, *rest in status_rows(found)
+        (f"server {name}", ", ".join(each for each in rest if each not in ("", "-")))
+        for name, *rest in status_rows(found)
     ]
     rows += [(f"login {name}", state) for name, state in report.logins.items()]
     rows += [
