@@ -100,6 +100,8 @@ def test_milliseconds_of_a_program_become_seconds(interlock, home):
 
     assert written["slow"]["timeout"] == "3600.0s"
     assert "mcpServers.odd.timeout needs a unit, as some programs count ms" in ran.out
+    assert f"correct the servers of cursor in {home / '.cursor/mcp.json'}, or add" in ran.err
+    assert "of gemini" not in ran.err.partition("added")[0]
 
 
 def test_a_file_without_servers_causes_no_warning(interlock, home):

@@ -16,6 +16,7 @@ from interlock.cli import config_option
 from interlock.cli.servers.client_files import application_folder
 from interlock.cli.terminal import emit_json, emit_table, safe_line, say, warn
 from interlock.errors import ConfigError
+from interlock.text.surrogates import path_text
 
 if TYPE_CHECKING:
     from interlock.config import Config, HttpServer, ServerConfig, StdioServer
@@ -98,8 +99,19 @@ def import_(
             )
             for each in found
         )
+        _name_files(found)
         _tell_consents(found)
     return _add(found, path) if yes else _suggest(found)
+
+
+def _name_files(found: list[FoundServer]) -> None:
+    """Print where to correct the servers that cannot be used."""
+    wrong = dict.fromkeys((each.file, each.program) for each in found if each.state == "wrong")
+    for file, program in wrong:
+        say(
+            f"correct the servers of {program} in {safe_line(path_text(file))}, or add them with "
+            "`interlock servers add`"
+        )
 
 
 def _tell_consents(found: list[FoundServer]) -> None:
