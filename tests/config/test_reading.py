@@ -306,6 +306,11 @@ HTTP: dict[str, Any] = {"url": "https://h"}
             {"command": None},
             ' needs a "command" to run, a "url" to connect to, or an "openapi" doc',
         ),
+        (
+            {"comand": "x"},
+            ' needs a "command" to run, a "url" to connect to, or an "openapi" document '
+            "(did you mean 'command'?)",
+        ),
         ({"command": " "}, ".command must not be empty"),
         (
             {"command": "a\0b"},

@@ -279,7 +279,11 @@ def _check_kind(entry: Section) -> None:
     if not kinds and any(map(_is_server, entry.members.values())):
         entry.refuse("has servers in it: move them one level up")
     if not kinds and type != "python" and "object" not in entry.members:
-        entry.refuse('needs a "command" to run, a "url" to connect to, or an "openapi" document')
+        hints = (nearest(key, ("command", "url", "openapi")) for key in entry.members)
+        entry.refuse(
+            'needs a "command" to run, a "url" to connect to, or an "openapi" document'
+            + next(filter(None, hints), "")
+        )
 
 
 def _server(
