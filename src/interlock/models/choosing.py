@@ -297,7 +297,7 @@ async def _default(provider: ModelProvider, url: str, with_key: bool) -> str:
         return provider.model
     if not models:
         raise ModelUnavailable(
-            f"no {provider.name} with a model answers at {display(address)}; "
+            f"no server of {provider.name} with a model answers at {display(address)}; "
             + _START.get(provider.name, f"start it, or name a model: {provider.name}:MODEL")
         )
     return models[0]
