@@ -331,7 +331,7 @@ HTTP: dict[str, Any] = {"url": "https://h"}
             ".env['A=B'] is not a valid variable name",
         ),
         (STDIO | {"cwd": ["x"]}, ".cwd must be a string, not a list"),
-        (STDIO | {"type": "http"}, ".type must be one of stdio"),
+        (STDIO | {"type": "http"}, ".type must be stdio"),
         (
             HTTP | {"type": "stdio"},
             ".type must be one of http, sse",

@@ -169,7 +169,8 @@ class Section:
         found = next((each for each in choices if each == value), None)
         if found is None:
             hint = nearest(value, choices) if isinstance(value, str) else ""
-            self.refuse(f"must be one of {', '.join(choices)}{hint}", key)
+            words = f"one of {', '.join(choices)}{hint}" if choices[1:] else choices[0]
+            self.refuse(f"must be {words}", key)
         return found
 
     def optional_choice(self, key: str, choices: tuple[_Word, ...]) -> _Word | None:
