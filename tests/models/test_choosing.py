@@ -171,15 +171,30 @@ async def test_a_scripted_model_can_be_chosen(tmp_path: Path) -> None:
         await choose(f"scripted:{tmp_path / 'nothing'}")
 
 
-@each_row("name", ["grok", "google:x", ":x", "Openai:x"])
+@each_row("name", ["grok", ":x", "xai:x"])
 async def test_an_unknown_provider_is_an_error_with_the_known_ones(name: str) -> None:
     with pytest.raises(ModelUnavailable, match="openai, deepseek, gemini, mistral"):
         await choose(name)
 
 
+@each_row(
+    ("name", "meant"),
+    [
+        ("google:x", "gemini:x"),
+        ("Openai:x", "openai:x"),
+        ("mistral-large-latest", "mistral:mistral-large-latest"),
+        ("http://127.0.0.1:9/v1", "openai:@http://127.0.0.1:9/v1"),
+        ("models/a.gguf", "local:models/a.gguf"),
+    ],
+)
+async def test_a_name_without_its_provider_is_suggested_with_it(name: str, meant: str) -> None:
+    with pytest.raises(ModelUnavailable, match=f"did you mean {re.escape(meant)}"):
+        await choose(name)
+
+
 @pytest.mark.usefixtures("embedded")
 async def test_the_embedded_model_can_be_chosen_by_name() -> None:
-    assert (await choose("local")).name == "local:stand-in"
+    assert (await choose(" local ")).name == "local:stand-in"
     assert (await choose("local:stand-in")).name == "local:stand-in"
     with pytest.raises(ModelUnavailable, match="no model 'local:other'; the embedded one is local"):
         await choose("local:other")

@@ -51,7 +51,7 @@ _FAMILIES = {
     "codestral": "mistral",
     "llama": "ollama",
     "qwen": "ollama",
-    "mistral": "ollama",
+    "mistral": "mistral",
     "gemma": "ollama",
 }
 KNOWN = (*BY_NAME, "local", claude_code.PROVIDER, "scripted")
@@ -94,7 +94,7 @@ async def choose(
     """
     options = options or {}
     _check_options(options)
-    name = name or os.environ.get("INTERLOCK_MODEL")
+    name = (name or os.environ.get("INTERLOCK_MODEL", "")).strip()
     if name:
         own = (name,) if not remembered else (*trusted, os.environ.get("INTERLOCK_MODEL", ""))
         return await _named(name, own, options)
@@ -248,12 +248,28 @@ async def _named(name: str, own: Collection[str], options: Mapping[str, Any]) ->
     if kind == "scripted":
         _refuse_options("a scripted model", options)
         return ScriptedModel.from_file(rest)
+    raise ModelUnavailable(f"unknown model provider {kind!r}; {_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """Return what to write instead of a name without a known provider."""
+    kind, _, rest = name.partition(":")
+    meant = ""
     if name.lower().endswith(".gguf"):
-        raise ModelUnavailable(f"unknown model {name!r}; did you mean local:{name}?")
-    hint = f"write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
-    if family := next((of for start, of in _FAMILIES.items() if name.startswith(start)), ""):
-        hint = f"did you mean {family}:{name}?"
-    raise ModelUnavailable(f"unknown model provider {kind!r}; {hint}")
+        meant = f"local:{name}"
+    elif kind.lower() in KNOWN:
+        meant = f"{kind.lower()}:{rest}"
+    elif kind == "google":
+        meant = f"gemini:{rest}"
+    elif kind in ("http", "https"):
+        meant = f"openai:@{display(name)}"
+    elif family := next((of for start, of in _FAMILIES.items() if name.startswith(start)), ""):
+        meant = f"{family}:{name}"
+    return (
+        f"did you mean {meant}?"
+        if meant
+        else f"write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
+    )
 
 
 def _is_own(provider: ModelProvider, url: str, names: Collection[str]) -> bool:
