@@ -102,6 +102,8 @@ READ_IT = Call("srv__read", '{"path": "café 😀.txt", "lines": 3}')
 DONE = Says("It is done.")
 PNG = Attachment("image/png", b"\x89PNG\r\n\x1a\n0001", "cat.png")
 JPEG = Attachment("image/jpeg", b"\xff\xd8\xff\xe00002", "dog.jpeg")
+GIF = Attachment("image/gif", b"GIF89a 0005", "cow.gif")
+WEBP = Attachment("image/webp", b"RIFF0006WEBP", "pig.webp")
 PDF = Attachment("application/pdf", b"%PDF-1.7 0003", "bill.pdf")
 WAV = Attachment("audio/wav", b"RIFF0004WAVE", "song.wav")
 HALF = "\ud83d"
@@ -356,6 +358,10 @@ CONVERSATIONS = (
     # Files
     Conversation("image", (Turn(UserMessage("See", (PNG,)), Says("A cat.")), Turn("Sure?", DONE))),
     Conversation("images without text", (Turn(UserMessage("", (PNG, JPEG)), Says("A cat.")),)),
+    Conversation(
+        "images of all formats",
+        (Turn(UserMessage("See", (PNG, GIF, WEBP)), Says("Pets.")), Turn("Sure?", DONE)),
+    ),
     Conversation("PDF", (Turn(UserMessage("Read", (PDF,)), Says("A bill.")), Turn("Sure?", DONE))),
     Conversation("sound", (Turn(UserMessage("Hear", (WAV,)), Says("A song.")),)),
     Conversation(

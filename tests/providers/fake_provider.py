@@ -113,6 +113,7 @@ class Fake(NamedTuple):
         error: Returns the body of an error.
         refusals: Status and text by the kind of a failure.
         takes: The kinds of files that the model can read.
+        unread: Media types that the model cannot read, although it reads others of their kind.
         reasons: Whether the answers have reasoning.
         cached: Whether the usage has cached tokens.
         most_tools: The largest number of tools; 0 for any.
@@ -127,6 +128,7 @@ class Fake(NamedTuple):
     refusals: Mapping[str, tuple[int, str]]
     error: Callable[[Refused], Any] = openai_error
     takes: frozenset[str] = frozenset(("images", "documents", "sounds"))
+    unread: frozenset[str] = frozenset()
     reasons: bool = True
     cached: bool = True
     most_tools: int = 0

@@ -387,12 +387,14 @@ FAKES = (
             request_rules.call_form(_ANY_ID, "invalid tool call arguments"),
             # openai/openai.go of https://github.com/ollama/ollama
             request_rules.contents("image_url", refuse=_part("invalid message format")),
+            request_rules.images("image/gif", "invalid image input"),
             request_rules.tools(schema_rules.llama_cpp),
         ),
         chat(ChatForm("reasoning", "call_{:08d}".format, is_whole=True, cached="")),
         _refusals(key=_NO_KEY, context=(400, "the input exceeds the context length of this model")),
         _server_error,
         takes=frozenset(("images",)),
+        unread=frozenset(("image/gif",)),
         cached=False,
     ),
     Fake(
@@ -410,6 +412,7 @@ FAKES = (
                     "'text' or 'image_url'."
                 ),
             ),
+            request_rules.images("image/webp", "'url' field must be a base64 encoded image."),
             request_rules.tools(schema_rules.lm_studio),
         ),
         # Ids are numbers: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/261
@@ -424,6 +427,7 @@ FAKES = (
         ),
         _text_error,
         takes=frozenset(("images",)),
+        unread=frozenset(("image/webp",)),
         cached=False,
     ),
     Fake(

@@ -302,6 +302,20 @@ def _check_part(part: Part) -> None:
     raise Refused(f"Invalid content part {str(part)[:200]}")
 
 
+def images(unread: str, text: str) -> Rule:
+    """Refuse images of a format.
+
+    LM Studio, WebP: https://github.com/RooCodeInc/Roo-Code/issues/8827
+    Ollama, GIF: openai/openai.go of https://github.com/ollama/ollama
+    """
+
+    def check(request: Request) -> None:
+        if f"data:{unread};base64".encode() in request.raw:
+            raise Refused(text)
+
+    return check
+
+
 def no_halves(request: Request) -> None:
     """Refuse half of a character, which UTF-8 cannot express.
 

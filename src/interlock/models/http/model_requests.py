@@ -236,3 +236,4 @@ def _kinds_of_files(messages: Sequence[Message]) -> Iterator[str]:
         if isinstance(message, UserMessage | ToolMessage):
             for file in message.attachments:
                 yield kind_of(file.media_type)
+                yield file.media_type

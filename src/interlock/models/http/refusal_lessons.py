@@ -101,6 +101,13 @@ _FILES = re.compile(
     r"invalid message format|cannot unmarshal array",
     re.IGNORECASE,
 )
+# What servers write if they read images, but not this format: Ollama without GIF and LM Studio
+# without WebP (https://github.com/RooCodeInc/Roo-Code/issues/8827).
+_IMAGE_FORMAT = re.compile(
+    r"invalid image|(?:valid|encoded|process|unsupported) image|image (?:format|type)|mime.?type",
+    re.IGNORECASE,
+)
+_RARE_IMAGES = ("image/webp", "image/gif")
 _KINDS = {
     "sounds": r"audio|sound",
     "documents": r"pdf|document|\bfiles?\b",
@@ -120,7 +127,7 @@ class SentRequest(Struct, frozen=True):
         tools: The tools of the request, in its order.
         needed: Members that the API requires, so they are never left out.
         options: Members that the user has set.
-        files: Kinds of files in the messages: "sounds", "documents", "images".
+        files: Kinds of files in the messages ("sounds", "documents", "images"), and media types.
         is_signed: Whether the messages have parts that the provider has signed.
     """
 
@@ -312,6 +319,9 @@ def _unread_files(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     is_too_large = refusal.status == 413 and context_sizes(refusal) is None
     if not sent.files or not (is_too_large or _FILES.search(refusal.reason)):
         return []
+    rare = [each for each in _RARE_IMAGES if each in sent.files]
+    if rare and _IMAGE_FORMAT.search(refusal.reason):
+        return [_lesson("unread", refusal, what=each) for each in rare]
     # More models can process images than documents and sounds.
     kinds = [each for each in ("sounds", "documents", "images") if each in sent.files]
     named = [each for each in kinds if re.search(_KINDS[each], refusal.reason, re.IGNORECASE)]
