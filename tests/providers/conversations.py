@@ -429,3 +429,29 @@ CONVERSATIONS = (
     fails("ends"),
     fails("breaks"),
 )
+
+# A conversation that one provider begins and another one continues, in a turn or after it.
+TO_CONTINUE = Conversation(
+    "to continue",
+    (
+        Turn("Go", Says("I read.", (READ_IT, Call("srv__list")), "I must read.")),
+        Turn((Result("text"), Result("no such folder", True)), Says("Fine.", thought="Enough.")),
+    ),
+    tools=TOOLS,
+)
+CONTINUED = {
+    "a turn": Conversation(
+        "a turn",
+        (Turn((Result("text"), Result("no such folder", True)), DONE), Turn("More", DONE)),
+        tools=TOOLS,
+    ),
+    "a conversation": Conversation(
+        "a conversation",
+        (
+            Turn("Again", Says("", (READ_IT,), "Once more.")),
+            Turn(results("text"), Says("Good.", thought="Hm.")),
+            Turn("More", DONE),
+        ),
+        tools=TOOLS,
+    ),
+}

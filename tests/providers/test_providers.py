@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from interlock.models.providers import BY_NAME
 from interlock.models.vendors import kind_of
 from tests.providers.answer_forms import USED
 from tests.providers.conversations import (
+    CONTINUED,
     CONVERSATIONS,
     FAILURES,
     GIF,
+    TO_CONTINUE,
     WEBP,
     Conversation,
     Turn,
@@ -58,50 +61,86 @@ class Lab:
         self.server.reset()
 
 
-@pytest.fixture
-async def lab(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> AsyncIterator[Lab]:
-    fake: Fake = request.param
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(learned, "file", lambda: tmp_path / "models.json")
     monkeypatch.setattr(model_api, "_FIRST_PAUSE", 0.0)
+
+
+@asynccontextmanager
+async def lab_of(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
+    """Start a provider, and name its address and key as a user does."""
     server = ProviderServer(fake)
     await server.start()
     name = fake.model.partition(":")[0]
-    row = BY_NAME[name]
-    for variable in (row.url_variable, "AZURE_OPENAI_API_VERSION", *row.keys):
-        monkeypatch.delenv(variable, raising=False)
-    if row.url:
-        monkeypatch.setitem(BY_NAME, name, replace(row, url=f"{server.root}{fake.path}"))
-    else:  # Azure and Ollama, whose addresses are in the environment
-        monkeypatch.setenv(row.url_variable, server.root)
-    if not row.is_local:
-        monkeypatch.setenv(row.keys[0], KEY)
-    if "dated" in fake.name:
-        monkeypatch.setenv("AZURE_OPENAI_API_VERSION", "2026-04-01")
-    yield Lab(fake, server)
+    with monkeypatch.context() as patch:
+        row = BY_NAME[name]
+        for variable in (row.url_variable, "AZURE_OPENAI_API_VERSION", *row.keys):
+            patch.delenv(variable, raising=False)
+        if row.url:
+            patch.setitem(BY_NAME, name, replace(row, url=f"{server.root}{fake.path}"))
+        else:  # Azure and Ollama, whose addresses are in the environment
+            patch.setenv(row.url_variable, server.root)
+        if not row.is_local:
+            patch.setenv(row.keys[0], KEY)
+        if "dated" in fake.name:
+            patch.setenv("AZURE_OPENAI_API_VERSION", "2026-04-01")
+        yield Lab(fake, server)
     await server.stop()
 
 
 @pytest.mark.slow("holds fifty conversations")
-@pytest.mark.parametrize("lab", FAKES, ids=[each.name for each in FAKES], indirect=True)
-async def test_every_conversation_with_a_provider_is_valid(lab: Lab) -> None:
+@pytest.mark.parametrize("fake", FAKES, ids=[each.name for each in FAKES])
+async def test_every_conversation_with_a_provider_is_valid(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failed = []
-    for conversation in CONVERSATIONS:
-        if conversation.needs and conversation.needs not in lab.fake.refusals:
-            continue
-        try:
-            await _hold(lab, conversation)
-        except Exception as error:
-            error.add_note(f"{lab.fake.name}: {conversation.name}")
-            failed.append(error)
-        finally:
+    async with lab_of(fake, monkeypatch) as lab:
+        for conversation in CONVERSATIONS:
+            if conversation.needs and conversation.needs not in fake.refusals:
+                continue
+            with _collected(failed, f"{fake.name}: {conversation.name}"):
+                await _hold(lab, conversation)
             await lab.close()
     if failed:
-        raise ExceptionGroup(f"{len(failed)} conversations with {lab.fake.name}", failed)
+        raise ExceptionGroup(f"{len(failed)} conversations with {fake.name}", failed)
 
 
-async def _hold(lab: Lab, conversation: Conversation) -> None:
+@pytest.mark.slow("holds two hundred conversations")
+async def test_every_provider_continues_the_conversation_of_every_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: dict[str, list[Message]] = {}
+    for fake in FAKES:
+        async with lab_of(fake, monkeypatch) as lab:
+            begun[fake.name] = await _hold(lab, TO_CONTINUE)
+            await lab.close()
+    failed: list[Exception] = []
+    for fake in FAKES:
+        async with lab_of(fake, monkeypatch) as lab:
+            others = [each for each in begun.items() if each[0] != fake.name]
+            for first, messages in others:
+                for name, going_on in CONTINUED.items():
+                    end = 2 if name == "a turn" else None  # after the calls
+                    going_on = going_on._replace(history=tuple(messages[:end]))
+                    with _collected(failed, f"{fake.name} continues {name} of {first}"):
+                        await _hold(lab, going_on)
+                    await lab.close()
+    if failed:
+        raise ExceptionGroup(f"{len(failed)} conversations", failed)
+
+
+@contextmanager
+def _collected(failed: list[Exception], what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(what)
+        failed.append(error)
+
+
+async def _hold(lab: Lab, conversation: Conversation) -> list[Message]:
+    """Hold a conversation; return its messages."""
     model = await lab.choose(lab.fake.model, conversation.options)
     messages = list(conversation.history)
     notices: list[str] = []
@@ -121,6 +160,7 @@ async def _hold(lab: Lab, conversation: Conversation) -> None:
             raise
     _check_refusals(lab, conversation, notices, messages)
     assert re.search(conversation.notice, "\n".join(notices))
+    return messages
 
 
 def _asked(turn: Turn, messages: list[Message]) -> list[Message]:
