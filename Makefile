@@ -95,7 +95,7 @@ pythons: .venv/.stamp-dev
 	@$(bin)/python -m tests.pythons $(PYTHONS) $(quick_suite)
 
 # Known faults of the pinned packages. pip-audit needs the index of advisories, which not every
-# machine reaches; `make test` compares with requirements/advisories.txt, which is older.
+# machine reaches; `make test` compares with tests/advisories.txt, which is older.
 audit: .venv/.stamp-dev
 	@$(bin)/python -m tests.advisories
 	@for file in requirements/base.txt requirements/dev.txt; do \

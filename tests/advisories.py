@@ -1,4 +1,4 @@
-"""Compare every pinned package with the advisories in requirements/: python -m tests.advisories.
+"""Compare every pinned package with advisories.txt beside this file: python -m tests.advisories.
 
 This finds a pin that falls back to a version with a known fault, without a network. It cannot know
 advisories that nobody has added; `make audit` also asks the package index where it can be reached.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parents[1] / "requirements"
-ADVISORIES = FOLDER / "advisories.txt"
+ADVISORIES = Path(__file__).with_suffix(".txt")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", re.MULTILINE)
 
 

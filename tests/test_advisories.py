@@ -1,4 +1,4 @@
-"""No pinned package has a fault that requirements/advisories.txt names."""
+"""No pinned package has a fault that tests/advisories.txt names."""
 
 from __future__ import annotations
 

@@ -769,15 +769,17 @@ def test_text_of_puts_each_block_on_its_own_line():
     blocks: list[Content] = [TextContent(text="a"), ResourceLink(uri="x:y"), TextContent(text="b")]
 
     assert text_of(CallToolResult(content=blocks)) == "a\n[resource x:y]\nb"
-    assert text_of(CallToolResult()) == ""
+    assert text_of(CallToolResult()) == "the tool ran without output"
+    assert text_of(CallToolResult(is_error=True)) == "the tool failed without a message"
 
 
 def test_text_of_uses_the_structure_only_without_content():
     structure = {"a": [1, None]}
 
     assert text_of(CallToolResult(structured_content=structure)) == '{"a":[1,null]}'
-    both = CallToolResult(content=[TextContent(text="a")], structured_content=structure)
-    assert text_of(both) == "a"
+    for given, expected in (("a", "a"), ("\n", '{"a":[1,null]}')):
+        both = CallToolResult(content=[TextContent(text=given)], structured_content=structure)
+        assert text_of(both) == expected
 
 
 async def test_model_gets_an_excerpt_of_a_large_result_and_a_tool_to_read_on():

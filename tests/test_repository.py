@@ -59,7 +59,7 @@ def test_every_make_command_in_the_docs_is_a_target():
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout that is set up already, whose programs only write down how they were called."""
-    for name in ("Makefile", "pyproject.toml", "requirements/run.txt"):
+    for name in ("Makefile", "pyproject.toml", "requirements/pip.txt", "requirements/run.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
         os.utime(tmp_path / name, (0, 0))
@@ -72,7 +72,7 @@ def checkout(tmp_path: Path) -> Path:
             'echo "$INTERLOCK_MODEL" > model\n'
         )
         (bin / program).chmod(0o755)
-    for stamp in ("run", "interlock"):
+    for stamp in ("pip", "run", "interlock"):
         (tmp_path / f".venv/.stamp-{stamp}").touch()
     return tmp_path
 

@@ -50,8 +50,10 @@ from interlock.models import (
     Usage,
 )
 from interlock.models.answer_size import AnswerSize, check_size
+from interlock.models.whole_deltas import WholeDeltas
 from interlock.protocol import Progress, ProgressHandler
 from interlock.protocol.envelope import encode
+from interlock.text.surrogates import has_halves, repair_value
 from interlock.toolbox import Tools
 from interlock.toolbox.resource_tool import LINK
 from interlock.types import (
@@ -84,6 +86,7 @@ MAX_CALLS = 64  # tool calls that run for one answer
 TOO_MANY_CALLS = (
     f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
 )
+NO_OUTPUT = "the tool ran without output"  # some providers refuse an empty message
 MAX_FILE = 5 * 1024 * 1024  # bytes; larger images and sounds in results are not sent to the model
 MAX_FILES = 8  # images and sounds of one result
 
@@ -461,15 +464,18 @@ async def request_answer(
         request = _contexts.request(model.name, messages)
         if request.left_out:
             yield Compacted(request.left_out)
-        size = AnswerSize(model.name)
+        size, whole = AnswerSize(model.name), WholeDeltas()
         try:
             async with aclosing(model.stream(request.messages, definitions)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
+                        for rest in whole.end():
+                            yield rest
                         yield _checked(event, model.name)
                         return
                     size.add(event.text)
-                    yield event
+                    if (delta := whole.add(event)) is not None:
+                        yield delta
         except ContextTooLong as error:
             if not _contexts.learn(model.name, request, error):
                 raise
@@ -478,10 +484,14 @@ async def request_answer(
 
 
 def _checked(reply: Reply, name: str) -> Reply:
-    check_size(reply.message, name)
-    if reply.usage == Usage():
-        return reply
-    return replace(reply, message=replace(reply.message, usage=reply.usage))
+    message = reply.message
+    check_size(message, name)
+    if has_halves(message):
+        calls = [replace(each, input=repair_value(each.input)) for each in message.tool_calls]
+        message = replace(message, content=repair_value(message.content), tool_calls=tuple(calls))
+    if reply.usage != Usage():
+        message = replace(message, usage=reply.usage)
+    return reply if message is reply.message else replace(reply, message=message)
 
 
 class _Seen(Struct, frozen=True):
@@ -551,9 +561,11 @@ def _result(call: ToolCall, task: asyncio.Task[_Outcome] | None) -> ToolMessage:
 def text_of(result: CallToolResult) -> str:
     """Return a tool's result as text for a model, with a note for each block that is not text."""
     parts = [describe(block) for block in result.content]
-    if not result.content and result.structured is not None:
-        parts = [encode(result.structured).decode()]
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    if not text.strip():
+        empty = "the tool failed without a message" if result.is_error else NO_OUTPUT
+        text = empty if result.structured is None else encode(result.structured).decode()
+    return f"{text}\nwarning: {result.warning}" if result.warning else text
 
 
 def files_of(result: CallToolResult) -> tuple[Attachment, ...]:

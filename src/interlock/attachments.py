@@ -14,6 +14,7 @@ from pathlib import Path
 
 from interlock.errors import AttachmentError
 from interlock.messages import Attachment
+from interlock.text.surrogates import repair_text
 
 MAX_FILE = 16 * 1024 * 1024  # bytes of one file
 MAX_FILES = 10  # files of one message
@@ -81,6 +82,7 @@ def checked(name: str, content: bytes) -> Attachment:
         raise AttachmentError(f"cannot attach {name}: it is too large (limit {limit} MB)")
     if not content:
         raise AttachmentError(f"cannot attach {name}: it is empty")
+    name = repair_text(name)
     type = sniff(content)
     if type == UNKNOWN:
         raise AttachmentError(

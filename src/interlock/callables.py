@@ -22,6 +22,7 @@ from interlock.agent import text_of
 from interlock.calls import LOCAL, Caller, Entry
 from interlock.errors import ToolFailed
 from interlock.schema.annotations import Hints, identifier, is_literal, union
+from interlock.text.surrogates import repair_value
 from interlock.toolbox import Toolbox
 from interlock.types import CallToolResult, JsonObject
 
@@ -99,7 +100,7 @@ def _function(toolbox: Toolbox, entry: Entry, returns: str, caller: Caller) -> T
     signature, arguments_of = parameters.signature, parameters.arguments_of
 
     async def call(*args: Any, **kwargs: Any) -> str | CallToolResult:
-        arguments = arguments_of(signature.bind(*args, **kwargs).arguments)
+        arguments = repair_value(arguments_of(signature.bind(*args, **kwargs).arguments))
         result = await aio.run_in(
             toolbox.loop, lambda: toolbox.call(entry.address, arguments, caller=caller)
         )

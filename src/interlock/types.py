@@ -360,6 +360,9 @@ class Result(Wire, frozen=True):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
+WARNING_KEY = "interlock/warning"  # the member of `_meta` for `CallToolResult.warning`
+
+
 class CallToolResult(Result, frozen=True):
     """Answer to `tools/call`."""
 
@@ -375,6 +378,11 @@ class CallToolResult(Result, frozen=True):
     def structured(self) -> Any:
         """The structured content; None if there is none or it is null."""
         return None if self.structured_content is UNSET else self.structured_content
+
+    @property
+    def warning(self) -> str:
+        """How the result breaks its tool's output schema, as a sentence; "" if it does not."""
+        return str((self.meta or {}).get(WARNING_KEY, ""))
 
 
 # Resources, prompts, completion

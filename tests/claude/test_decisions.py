@@ -42,6 +42,20 @@ async def test_three_waiting_callers_get_the_same_decision():
     assert decide.count == 1
 
 
+async def test_a_person_decides_about_what_is_sent_and_the_program_keeps_what_it_gave():
+    asked: list[Any] = []
+
+    async def decide(request: PermissionRequest) -> Allow:
+        asked.append(request.arguments)
+        return Allow()
+
+    decisions = Decisions(decide, 5.0, convert=lambda request: {**request.arguments, "a": 1})
+    given = PermissionRequest("s:add", {"a": "1"}, "t1")
+
+    assert await decisions.of(given) == await decisions.use(given) == Allow({"a": "1"})
+    assert asked == [{"a": 1}]
+
+
 async def test_allowed_call_runs_once():
     decisions = Decisions(Decider(), 5.0)
     await decisions.use(CALL)

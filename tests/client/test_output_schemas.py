@@ -22,12 +22,12 @@ from tests.support.scripted_server import (
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-async def call_checked(schema: Json, result: Json) -> Any:
+async def call_checked(schema: Json, result: Json, **options: Any) -> Any:
     answers: dict[str, Answer] = {
         "tools/list": {"tools": [tool("x", outputSchema=schema)]},
         "tools/call": result,
     }
-    async with client_of(ScriptedServer(answers=answers)) as client:
+    async with client_of(ScriptedServer(answers=answers), **options) as client:
         await client.list_tools()
         return await client.call_tool("x")
 
@@ -41,16 +41,20 @@ async def test_structured_content_that_matches_the_output_schema_is_returned():
 @each_row(
     ("result", "problem"),
     [
-        (text("1"), "has an outputSchema but returned no structuredContent"),
-        (text("", structuredContent={"n": "1"}), "does not fit its outputSchema: n"),
-        (text("", structuredContent=None), "does not fit its outputSchema"),
+        (text("1"), "has no structuredContent, which its outputSchema demands"),
+        (text("1", structuredContent={"n": "1"}), "does not fit its outputSchema: n: '1' is not"),
+        (text("1", structuredContent=None), "does not fit its outputSchema: null is not an object"),
     ],
 )
-async def test_structured_content_that_violates_the_output_schema_is_a_protocol_error(
+async def test_a_result_that_breaks_its_schema_is_kept_with_a_warning_or_raised_if_strict(
     result: Json, problem: str
 ):
-    with pytest.raises(RemoteProtocolError, match=problem):
-        await call_checked(NUMBER, result)
+    found = await call_checked(NUMBER, result)
+    with pytest.raises(RemoteProtocolError, match=f"the result of tool 'x' {problem}"):
+        await call_checked(NUMBER, result, strict_output=True)
+
+    assert (found.text, found.is_error) == ("1", False)
+    assert found.warning.startswith(f"the tool ran, but its result {problem}")
 
 
 async def test_output_is_validated_against_the_latest_listed_schema():
@@ -63,10 +67,9 @@ async def test_output_is_validated_against_the_latest_listed_schema():
     )
     async with client_of(server) as client:
         await client.list_tools()
-        with pytest.raises(RemoteProtocolError, match="does not fit"):
-            await client.call_tool("x")
+        assert "does not fit" in (await client.call_tool("x")).warning
         await client.list_tools()
-        assert (await client.call_tool("x")).structured == {"n": "1"}
+        assert (await client.call_tool("x")).warning == ""
 
 
 async def test_failed_call_needs_no_structured_content():

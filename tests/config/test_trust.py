@@ -140,3 +140,14 @@ def test_grant_reports_that_trust_cannot_be_stored(home: Path, project: Path) ->
 
     with pytest.raises(ConfigError, match=r"trusted\.json cannot be written: Not a directory"):
         trust.grant(project, trust.fingerprint(project))
+
+
+def test_a_folder_whose_name_is_not_utf8_is_trusted_alone(home: Path) -> None:
+    one, other = (home / name / ".mcp.json" for name in ("caf\udce9", "caf\udce8"))
+    for path in (one, other):
+        path.parent.mkdir()
+        path.write_bytes(CONTENT)
+    trust.grant(one, trust.fingerprint(one))
+
+    assert trust.is_trusted(one)
+    assert not trust.is_trusted(other)

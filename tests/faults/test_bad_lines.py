@@ -96,7 +96,6 @@ async def test_deeply_nested_answer_fails_only_its_own_call(evil: Evil, levels: 
         ('"a":-' + "9" * 5000, "integer of over 20 digits"),
         ('"a":NaN', "not JSON"),
         ('"a":-Infinity', "not JSON"),
-        ('"a":"\\ud800"', "not JSON"),
         ('"a":"\x01"', "not JSON"),
         ('"a":"\xff"', "not UTF-8"),
         ('"a":1,}', "not JSON"),

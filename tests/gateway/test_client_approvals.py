@@ -97,6 +97,31 @@ def code(result: CallToolResult) -> str:
     return str((result.meta or {}).get("interlock/reason", {}).get("code", ""))
 
 
+@pytest.mark.slow("fills a database")
+async def test_rules_people_and_records_have_arguments_as_they_were_meant(
+    running: Callable[..., Any], tmp_path: Any
+):
+    server = offering()
+    limited = {"type": "object", "properties": {"n": {"type": "integer"}, "o": {"type": "string"}}}
+    server.answers["tools/list"] = {"tools": [tool("put", inputSchema=limited)]}
+    few = {**LEADS, "arguments": {"n": {"minimum": 5}}}
+    async with running(settings(few), s=server) as gateway:
+        key = await gateway.key("anna")
+        assert reason(await gateway.call("s__put", key, n="7", o=None)) == "approval_pending"
+        asked = await approve(gateway)
+        assert reason(await gateway.call("s__put", key, n="7", o=None)) == ""
+        assert reason(await gateway.call("s__put", key, n="4")) == ""
+        assert reason(await gateway.call("s__put", key, n="4x")) == "arguments_invalid"
+        await gateway.settle()
+        used = await gateway.assembly.services.approvals.get(asked.id)
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        records = await reader.records(used.used_by_call or "")
+
+    assert asked.arguments == {"n": 7}
+    assert [each["arguments"] for each in server.sent("tools/call")] == [{"n": 7}, {"n": 4}]
+    assert records[0]["converted"] == {"n": "text", "o": "null"}
+
+
 # Others approve
 
 

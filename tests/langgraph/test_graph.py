@@ -304,6 +304,22 @@ async def test_renamed_arguments_have_the_names_of_the_server_for_approvals_and_
     assert [each["arguments"] for each in server.sent("tools/call")] == [{"$top": 5}]
 
 
+async def test_a_person_approves_the_arguments_that_are_sent() -> None:
+    server = kb([described("get", {"type": "object", "properties": {"x": {"enum": [1]}}})])
+    model = ScriptedChatModel(calls(("kb__get", {"x": "1"})), "done")
+
+    def writes(_: ChatContext, entry: Any, arguments: Json) -> str | None:
+        return "one" if arguments == {"x": 1} else None
+
+    async with box(server) as toolbox:
+        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver(), approve=writes)
+        approval = await asked(graph)
+        await events_of(graph, Command(resume={approval.id: "allow"}))
+
+    assert approval.arguments == {"x": 1}
+    assert [each["arguments"] for each in server.sent("tools/call")] == [{"x": 1}]
+
+
 @pytest.mark.parametrize(
     ("decision", "why"),
     [

@@ -7,13 +7,14 @@ from copy import deepcopy
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
 from interlock.errors import ModelInterrupted
 from interlock.messages import AssistantMessage
-from interlock.models import Reply
+from interlock.models import Reply, answer_size
 from interlock.models.anthropic.messages_answer import MessagesAnswer
 from interlock.models.lenient import convert, text_of
 from interlock.models.openai.chat_answer import ChatAnswer
@@ -119,3 +120,22 @@ def test_no_value_in_a_stream_causes_another_error(data: st.DataObject) -> None:
         reply = answer.reply(marked=True)
     # Neither a lone half of a character nor anything else that is not JSON gets through.
     assert msgspec.json.decode(encode([shown, reply]), strict=True)
+
+
+@each_row(
+    ("kind", "event"),
+    [
+        (ChatAnswer, lambda n: chunk(reasoning_details=[{"index": n}])),
+        (ChatAnswer, lambda n: chunk(tool_calls=[{"index": n, "function": {"name": "t"}}])),
+        (ResponsesAnswer, lambda n: {**RESPONSES[0], "output_index": n, "item": {"id": "x"}}),
+        (MessagesAnswer, lambda n: {**CALL[0], "index": n, "content_block": {"type": "x"}}),
+    ],
+)
+def test_endless_parts_without_content_are_interrupted(
+    kind: Any, event: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", 25_600)
+    answer = kind("m", "m")
+
+    with pytest.raises(ModelInterrupted, match="is too long"):
+        any(answer.add(event(number)) == 0 for number in range(101))

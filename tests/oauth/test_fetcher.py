@@ -873,6 +873,7 @@ def test_a_reply_is_decoded_as_the_given_type():
     assert reply(body).json(Document) == Document("https://as.example")
     assert reply(b"\xef\xbb\xbf" + body).json(Document) == Document("https://as.example")
     assert reply(body).json() == {"issuer": "https://as.example", "more": 1}
+    assert reply(rb'{"name":"x\ud83d"}').json() == {"name": "x\ufffd"}
 
 
 NO_DOCUMENTS = {

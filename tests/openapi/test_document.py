@@ -64,6 +64,12 @@ def test_document_that_cannot_be_used_is_refused_quickly(text: str, problem: str
     assert time.process_time() - start < 1
 
 
+def test_half_of_a_character_costs_no_document():
+    found = document.read(rb'{"openapi": "3.0.0", "info": {"title": "x\ud83d"}}')
+
+    assert found.root["info"] == {"title": "x\ufffd"}
+
+
 def test_json_key_that_is_repeated_has_its_last_value_and_a_warning():
     found = document.read(b'{"openapi": "3.0.0", "x:y": [{"a": ":", "b": "\\":", "a": "c:"}]}')
     plain = document.read(b'{"openapi": "3.0.0", "x:y": [{"a": ":", "b": "\\":"}, {"a": 1}]}')

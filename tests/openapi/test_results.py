@@ -20,6 +20,7 @@ from interlock.types import (
     JsonObject,
 )
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
+from tests.support.rows import each_row
 
 SHAPE = {
     "type": "object",
@@ -81,6 +82,15 @@ async def test_indented_json_is_compact_for_the_model(api: ScriptedApi) -> None:
     result = await get(api, http(200, body, Content_Type="application/hal+json"))
 
     assert result.text == '{"id":1,"tags":[]}'
+
+
+@each_row("half", [rb"\ud83d", b"\xed\xa0\xbd"])
+async def test_half_of_a_character_costs_no_answer(api: ScriptedApi, half: bytes) -> None:
+    body = b'{"id":1,"tags":["a %b"]}' % half
+
+    result = await get(api, http(200, body, Content_Type="application/json"))
+
+    assert result.structured == {"id": 1, "tags": ["a \ufffd"]}
 
 
 async def test_a_byte_order_mark_before_json_is_ignored(api: ScriptedApi) -> None:

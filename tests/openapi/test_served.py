@@ -93,6 +93,28 @@ def config(api: ScriptedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
+async def test_null_is_left_out_of_parameters_and_is_kept_where_it_removes_a_value(
+    api: ScriptedApi,
+) -> None:
+    text = {"type": "string"}
+    body = {"type": "object", "properties": {"nick": text, "kept": {"type": ["string", "null"]}}}
+    operation = {
+        "parameters": [{"name": "q", "in": "query", "schema": text}],
+        "requestBody": {"content": {"application/json": {"schema": body}}},
+    }
+    both = {name: {"operationId": name, **operation} for name in ("post", "patch")}
+    document = {"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {"/x": both}}
+    server = OpenApiServer(document=document, base_url=api.url, tools={name: name for name in both})
+    async with Toolbox({"t": server}, environ={}) as toolbox:
+        await toolbox.call("t:post", {"q": None, "nick": None, "kept": None})
+        await toolbox.call("t:patch", {"q": None, "kept": None})
+        with pytest.raises(InterlockError, match="nick: null is not a string"):
+            await toolbox.call("t:patch", {"nick": None})
+
+    assert [each.target for each in api.received] == ["/x", "/x"]
+    assert [each.body for each in api.received] == [b'{"kept":null}'] * 2
+
+
 @pytest.mark.parametrize("revision", ALL)
 async def test_a_call_works_in_every_revision(
     api: ScriptedApi, config: OpenApiConfig, revision: str

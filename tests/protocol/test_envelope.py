@@ -59,11 +59,7 @@ def refusal(data: bytes) -> ParseError:
         b"hello",  # words
         params('{"a":NaN}'),  # NaN
         params('{"a":-Infinity}'),  # infinity
-        params(r'{"a":"\ud800"}'),  # lone high surrogate
-        params(r'{"a":"\udc00"}'),  # lone low surrogate
-        params(r'{"\ud800":1}'),  # lone surrogate in a key
         frame(r'"id":"\ud800","method":"x"'),  # lone surrogate in an id
-        params('{"a":"\ud800"}'),  # raw surrogate
         b"\xef\xbb\xbf" * 2 + params("{}"),  # two byte order marks
         params("{}").decode().encode("utf-16"),  # UTF-16
         params('{"a":"%"}').replace(b"%", b"\xff"),  # bad UTF-8
@@ -84,6 +80,23 @@ def refusal(data: bytes) -> ParseError:
 )
 def test_invalid_json_is_a_parse_error(data: bytes):
     assert refusal(data).code == PARSE_ERROR
+
+
+@each_row(
+    "data, read",
+    [
+        (params(r'{"a":"\ud83d"}'), {"a": "\ufffd"}),
+        (params(r'{"a":"x\uDE00y"}'), {"a": "x\ufffdy"}),
+        (params(r'{"\ud800":1}'), {"\ufffd": 1}),
+        (params('{"a":"\ud800"}'), {"a": "\ufffd"}),
+        (params('{"a":"\ud83d\ude00"}'), {"a": "😀"}),  # each half encoded by itself
+    ],
+)
+def test_halves_of_characters_are_joined_or_replaced(data: bytes, read: Any):
+    assert msgspec.json.decode(envelope.decode(data).params) == read
+    assert [envelope.decode(each) for each in envelope.split_batch(b"[%b]" % data)] == [
+        envelope.decode(data)
+    ]
 
 
 @each_row(

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from interlock import Server
+from interlock.calls import Call, CallHandler, Outcome
 from interlock.errors import (
     InvalidArguments,
 )
@@ -18,7 +19,7 @@ from tests.toolbox.upstreams import call, served, settle, started
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-@pytest.mark.parametrize("arguments", [{}, {"n": "1"}, {"n": 1.5}, {"n": None}])
+@pytest.mark.parametrize("arguments", [{}, {"n": "one"}, {"n": 1.5}, {"n": None}])
 async def test_invalid_arguments_are_refused_before_sending(arguments: Json):
     server = served(tool("x", inputSchema=NUMBER))
     async with started(server) as upstream:
@@ -27,6 +28,33 @@ async def test_invalid_arguments_are_refused_before_sending(arguments: Json):
         assert await call(upstream, n=1) == "done"
 
     assert len(server.sent("tools/call")) == 1
+
+
+async def test_layers_and_servers_get_arguments_as_they_were_meant():
+    seen: list[Call] = []
+
+    def watch(handle: CallHandler) -> CallHandler:
+        async def watched(call: Call) -> Outcome:
+            seen.append(call)
+            return await handle(call)
+
+        return watched
+
+    server = served(tool("x", inputSchema=NUMBER))
+    given = {"n": "7", "free": "8"}
+    async with Toolbox({"s": server}, environ={}, around=[watch]) as toolbox:
+        await toolbox.call("s:x", given)
+        await toolbox.call("s:x", {"n": 9})
+        with pytest.raises(InvalidArguments, match="no kept result 'r_1'"):
+            await toolbox.call("interlock:read_result", {"id": "r_1", "line": "3"})
+
+    assert [each["arguments"] for each in server.sent("tools/call")] == [
+        {"n": 7, "free": "8"},
+        {"n": 9},
+    ]
+    assert [each.arguments for each in seen[:2]] == [{"n": 7, "free": "8"}, {"n": 9}]
+    assert [each.converted for each in seen] == [{"n": "text"}, None, {"line": "text"}]
+    assert given == {"n": "7", "free": "8"}
 
 
 async def test_arguments_are_validated_while_the_server_is_down():

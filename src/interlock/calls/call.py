@@ -133,8 +133,9 @@ class Call(Struct, eq=False):
     """A call of a tool, or a request for a resource or prompt.
 
     Layers read a call, and pass a changed copy on if necessary. Only these attributes are changed
-    in place: `decision` and `grant` by the layers that decide, `timing` by the metrics, `encoded`
-    by the audit trail, and `revision` and `messages` by the server.
+    in place: `arguments` and `converted` by the validation, `decision` and `grant` by the layers
+    that decide, `timing` by the metrics, `encoded` by the audit trail, and `revision` and
+    `messages` by the server.
 
     Attributes:
         entry: The tool, resource or prompt.
@@ -168,6 +169,8 @@ class Call(Struct, eq=False):
         origin: The part of the client that made the call, for the audit trail; None if unknown.
         timing: The measured time of the call; None if it is not measured.
         encoded: The arguments as recorded and sent; b"" before they are recorded.
+        converted: The arguments that the validation has converted, each with "text" or "null" as
+            in `schema.conversion`; None if all arguments are as given.
         headers: HTTP headers of this call only, for a server with a URL.
     """
 
@@ -195,6 +198,7 @@ class Call(Struct, eq=False):
     origin: JsonObject | None = None
     timing: Timing | None = None
     encoded: bytes = b""
+    converted: dict[str, str] | None = None
     headers: HiddenValues = NO_VALUES
 
     @property

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from interlock.errors import AuthError, InterlockError, ServerUnavailable
+from interlock.errors import (
+    AuthError,
+    ConnectionClosed,
+    InterlockError,
+    OutOfMemory,
+    RemoteProtocolError,
+    RequestTimeout,
+    ServerUnavailable,
+    SessionExpired,
+    Unreachable,
+)
 
 Ending = Literal["ran", "failed", "refused", "limited", "held", "stopped"]
+
+_RAN = (RemoteProtocolError, OutOfMemory)
+_UNSENT = (Unreachable, SessionExpired)  # both are a `ConnectionClosed`
 
 LIMITS = frozenset(
     {"rate_limited", "overloaded", "tool_rate_limited", "quota_exceeded", "queue_timeout"}
@@ -18,6 +31,15 @@ def reason_of(error: InterlockError) -> str:
     if isinstance(error, AuthError | ServerUnavailable):  # their `reason` is about the server
         return ""
     return str(getattr(error, "reason", ""))
+
+
+def effect_of(error: InterlockError) -> str:
+    """Return whether a tool ran whose request failed with an error; "" if the error says so."""
+    if isinstance(error, _RAN):
+        return "the tool ran"
+    if isinstance(error, RequestTimeout | ConnectionClosed) and not isinstance(error, _UNSENT):
+        return "the tool may have run"
+    return ""
 
 
 def ending_of(error: InterlockError) -> Ending:

@@ -174,6 +174,7 @@ class ClaudeCode:
             answer_questions=questions,
             can_change=self._can_change,
             on_deny=self._note_denial,
+            convert=self._converted,
             enter=self._built_in.enter if self._around else None,
         )
 
@@ -221,6 +222,9 @@ class ClaudeCode:
 
     def _entry(self, address: str) -> Entry:
         return self._servers.entry(address)
+
+    def _converted(self, request: PermissionRequest) -> JsonObject:
+        return self._servers.converted(request.address, request.arguments)
 
     @staticmethod
     def _configured(servers: Mapping[str, Server] | Toolbox | None) -> list[tuple[str, Server]]:

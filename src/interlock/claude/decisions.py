@@ -131,6 +131,7 @@ class Decisions:
         answer_questions: Answers Claude's questions to the user; they arrive as calls of a tool.
         can_change: Returns whether changed arguments of the tool at this address would take effect.
         on_deny: Called with each denied request and its denial.
+        convert: Returns a request's arguments as the tool will get them.
         enter: Takes each allowed call of Claude Code's own tools through the layers, and makes the
             final decision.
     """
@@ -144,6 +145,7 @@ class Decisions:
         answer_questions: AnswerQuestions | None = None,
         can_change: Callable[[str], bool] = lambda _: True,
         on_deny: Callable[[PermissionRequest, Deny], None] = lambda *_: None,
+        convert: Callable[[PermissionRequest], JsonObject] = lambda request: request.arguments,
         enter: Decide | None = None,
     ) -> None:
         self._decide = decide
@@ -152,6 +154,7 @@ class Decisions:
         self._answer_questions = answer_questions
         self._can_change = can_change
         self._on_deny = on_deny
+        self._convert = convert
         self._enter = enter
         self._decisions: dict[object, _Decision] = {}
         self._remembered: set[str] = set()
@@ -221,9 +224,10 @@ class Decisions:
     # Deciding
 
     async def _make(self, request: PermissionRequest) -> Allow | Deny:
-        verdict = await self._ask(request)
+        asked = replace(request, arguments=self._convert(request))
+        verdict = await self._ask(asked)
         if isinstance(verdict, Allow) and verdict.arguments is not None:
-            verdict = self._changed(request, verdict)
+            verdict = self._changed(asked, verdict)
         if isinstance(verdict, Allow):
             if verdict.remember:
                 self._remembered.add(request.address)
@@ -242,7 +246,8 @@ class Decisions:
             return Deny(UNCHANGEABLE)
         if self._check is None:
             return verdict
-        checked = self._check(replace(request, arguments=arguments))
+        changed = replace(request, arguments=arguments)
+        checked = self._check(replace(changed, arguments=self._convert(changed)))
         return checked if isinstance(checked, Deny) else verdict
 
     def _is_run_by_program(self, request: PermissionRequest) -> bool:

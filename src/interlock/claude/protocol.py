@@ -14,7 +14,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from contextlib import suppress
 
@@ -23,6 +22,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.errors import InterlockError, RemoteError, RequestTimeout
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.text.surrogates import repair_json
 from interlock.types import JsonObject, RequestId
 
 CONTROL_TIMEOUT = 10.0  # seconds for the answer to a control request
@@ -134,9 +134,6 @@ _decode_odd_request = msgspec.json.Decoder(_OddRequest).decode
 _decode_any = msgspec.json.Decoder().decode
 _BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# An escape: a pair of surrogates, a lone surrogate (the group), or any other escape.
-_ESCAPE = re.compile(rb"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)", re.DOTALL)
-
 
 class ControlProtocol:
     """Encodes and decodes the lines of one running program.
@@ -156,8 +153,7 @@ class ControlProtocol:
 
     def receive(self, line: bytes) -> Event | None:
         """Decode one line; return None if the line causes no event."""
-        if b"\\ud" in line:
-            line = _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], line)
+        line = repair_json(line)
         try:
             decoded = _decode(line)
         except _BAD_JSON:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw
 
 from interlock import config
-from interlock.calls import Entry
+from interlock.calls import Call, Entry
 from interlock.claude import names
 from interlock.claude.facade import Facade, FacadeHost, OwnFacade, RpcError
 from interlock.config import HttpServer, ServerConfig, StdioServer
@@ -147,9 +147,21 @@ class Servers:
         return self._find(address) is not None
 
     def _find(self, address: str) -> Entry | None:
-        facade = self._facades.get(names.server_name(address.partition(":")[0]))
+        facade = self._facade_of(address)
         entries = facade.entries.values() if facade is not None else ()
         return next((each for each in entries if each.address == address), None)
+
+    def _facade_of(self, address: str) -> Facade | None:
+        return self._facades.get(names.server_name(address.partition(":")[0]))
+
+    def converted(self, address: str, arguments: JsonObject) -> JsonObject:
+        """Return arguments as the tool with this address will get them."""
+        facade, entry = self._facade_of(address), self._find(address)
+        if facade is None or entry is None:
+            return arguments
+        call = Call(entry, arguments)
+        facade.toolbox.convert_arguments(call)
+        return call.arguments
 
     def entry(self, address: str) -> Entry:
         """Return the tool with this address; if no toolbox has it, an entry without a schema."""

@@ -20,6 +20,7 @@ from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
 from interlock.extras import install_command
 from interlock.text.redaction import masked_arguments
+from interlock.text.surrogates import path_text
 from interlock.text.urls import display
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
 
     try:
         config = config_option.load(path)
-        report.config = str(config.path or config.variable)
+        report.config = path_text(config.path or config.variable)
         report.logins = {**await logins(config.servers)}
         found = await statuses(config.servers)
     except InterlockError as error:

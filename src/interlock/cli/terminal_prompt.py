@@ -14,6 +14,7 @@ from interlock.cli import signals
 from interlock.cli.terminal import is_terminal, safe_line, say
 from interlock.errors import ApprovalMissing
 from interlock.text.quoting import visible_json
+from interlock.text.surrogates import repair_text
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -58,7 +59,9 @@ class TerminalPrompt:
         if self._editor is None:
             self._editor = _line_editor()
         try:
-            return (await self._editor.prompt_async(question, handle_sigint=False)).strip()
+            return repair_text(
+                await self._editor.prompt_async(question, handle_sigint=False)
+            ).strip()
         except EOFError:
             raise NoAnswer from None
         except KeyboardInterrupt:  # the editor read Ctrl-C as a key

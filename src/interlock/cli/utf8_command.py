@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import click
 
+from interlock.text.surrogates import repair_text
+
+
+def prose(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """Replace what is not UTF-8 in a text for a model, which understands the rest."""
+    return None if text is None else repair_text(text)
+
 
 class Utf8Command(click.Command):
     """A command that refuses text arguments that are not UTF-8. Paths may have any bytes."""

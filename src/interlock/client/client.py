@@ -52,6 +52,7 @@ from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
 from interlock.types import (
+    WARNING_KEY,
     CallToolParams,
     CallToolResult,
     ClientCapabilities,
@@ -145,6 +146,7 @@ class Client:
         self._messages.channel = self._channel
         self._listening: asyncio.Task[None] | None = None
         self._outputs = OutputSchemas()
+        self._strict_output = options.get("strict_output", False)
         self._legacy_subscriptions: set[str] = set()
 
     @classmethod
@@ -398,14 +400,16 @@ class Client:
 
         Returns:
             The result, with `is_error` if the tool failed. It is validated against the tool's
-            output schema if `list_tools` has returned one.
+            output schema if `list_tools` has returned one; if it breaks the schema, its `warning`
+            says so.
 
         Raises:
             RemoteError: The server refused the call, for example for an unknown tool.
             RequestTimeout: No answer arrived in time.
             ConnectionClosed: The connection ended. The call may have had its effect.
             OutOfMemory: The answer does not fit into memory. The call has had its effect.
-            RemoteProtocolError: The answer breaks the protocol or the tool's output schema.
+            RemoteProtocolError: The answer breaks the protocol; or the tool's output schema, with
+                the option `strict_output`.
         """
         given: Any = UNSET if arguments is None else arguments
         raw, _ = await self._interactive.send(
@@ -428,8 +432,12 @@ class Client:
     def check_result(self, tool: str, raw: Raw) -> CallToolResult:
         """Decode a tool call's result, and check it against the tool's output schema.
 
+        Returns:
+            The result; its `warning` states how it breaks the schema.
+
         Raises:
-            RemoteProtocolError: The result is malformed, or does not match the schema.
+            RemoteProtocolError: The result is malformed; or it breaks the schema, with the option
+                `strict_output`.
             OutOfMemory: The result does not fit into memory.
         """
         try:
@@ -439,9 +447,15 @@ class Client:
         if result.result_type not in ("complete", "input_required"):
             raise self._channel.named(unknown_type("tools/call", result))
         is_final = result.result_type == "complete" and not result.is_error
-        if is_final and tool in self._outputs.by_tool:
-            self._outputs.check(tool, result)
-        return result
+        if not is_final or tool not in self._outputs.by_tool:
+            return result
+        problem = self._outputs.problem(tool, result)
+        if problem and self._strict_output:
+            raise RemoteProtocolError(f"the result of tool {tool!r} {problem}")
+        if not problem:
+            return result
+        warning = f"the tool ran, but its result {problem}"
+        return replace(result, meta={**(result.meta or {}), WARNING_KEY: warning})
 
     # Resources, prompts, completion
 

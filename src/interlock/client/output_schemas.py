@@ -7,7 +7,7 @@ import logging
 from msgspec import UNSET
 
 from interlock import schema
-from interlock.errors import RemoteProtocolError, SchemaError
+from interlock.errors import SchemaError
 from interlock.protocol.envelope import encode
 from interlock.types import CallToolResult, JsonObject, Tool
 
@@ -32,26 +32,20 @@ class OutputSchemas:
         }
         self._validators.clear()
 
-    def check(self, name: str, result: CallToolResult) -> None:
-        """Check a result against its tool's output schema; the tool must have a schema.
+    def problem(self, name: str, result: CallToolResult) -> str:
+        """Return how a result breaks its tool's output schema, as a predicate; "" if it does not.
 
-        Raises:
-            RemoteProtocolError: The result does not match the schema.
+        The tool must have a schema. A schema that is not usable is not checked.
         """
         if name not in self._validators:
             self._validators[name] = self._validator(name, self.by_tool[name])
         validator = self._validators[name]
         if validator is None:
-            return
+            return ""
         if result.structured_content is UNSET:
-            raise RemoteProtocolError(
-                f"tool {name!r} has an outputSchema but returned no structuredContent"
-            )
+            return "has no structuredContent, which its outputSchema demands"
         errors = validator.errors(result.structured_content)
-        if errors:
-            raise RemoteProtocolError(
-                f"the result of tool {name!r} does not fit its outputSchema: {'; '.join(errors)}"
-            )
+        return f"does not fit its outputSchema: {'; '.join(errors)}" if errors else ""
 
     def _validator(self, name: str, output_schema: JsonObject) -> schema.Validator | None:
         try:

@@ -18,6 +18,7 @@ from interlock.config import shared_file
 from interlock.config.resolving import env_file_of
 from interlock.config.servers import Config, StdioServer
 from interlock.errors import ConfigError
+from interlock.text.surrogates import path_text
 
 PROJECT_FILE = ".mcp.json"
 
@@ -64,7 +65,7 @@ def grant(path: Path, seen: str) -> None:
         raise ConfigError(f"{path} has changed since it was shown: review it again")
 
     def with_grant() -> bytes:
-        grants = _grants() | {str(path.resolve()): seen}
+        grants = _grants() | {path_text(path.resolve()): seen}
         return msgspec.json.format(msgspec.json.encode(grants), indent=2)
 
     shared_file.edit(_store(), with_grant)
@@ -115,7 +116,7 @@ def _hash(content: bytes, found: Config) -> str:
 
 
 def _granted(path: Path) -> str | None:
-    return _grants().get(str(path.resolve()))
+    return _grants().get(path_text(path.resolve()))
 
 
 def _grants() -> dict[str, str]:

@@ -19,6 +19,7 @@ from interlock.layers.fair_queue import FairQueue, queued
 from interlock.layers.limits import Limiter
 from interlock.layers.results import ResultLimits
 from interlock.policy import Policy
+from interlock.text.surrogates import path_text
 from interlock.toolbox.user_credentials import needs_of
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
@@ -133,7 +134,7 @@ def _with_last_good(config: Config, before: Config) -> Config:
 def described_parts(parts: Parts) -> JsonObject:
     """Return a summary of a configuration for the audit trail, without secrets."""
     return {
-        "file": str(parts.config.path or ""),
+        "file": path_text(parts.config.path or ""),
         "servers": sorted(parts.servers),
         "views": sorted(parts.settings.views),
         "policy": parts.policy.hash,

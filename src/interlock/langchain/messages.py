@@ -58,6 +58,8 @@ def finished(result: CallToolResult, images: int = 0) -> Finished:
     content: str | list[str | JsonBlock]
     if images and any(_is_shown(each, images) for each in result.content):
         content = [_block(each, images) for each in result.content]
+        if result.warning:
+            content.append({"type": "text", "text": f"warning: {result.warning}"})
     else:
         content = text_of(result)
     ending: Ending = "failed" if result.is_error else "ran"

@@ -28,6 +28,7 @@ from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, 
 from interlock.layers.kept_results import TOOL as READER
 from interlock.protocol import Progress, ProgressHandler
 from interlock.schema.portable import portable
+from interlock.text.surrogates import repair_value
 from interlock.toolbox import Toolbox, Tools
 from interlock.types import JsonObject
 
@@ -230,7 +231,7 @@ async def run(
             kind = type(arguments).__name__
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
         id = id or new_call_id()
-        given = portable(entry.input_schema).to_server(dict(arguments))
+        given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
         call = Call(entry, given, caller, progress=progress, id=id)
         return finished((await handle(call)).result, images)
     except InterlockError as error:

@@ -10,8 +10,13 @@ import msgspec
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from interlock.models import ReasoningDelta, TextDelta, Usage
+from interlock.models.whole_deltas import WholeDeltas
+from interlock.text.quoting import replace_surrogates
+from interlock.text.surrogates import has_halves, repair_json
 
 MAX_MALFORMED = 500  # characters of malformed arguments that the model is shown
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 Write = Callable[[Any], None]
 
@@ -55,10 +60,14 @@ async def ask(model: Any, messages: list[Any], write: Write | None) -> AIMessage
         answer: AIMessage = await model.ainvoke(messages)
         return answer
     pieces: list[AIMessageChunk] = []
+    whole_deltas = WholeDeltas()
     async for chunk in model.astream(messages):
         pieces.append(chunk)
         for delta in deltas(chunk):
-            write(delta)
+            if (text := whole_deltas.add(delta)) is not None:
+                write(text)
+    for rest in whole_deltas.end():
+        write(rest)
     if not pieces:
         return AIMessage("")
     first, *others = pieces
@@ -86,12 +95,14 @@ def _parsed(whole: AIMessageChunk) -> tuple[list[dict[str, Any]], list[dict[str,
         text = each["args"] or "{}"
         call = {"name": each["name"] or "", "id": each["id"], "args": text}
         try:
-            calls.append(
-                {**call, "args": msgspec.json.decode(text, type=dict), "type": "tool_call"}
-            )
+            calls.append({**call, "args": _decode_object(_repaired(text)), "type": "tool_call"})
         except msgspec.MsgspecError:
             broken.append({**call, "error": None, "type": "invalid_tool_call"})
     return calls, broken
+
+
+def _repaired(text: str) -> bytes:
+    return repair_json(text.encode("utf-8", "surrogatepass"))
 
 
 def normalized(message: AIMessage, used: Iterable[str]) -> AIMessage:
@@ -100,6 +111,13 @@ def normalized(message: AIMessage, used: Iterable[str]) -> AIMessage:
     A call without an id, or with another call's id, gets a new id. A call whose arguments are not
     JSON becomes a call without arguments; `additional_kwargs` keeps the text of the arguments.
     """
+    if has_halves([message.content, message.tool_calls]):
+        message = message.model_copy(
+            update={
+                "content": replace_surrogates(message.content),
+                "tool_calls": replace_surrogates(message.tool_calls),
+            }
+        )
     taken = set(used)
     malformed: dict[str, str] = {}
     calls: list[dict[str, Any]] = []

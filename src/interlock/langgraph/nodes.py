@@ -32,7 +32,7 @@ from interlock.agent import (
     ToolStarted,
     approval_hash,
 )
-from interlock.calls import Caller, Entry
+from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
@@ -262,13 +262,18 @@ class Nodes:
         found = []
         skipped = {*about.get("malformed", ()), *too_many(state["messages"])}
         for call in open_calls(state["messages"]):
-            entry = _find(self._toolbox_of(context), call["name"], context.caller)
-            if entry is None or call["name"] in self._local or call["id"] in skipped:
+            toolbox = self._toolbox_of(context)
+            entry = _find(toolbox, call["name"], context.caller)
+            if toolbox is None or entry is None or call["name"] in self._local:
                 continue
-            call = {**call, "args": _arguments(entry, call)}
-            reason = self._approve(context, entry, call["args"])
+            if call["id"] in skipped:
+                continue
+            made = Call(entry, _arguments(entry, call), context.caller)
+            toolbox.convert_arguments(made)
+            reason = self._approve(context, entry, made.arguments)
             if reason is not None:
-                found.append(approval_of(call, entry, reason, expires))
+                sent = {**call, "args": made.arguments}
+                found.append(approval_of(sent, entry, reason, expires))
         return found
 
 

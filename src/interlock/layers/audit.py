@@ -99,6 +99,7 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
     arguments: Raw | UnsetType = UNSET
     origin: JsonObject | None = None
     operation: str = ""  # "METHOD /path" of an HTTP API
+    converted: dict[str, str] | None = None  # see `Call.converted`
 
 
 class _Outcome(Struct, omit_defaults=True):
@@ -370,6 +371,7 @@ class AuditTrail:
             arguments=Raw(arguments) if how == "full" else UNSET,
             origin=call.origin,
             operation=call.entry.operation[:MAX_NAME] if isinstance(call.entry, Entry) else "",
+            converted=call.converted,
         )
         entry = call.entry
         intent = AuditRecord(

@@ -21,7 +21,7 @@ class CallReceiver(Protocol):
     """A server to which calls can be sent."""
 
     def validate(self, call: Call) -> None:
-        """Check a call's arguments against the tool's schema.
+        """Check a call's arguments against the tool's schema, and convert them if necessary.
 
         Raises:
             InvalidArguments: An argument is not valid; the text names each invalid argument.
@@ -53,6 +53,8 @@ class Delivery:
 
     def validation(self, servers: Mapping[str, CallReceiver]) -> Around:
         """Return the layer that finds a call's server, and validates the arguments.
+
+        The layers inside it see the arguments that are sent.
 
         Args:
             servers: The servers by name.

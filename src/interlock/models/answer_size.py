@@ -11,7 +11,7 @@ from interlock.errors import ModelInterrupted
 from interlock.messages import AssistantMessage
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bytes of text, reasoning and tool calls together
-_CALL_OVERHEAD = 256  # bytes added for each call, so that empty calls cannot be endless
+_OVERHEAD = 256  # bytes added for each call or block, so that empty ones cannot be endless
 
 
 class AnswerSize:
@@ -31,8 +31,8 @@ class AnswerSize:
         self.add(json.dumps(value, ensure_ascii=False))
 
     def add_call(self) -> None:
-        """Count the beginning of a tool call. Add its name and arguments as text."""
-        self.add_bytes(_CALL_OVERHEAD)
+        """Count the beginning of a tool call or a block. Add its content as text."""
+        self.add_bytes(_OVERHEAD)
 
     def add_bytes(self, count: int) -> None:
         self._bytes += count

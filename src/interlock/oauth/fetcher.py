@@ -49,6 +49,7 @@ from interlock.protocol.content_encoding import Inflater
 from interlock.protocol.envelope import check_bounds
 from interlock.text.quoting import clip
 from interlock.text.redaction import Redacted
+from interlock.text.surrogates import repair_json
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
@@ -107,9 +108,10 @@ class FetchedResponse(Redacted, frozen=True):
         Raises:
             HttpError: The body is not JSON, or has another type. The error does not show the body.
         """
+        body = repair_json(self._text)
         try:
-            decoded = msgspec.json.decode(self._text, type=type)
-            check_bounds(self._text)
+            decoded = msgspec.json.decode(body, type=type)
+            check_bounds(body)
             return decoded
         except (msgspec.ValidationError, ParseError) as error:
             reason = str(error)

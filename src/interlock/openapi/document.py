@@ -15,6 +15,7 @@ from interlock.errors import MissingExtra
 from interlock.openapi import yaml_parser
 from interlock.openapi.references import DocumentError, References
 from interlock.text import quoting
+from interlock.text.surrogates import repair_json
 from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -210,7 +211,7 @@ def parse(data: bytes, warnings: list[str]) -> Any:
     Raises:
         DocumentError, MissingExtra: See `read`.
     """
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    data = repair_json(data.removeprefix(b"\xef\xbb\xbf"))
     if not data.lstrip(b" \t\r\n").startswith(b"{"):
         return yaml_parser.parse(data, warnings)
     values = data.count(b",") + data.count(b"[") + data.count(b"{")

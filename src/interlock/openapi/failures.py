@@ -13,6 +13,7 @@ from interlock.openapi.answers import ApiAnswer
 from interlock.openapi.identity import mask
 from interlock.openapi.operations import is_json
 from interlock.openapi.results import META_KEY, Shape, find_response, meta_of, text_of
+from interlock.text.surrogates import repair_json
 from interlock.transports.http_errors import retry_after
 from interlock.types import CallToolResult, TextContent
 
@@ -107,7 +108,7 @@ def _reasons(answer: ApiAnswer, shape: Shape) -> list[str]:
     text = text_of(answer)
     if is_json(answer.media_type) or text.lstrip()[:1] in ("{", "["):
         try:
-            value = msgspec.json.decode(answer.body.removeprefix(b"\xef\xbb\xbf"))
+            value = msgspec.json.decode(repair_json(answer.body.removeprefix(b"\xef\xbb\xbf")))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return [text.strip()]
         known = _unfolded(value, shape.arguments)

@@ -103,6 +103,13 @@ class Plan:
             if each.name
         }
 
+    @property
+    def null_arguments(self) -> frozenset[str]:
+        """The arguments in which null removes a value: those for the body of a PATCH (RFC 7396)."""
+        if self.operation.method != "PATCH":
+            return frozenset()
+        return frozenset(each.name for each in self._arguments if each.place == "body")
+
     def check(self, given: JsonObject) -> None:
         """Raise an error if the arguments do not match the input schema.
 

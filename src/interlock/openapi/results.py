@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from interlock import schema
 from interlock.errors import SchemaError
@@ -22,6 +23,7 @@ from interlock.openapi.identity import mask
 from interlock.openapi.operations import Operation, is_json
 from interlock.openapi.sending import REDIRECTS, redirect_target
 from interlock.protocol.envelope import encode, encode_lossy
+from interlock.text.surrogates import repair_json
 from interlock.transports.http_errors import retry_after
 from interlock.types import (
     AudioContent,
@@ -194,6 +196,8 @@ def _json(
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if (repaired := repair_json(body)) != body:
+            return _json(replace(answer, body=repaired), shape, secrets, drifts)
         if not answer.is_cut:
             drifts.append("the body is not valid JSON")
         if _is_text(body):

@@ -268,6 +268,11 @@ class OpenApiServer:
             "inputSchema": plan.input_schema,
         }
 
+    def null_arguments(self, tool: str) -> frozenset[str]:
+        """Return the arguments of a tool in which null removes a value; see `Plan`."""
+        found = self._tools.by_name.get(tool) if self._tools is not None else None
+        return frozenset() if found is None else found.plan.null_arguments
+
     async def with_files(
         self, tool: str, given: JsonObject, read: Callable[[str], Awaitable[JsonObject]]
     ) -> JsonObject:

@@ -29,6 +29,7 @@ from interlock.oauth.fetcher import Fetcher
 from interlock.openapi import document as documents
 from interlock.openapi.document import Document
 from interlock.openapi.references import DocumentError
+from interlock.text.surrogates import path_text
 from interlock.text.urls import display, origin
 
 MAX_URL_BYTES = 16 * 1024 * 1024
@@ -227,7 +228,7 @@ class Source:
         await in_thread(write)
 
     def _mark(self) -> str:
-        seen = {str(path): stamp for path, stamp in self._seen.items()}
+        seen = {path_text(path): stamp for path, stamp in self._seen.items()}
         return self._etag if self.is_url else msgspec.json.encode(seen).decode()
 
     def _kept_mark(self) -> str:

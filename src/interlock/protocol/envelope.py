@@ -4,10 +4,11 @@ Rules:
 
 1. `params` and `result` stay encoded, until the handler that knows their type decodes them.
 2. A message that is not strict JSON-RPC is decoded if its meaning is plain: it may have a byte
-   order mark, an id such as 1.0, 2.0 as the number of the version, and null for a member that
-   could be left out. Other messages are refused: invalid UTF-8, NaN, lone surrogates, "Params" for
-   "params", a repeated key of the message, an id such as 1.5. Only a message that the strict
-   decoder has refused is read a second time.
+   order mark, an id such as 1.0, 2.0 as the number of the version, null for a member that could be
+   left out, and halves of characters, which are joined or become U+FFFD. Other messages are
+   refused: invalid UTF-8, NaN, "Params" for "params", a repeated key of the message, an id such as
+   1.5 or one with half of a character. Only a message that the strict decoder has refused is read
+   a second time.
 3. A message has at most 64 levels, at most 1,048,576 values (more if messages over 16 MiB are
    allowed), and at most 20 digits in each integer. The cost of these checks is linear in the
    message's size, whatever its contents.
@@ -29,6 +30,7 @@ from interlock.errors import LocalProtocolError, ParseError
 from interlock.revisions import INVALID_REQUEST
 from interlock.text.quoting import clip, place, replace_surrogates
 from interlock.text.redaction import HiddenValues
+from interlock.text.surrogates import repair_json
 from interlock.types import RequestId
 
 MAX_DEPTH = 64
@@ -109,8 +111,8 @@ def decode(frame: bytes) -> Envelope:
     """
     # This is one long function because it runs for every message, and calls would cost more than
     # the checks themselves.
-    if not frame.isascii():
-        _check_utf8(frame)
+    if not frame.isascii() and (problem := _utf8_problem(frame)) is not None:
+        return _decode_repaired(frame, problem)
     # The quick check also counts brackets and commas inside strings. So a frame that passes it is
     # within the bounds, and a frame that fails it needs the exact check.
     if len(frame) > _LARGE:
@@ -123,14 +125,12 @@ def decode(frame: bytes) -> Envelope:
     try:
         envelope = _decode_envelope(frame)
     except msgspec.ValidationError as error:
-        mended = _mended(frame)
+        mended = _mended(repair_json(frame))
         if mended is None:
             raise ParseError(f"not a JSON-RPC message: {error}", INVALID_REQUEST) from None
         return decode(mended)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        if frame.startswith(BOM) and not frame.startswith(BOM, len(BOM)):
-            return decode(frame[len(BOM) :])
-        raise ParseError(f"message is not JSON: {error}") from None
+        return _decode_repaired(frame, ParseError(f"message is not JSON: {error}"))
     if envelope.jsonrpc != "2.0":
         raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
     # `size` becomes the length of the frame without blanks and further members. A frame of exactly
@@ -149,6 +149,19 @@ def decode(frame: bytes) -> Envelope:
         size += 9 + memoryview(envelope.error).nbytes
     if len(frame) != size:
         _refuse_ambiguous_keys(frame)
+    return envelope
+
+
+def _decode_repaired(frame: bytes, error: ParseError) -> Envelope:
+    """Decode a message with a byte order mark or halves of characters; else raise `error`."""
+    if frame.startswith(BOM) and not frame.startswith(BOM, len(BOM)):
+        return decode(frame[len(BOM) :])
+    repaired = repair_json(frame)
+    if repaired == frame:
+        raise error from None
+    envelope = decode(repaired)
+    if isinstance(envelope.id, str) and "\ufffd" in envelope.id:
+        raise error from None
     return envelope
 
 
@@ -211,7 +224,7 @@ def split_batch(frame: bytes) -> list[bytes]:
     if len(frame) > _LARGE and not _is_within_bounds(frame):
         _check_closely(frame)
     try:
-        raws = _decode_batch(frame)
+        raws = _decode_batch(repair_json(frame))
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError(f"message is not JSON: {error}") from None
     if not 1 <= len(raws) <= MAX_BATCH:
@@ -321,11 +334,16 @@ _LONG_RUN = b"0" * (MAX_DIGITS + 1)
 
 
 def _check_utf8(frame: bytes) -> None:
+    if (problem := _utf8_problem(frame)) is not None:
+        raise problem
+
+
+def _utf8_problem(frame: bytes) -> ParseError | None:
     try:
         frame.decode()
     except UnicodeDecodeError as error:
-        where = f"{error.reason} at byte {error.start}"
-        raise ParseError(f"message is not UTF-8: {where}") from None
+        return ParseError(f"message is not UTF-8: {error.reason} at byte {error.start}")
+    return None
 
 
 _LONG_INTEGER = re.compile(rb"(?<![\d.eE+])\d{%d,}(?![\d.eE])" % (MAX_DIGITS + 1))

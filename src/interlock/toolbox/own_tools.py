@@ -11,8 +11,9 @@ from msgspec import Struct, to_builtins
 
 from interlock import schema
 from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.calls.fitting import check_arguments
 from interlock.config.gateway import OWN
-from interlock.errors import InvalidArguments, UnknownResource
+from interlock.errors import UnknownResource
 from interlock.layers.kept_results import TOOL, URI
 from interlock.layers.results import READ_RESULT, ResultBudget
 from interlock.protocol.envelope import encode
@@ -71,13 +72,15 @@ class OwnServer:
     def validate(self, call: Call) -> None:
         """Raise an error if a call's arguments do not match the tool's schema.
 
+        Arguments that match it after a conversion are converted; see `schema.conversion`.
+
         Raises:
             InvalidArguments: The arguments are not valid; the text names each invalid argument.
         """
         if isinstance(call.entry, Entry):
-            errors = self._validators[call.name].errors(call.arguments)
-            if errors:
-                raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
+            validator = self._validators[call.name]
+            if validator.errors(call.arguments):
+                check_arguments(call, validator)
 
     async def send(self, call: Call) -> Outcome:
         """Answer a call.

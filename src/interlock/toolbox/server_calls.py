@@ -10,13 +10,10 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.calls.endings import effect_of
+from interlock.calls.fitting import check_arguments
 from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig
-from interlock.errors import (
-    ConfigError,
-    InterlockError,
-    InvalidArguments,
-    RemoteProtocolError,
-)
+from interlock.errors import ConfigError, InterlockError, RemoteProtocolError
 from interlock.protocol.envelope import encode
 from interlock.revisions import COMPLETION_CONTEXT, LEGACY, at_least
 from interlock.text.redaction import Redactor, redact_error
@@ -26,9 +23,10 @@ from interlock.toolbox.permitted import PermittedQuestions
 from interlock.toolbox.pool import ConnectionPool, PooledClient
 from interlock.toolbox.server_health import ServerHealth
 from interlock.toolbox.tool_list import ToolList
+from interlock.toolbox.unmet_schemas import with_warning
 from interlock.toolbox.user_access import UserAccess
 from interlock.transports import InProcessServer
-from interlock.types import ClientCapabilities, CompleteParams, JsonObject
+from interlock.types import WARNING_KEY, ClientCapabilities, CompleteParams, JsonObject
 
 DEFAULT_CONCURRENCY = 16  # concurrent calls to an in-process server
 _NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')
@@ -84,6 +82,8 @@ class ServerCalls:
     def validate(self, call: Call) -> None:
         """Raise an error if a call's arguments do not match the tool's schema.
 
+        Arguments that match it after a conversion are converted; see `schema.conversion`.
+
         Raises:
             InvalidArguments: The arguments are not valid; the text names each invalid argument.
             ConfigError: The call's headers are not valid, or the server has no URL.
@@ -96,9 +96,10 @@ class ServerCalls:
         validator = self._tools.validators.get(tool) or self._tools.validator(tool)
         if validator is None:
             return
-        errors = validator.errors(call.arguments, echo=self._echo)
-        if errors:
-            raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
+        if validator.errors(call.arguments, echo=self._echo):
+            api: Any = (self._clients.api or self._server) if self._has_files else None
+            kept = () if api is None else api.null_arguments(tool)
+            check_arguments(call, validator, kept, echo=self._echo)
 
     def _check_headers(self, call: Call) -> None:
         if not isinstance(self._server, HttpServer):
@@ -188,9 +189,14 @@ class ServerCalls:
                         call.back is None or (has_schema and client.has_output_schema(name))
                     )
                     is_final = is_checked and not call.returns_questions
-                    outcome = Outcome(raw, client.check_result(name, raw) if is_final else None)
+                    result = client.check_result(name, raw) if is_final else None
+                    outcome = Outcome(raw, result)
                     if is_checked and not is_final and not outcome.is_task:
-                        outcome = Outcome(raw, client.check_result(name, raw))
+                        result = client.check_result(name, raw)
+                        outcome = Outcome(raw, result)
+                    if result is not None and result.meta and WARNING_KEY in result.meta:
+                        self._tools.note_wrong_result(name, result.warning)
+                        outcome = with_warning(call, raw, result)
                 except InterlockError as error:
                     raise self._noted(pooled, error, call) from None
             finally:
@@ -209,7 +215,9 @@ class ServerCalls:
         if call.headers:
             clean = redact_error(clean, Redactor(call.headers.values()))
         if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
-            self._tools.note_wrong_result(call.name, clean)
+            self._tools.note_wrong_result(call.name, str(clean))
+        if isinstance(call.entry, Entry) and call.messages and (effect := effect_of(error)):
+            clean.args = (f"{clean}; {effect}", *clean.args[1:])
         return clean
 
     async def _with_files(self, api: Any, call: Call) -> Call:

@@ -100,10 +100,10 @@ class ToolList:
             for tool, (times, error) in self._wrong.items()
         ]
 
-    def note_wrong_result(self, tool: str, error: Exception) -> None:
-        """Count a result of a tool that breaks the protocol."""
+    def note_wrong_result(self, tool: str, problem: str) -> None:
+        """Count a result of a tool that breaks the protocol, or the tool's output schema."""
         times, _ = self._wrong.get(tool, (0, ""))
-        self._wrong[tool] = times + 1, str(error)
+        self._wrong[tool] = times + 1, problem
 
     def forget_wrong_results(self) -> None:
         """Reset the counts of wrong results, because the tools were listed again."""

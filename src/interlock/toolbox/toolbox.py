@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -18,7 +19,13 @@ from interlock.client import ClientOptions
 from interlock.client.options import check_options
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
-from interlock.errors import CapabilityError, ConfigError, RemoteError
+from interlock.errors import (
+    CapabilityError,
+    ConfigError,
+    InvalidArguments,
+    RemoteError,
+    SchemaError,
+)
 from interlock.layers import Layers
 from interlock.layers.delivery import CallReceiver, Delivery
 from interlock.layers.results import ResultBudget
@@ -183,6 +190,7 @@ class Toolbox:
         self._upstreams = planned
         receivers: dict[str, CallReceiver] = {name: each.calls for name, each in planned.items()}
         receivers[OWN] = self.own
+        self._receivers = receivers
         self.stack = Layers.of(around).build(
             self._delivery.sending(receivers), self._delivery.validation(receivers)
         )
@@ -583,6 +591,16 @@ class Toolbox:
 
     async def _read_file(self, uri: str, call: Call) -> JsonObject:
         return await resource_files.read(self.find_resource, self.handle, uri, call)
+
+    def convert_arguments(self, call: Call) -> None:
+        """Convert a call's arguments as `handle` does, for code that judges the call before it.
+
+        Arguments that cannot be converted stay as they are; `handle` refuses them.
+        """
+        receiver = self._receivers.get(call.entry.server)
+        if receiver is not None:
+            with suppress(InvalidArguments, SchemaError):
+                receiver.validate(call)
 
     def handle(self, call: Call) -> Awaitable[Outcome]:
         """Pass a call through all layers to its server; every call goes through this method."""

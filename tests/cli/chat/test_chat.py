@@ -23,6 +23,7 @@ from interlock.messages import (
 )
 from interlock.store import Conversation, ConversationStore
 from interlock.web.chat.attachments import split_files
+from tests.support.rows import each_row
 
 BROKEN = {"command": "no-such-program"}
 
@@ -197,8 +198,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(interlock, options: 
         ([], b" \n", "the prompt is empty"),
         ([""], b"x", "the prompt is empty"),
         ([], None, "the prompt is empty"),
-        (["\udcff"], None, "[PROMPT] is not UTF-8"),
-        ([], b"\xff", "not UTF-8 (byte 0)"),
+        ([], b"caf\xe9 noir", "not UTF-8 (byte 3)"),
     ],
 )
 def test_an_empty_or_undecodable_prompt_is_wrong_usage(interlock, words, stdin, message: str):
@@ -207,6 +207,32 @@ def test_an_empty_or_undecodable_prompt_is_wrong_usage(interlock, words, stdin, 
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err
     assert ran.err.count("\n") == 1
+
+
+@each_row(
+    ("words", "stdin"),
+    [
+        (["caf\udce9"], None),
+        (["Hi", "-s", "caf\udce9"], None),
+        (["Hi", "-a", "caf\udce9.txt"], None),
+        ([], b"half \xed\xa0\xbd"),
+        ([], "cut by head -c: 😀".encode()[:-1]),
+        ([], "cut by tail -c: 😀"[::-1].encode()[1:]),
+    ],
+)
+def test_text_with_invalid_bytes_is_answered_and_can_be_continued(
+    interlock, script, home: Path, words: list[str], stdin: bytes | None
+):
+    (home / "caf\udce9.txt").write_text("tea")
+    model = script("one", "two")
+    ran = interlock("chat", *words, "--json", "--model", model, stdin=stdin)
+    again = interlock("chat", "more", "-c", "--model", model)
+
+    assert (ran.code, again.code) == (0, 0), ran.err + again.err
+    done = json.loads(ran.out.splitlines()[-1])
+    assert done["content"] == "one"
+    exported = interlock("conversations", "export", done["conversation_id"]).out
+    assert "\\ufffd" in exported or "\ufffd" in exported
 
 
 def test_chat_without_servers_prints_only_the_answer(interlock, script):

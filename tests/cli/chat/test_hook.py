@@ -48,7 +48,8 @@ def hook_input(event: str, tool: str, **members: Any) -> bytes:
 
 @pytest.mark.parametrize("tool", ["mcp__time__now", "mcp__gateway__time__now", "Read"])
 def test_allowed_call_leaves_the_decision_to_claude_code(tool: str, interlock, policy: Path):
-    ran = interlock("hook", "--gateway", "gateway", "--config", policy, stdin=asked(tool))
+    given = asked(tool, text="half \ud83d")
+    ran = interlock("hook", "--gateway", "gateway", "--config", policy, stdin=given)
 
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 

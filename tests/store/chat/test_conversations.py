@@ -197,18 +197,13 @@ async def test_a_store_opened_for_an_owner_creates_conversations_of_that_owner(p
         UserMessage(""),
         UserMessage("日本語 🗼 \u202e‮ \r\n\t 'quoted' \"double\" \\ %s :id ?"),
         UserMessage("NUL \0 and \0\0"),
-        UserMessage("half a pair \ud83d, \udc00"),
         UserMessage("x" * 3_000_000),
         AssistantMessage(),
         AssistantMessage("text", (CALL, ToolCall("2", "add"))),
         AssistantMessage("", (ToolCall("1", "add", {}, malformed='{"a": '),)),
         AssistantMessage(
             "",
-            (
-                ToolCall(
-                    "\0", "日", {"": [None, True, 2**200, -(2**63), 1.5e300, {"\0": "\ud800"}]}
-                ),
-            ),
+            (ToolCall("\0", "日", {"": [None, True, 2**200, -(2**63), 1.5e300, {"\0": "x"}]}),),
         ),
         AssistantMessage("thought", provider_data={"provider": "anthropic", "signature": "\0é"}),
         AssistantMessage("thought", provider_data={}),

@@ -80,6 +80,14 @@ async def test_a_body_that_is_too_large_is_refused(
         assert await post(chat, "/ag-ui", asked("x" * 2_000)) == (413, "too_large")
 
 
+async def test_half_of_a_character_reaches_the_model_as_a_replacement(serve_agent: Serve) -> None:
+    async with serve_agent("One.") as chat:
+        assert (await post(chat, "/ag-ui", asked("half \ud83d")))[0] == 200
+        (turn,) = chat.app.turns._turns.values()
+
+    assert turn.asked.content == "half \ufffd"
+
+
 async def test_a_history_of_the_client_is_ignored(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -315,3 +315,14 @@ async def test_call_that_is_not_running_cannot_be_stopped() -> None:
 
     assert refused.value.code == "not_found"
     assert not turn.is_calling("i1")
+
+
+async def test_halves_of_characters_end_no_turn_and_no_conversation(serve: Serve) -> None:
+    half = "half \ud83d"  # as the page, the model and the tool's server send it
+    async with serve((half, half), half, half) as chat, chat.socket() as client:
+        events = await client.ask(half)
+        again = await client.ask(half, conversation_id=events[-1]["conversation_id"])
+
+    assert events[-1]["type"] == again[-1]["type"] == "complete"
+    assert events[-1]["content"] == again[-1]["content"] == "half \ufffd"
+    assert chat.desk.made == ["half \ufffd"]

@@ -17,7 +17,8 @@ from interlock.cli.chat import settings
 from interlock.cli.servers import inputs
 from interlock.cli.signals import run
 from interlock.cli.terminal import is_terminal, say, warn
-from interlock.cli.utf8_command import Utf8Command
+from interlock.cli.utf8_command import Utf8Command, prose
+from interlock.text.surrogates import repair_cut
 
 if TYPE_CHECKING:
     from interlock.agent import AgentEvent
@@ -30,7 +31,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
 
 
 @click.command(cls=Utf8Command)
-@click.argument("prompt", required=False)
+@click.argument("prompt", required=False, callback=prose)
 @click.option(
     "--model",
     shell_complete=completion.models,
@@ -48,7 +49,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
     help="Continue this conversation; the beginning of its id is enough.",
 )
 @click.option("-c", "--continue", "latest", is_flag=True, help="Continue the latest conversation.")
-@click.option("-s", "--system", metavar="TEXT", help="Instructions for the model.")
+@click.option("-s", "--system", metavar="TEXT", callback=prose, help="Instructions for the model.")
 @click.option(
     "-a",
     "--attach",
@@ -181,8 +182,9 @@ def _is_silent() -> bool:
 def _piped() -> str:
     if sys.stdin is None:
         return ""
+    content = repair_cut(sys.stdin.buffer.read())
     try:
-        return sys.stdin.buffer.read().decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise click.UsageError(
             f"the text piped in is not UTF-8 (byte {error.start}); -a - sends a file from stdin"

@@ -16,8 +16,9 @@ from interlock.cli import config_option
 from interlock.cli.servers import inputs
 from interlock.cli.signals import on_interrupt, run
 from interlock.cli.terminal import complain, is_terminal, say
-from interlock.cli.utf8_command import Utf8Command
+from interlock.cli.utf8_command import Utf8Command, prose
 from interlock.errors import CapabilityError, InterlockError, ModelInterrupted
+from interlock.text.surrogates import repair_text
 
 if TYPE_CHECKING:
     from interlock.claude import ClaudeAnswer, ClaudeCode, ClaudeEvent
@@ -33,7 +34,7 @@ COMMANDS = {"/quit": "leave, as Ctrl-D does"}
 
 
 @click.command(cls=Utf8Command)
-@click.argument("prompt", required=False)
+@click.argument("prompt", required=False, callback=prose)
 @config_option.config_option
 @config_option.root_option
 @click.option("--mode", type=click.Choice(MODES), default="default", help="Permission mode.")
@@ -156,7 +157,7 @@ async def _converse(opened: ClaudeCode, screen: Screen) -> None:
     while True:
         try:
             # The editor handles Ctrl-C only as a key, because `signals` handles SIGINT.
-            text = (await editor.prompt_async(handle_sigint=False)).strip()
+            text = repair_text(await editor.prompt_async(handle_sigint=False)).strip()
         except KeyboardInterrupt:
             continue
         except EOFError:

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from interlock.cli import config_option
 from interlock.cli.terminal import safe_line, say
 from interlock.errors import ConfigError, InterlockError
+from interlock.text.surrogates import repair_json
 
 if TYPE_CHECKING:
     from interlock.calls import Call
@@ -86,7 +87,7 @@ def hook(gateway: str | None, config: Path | None) -> int:
 def _stdin() -> bytes:
     if sys.stdin is None:
         raise ConfigError("stdin is closed; Claude Code passes the call there")
-    return sys.stdin.buffer.read()
+    return repair_json(sys.stdin.buffer.read())
 
 
 def _loaded(path: Path | None) -> Config:

@@ -29,6 +29,7 @@ from interlock.cli.terminal import complain, in_columns, safe_line, say, unechoe
 from interlock.config import Config
 from interlock.errors import InterlockError, MissingExtra
 from interlock.messages import Attachment, UserMessage
+from interlock.text.surrogates import repair_text
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -104,6 +105,8 @@ class _Repl:
                 return
             if text.strip() == "/quit":
                 return
+            if not text.startswith("/attach "):  # a file name may have any bytes
+                text = repair_text(text)
             edited, self._edited = self._edited, None
             try:
                 await (self._handle(text) if edited is None else self._replace(edited, text))

@@ -18,6 +18,7 @@ from interlock.cli.terminal import emit, emit_foreign, emit_json, say, warn, wor
 from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InterlockError, InvalidArguments, RequestTimeout
 from interlock.schema.annotations import Hints
+from interlock.text.surrogates import repair_json
 
 if TYPE_CHECKING:
     from interlock.config import Config, ServerConfig
@@ -120,6 +121,8 @@ async def _call(
                 raise
             if result.is_error:
                 _say_stderr(entry.server, server.stderr.removeprefix(written))
+    if result.warning:
+        warn(result.warning)
     if as_json:
         emit_json(_fields(result))
     else:
@@ -196,7 +199,7 @@ def _object(arguments: str | None) -> dict[str, Any]:
     if arguments is None:
         return {}
     try:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
+        return msgspec.json.decode(repair_json(arguments.encode()), type=dict[str, Any])
     except msgspec.ValidationError:
         raise click.UsageError("--arguments is not a JSON object") from None
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -256,7 +259,7 @@ def _value(key: str, text: str, types: set[str]) -> Any:
     if "string" in types:
         return text
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(repair_json(text.encode()))
     except (msgspec.DecodeError, UnicodeError):
         if not types:
             return text

@@ -28,6 +28,7 @@ from interlock.config import shared_file
 from interlock.config.jsonc import JsoncDocument, JsoncError
 from interlock.config.variables import fill
 from interlock.errors import ConfigError
+from interlock.text.surrogates import path_text
 
 Entry = dict[str, Any]
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
@@ -124,7 +125,7 @@ class ClientFile(Struct, frozen=True):
         made = {
             name
             for path, keys, name, _ in _records()
-            if (path, keys) == (str(self.path), self.keys)
+            if (path, keys) == (path_text(self.path), self.keys)
         }
         return {name: entry for name, entry in self.entries().items() if name in made}
 
@@ -221,7 +222,7 @@ class ClientFile(Struct, frozen=True):
             raise ConfigError(f"{self.path}, line {error.line}: {error}") from None
 
     def _record(self, name: str) -> tuple[str, tuple[str, ...], str]:
-        return str(self.path), self.keys, name
+        return path_text(self.path), self.keys, name
 
 
 _SECRET = ("env", "headers")

@@ -12,6 +12,7 @@ from interlock import __version__
 from interlock.gateway.admin.operations import BASE, EmptyBody, Operations
 from interlock.gateway.parts import sharing_of
 from interlock.server.http.json_api import ApiRequest, Route, not_found
+from interlock.text.surrogates import path_text
 from interlock.text.timestamps import rfc3339
 from interlock.toolbox import ServerStatus
 from interlock.types import JsonObject
@@ -30,7 +31,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: AR
         "version": __version__,
         "uptime": round(gate.uptime, 1),
         "configuration": {
-            "file": str(parts.config.path or "") or None,
+            "file": path_text(parts.config.path or "") or None,
             "hash": gate.configuration_hash,
             "loaded": rfc3339(gate.assembly.loaded_at),
             "warnings": list(parts.config.warnings),

@@ -95,8 +95,8 @@ class Explainer:
         """
         question = self._question(caller, address, arguments, key)
         approval = None
-        if self._approvals is not None and arguments is not None and question.asks:
-            call = Call(question.entry, dict(arguments), caller)
+        if self._approvals is not None and question.arguments is not None and question.asks:
+            call = Call(question.entry, dict(question.arguments), caller)
             found = await self._approvals.standing(call, question.decision)
             approval = None if found is None else (self._approvals.state(found), found)
         return self.explain(caller, address, arguments, key=key, approval=approval)
@@ -162,6 +162,10 @@ class Explainer:
         for each in self._toolbox.own.entries if server == OWN else offered:
             if each.tool.name == name:
                 entry = each
+        if isinstance(entry, Entry) and arguments is not None:
+            call = Call(entry, dict(arguments), caller)
+            self._toolbox.convert_arguments(call)
+            arguments = call.arguments
         problem = self._catalogue.problem_of(caller, address)
         known = entry if problem is None else problem.item
         decision = self._policy.decide(caller, known, arguments)

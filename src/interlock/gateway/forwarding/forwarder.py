@@ -177,7 +177,9 @@ class Forwarder:
     async def _resume(
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
     ) -> Raw:
-        decision = self.in_force.policy.decide(caller_of(context), entry, arguments)
+        call = Call(entry, arguments, caller_of(context))
+        self._toolbox.convert_arguments(call)
+        decision = self.in_force.policy.decide(call.caller, entry, call.arguments)
         if decision.effect == "deny":  # the caller's rights have changed in the meantime
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)

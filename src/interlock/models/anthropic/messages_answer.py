@@ -153,12 +153,12 @@ class MessagesAnswer:
         return Reply(message, self._total(), stop_reason)
 
     def _start_block(self, index: int, block: dict[str, Any]) -> list[ModelEvent]:
+        self._size.add_call()
         self._size.add_json(block)
         self._blocks[index] = block
         self._pieces[index] = {}
         self._halves[index] = HalfCharacters()
         if block.get("type") == "tool_use":
-            self._size.add_call()
             self._arguments[index] = []
         if block.get("type") != "text":
             return []

@@ -140,7 +140,8 @@ class ChatAnswer:
         for member in DETAILS:
             if details := getattr(delta, member):
                 self._size.add_json(details)
-                _merge(self._details.setdefault(member, []), details)
+                for _ in range(_merge(self._details.setdefault(member, []), details)):
+                    self._size.add_call()
                 shown = shown or "".join(map(_thought, details))
         if delta.extra_content:
             self._size.add_json(delta.extra_content)
@@ -182,7 +183,7 @@ class ChatAnswer:
     def _data(self, attached: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
         """Return what the provider needs back with the answer."""
         data: dict[str, Any] = {name: "".join(parts) for name, parts in self._reasoning.items()}
-        data |= self._details
+        data |= {member: list(map(_joined, each)) for member, each in self._details.items()}
         if self._extra:
             data["extra_content"] = self._extra
         if attached:
@@ -190,18 +191,32 @@ class ChatAnswer:
         return {"provider": self._provider, **replace_surrogates(data)} if data else None
 
 
-def _merge(known: list[dict[str, Any]], details: list[dict[str, Any]]) -> None:
-    """Add details; a piece of the last one extends it."""
+class _Pieces(list[str]):
+    """The pieces of a text, which are joined at the end."""
+
+
+def _merge(known: list[dict[str, Any]], details: list[dict[str, Any]]) -> int:
+    """Add details; a piece of the last one extends it. Return how many are new."""
+    before = len(known)
     for each in details:
         last = known[-1] if known else {}
         if "data" in each or any(each.get(key) != last.get(key) for key in ("type", "index")):
-            known.append(dict(each))
-            continue
+            last = {}
+            known.append(last)
         for key, value in each.items():
-            if key in _GROWING and isinstance(last.get(key), str) and isinstance(value, str):
-                last[key] += value
-            elif value is not None:
+            if key in _GROWING and isinstance(value, str):
+                if not isinstance(last.get(key), _Pieces):
+                    last[key] = _Pieces()
+                last[key].append(value)
+            elif value is not None or key not in last:
                 last[key] = value
+    return len(known) - before
+
+
+def _joined(detail: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: "".join(each) if isinstance(each, _Pieces) else each for key, each in detail.items()
+    }
 
 
 def _thought(detail: dict[str, Any]) -> str:

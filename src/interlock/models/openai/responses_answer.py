@@ -130,6 +130,8 @@ class ResponsesAnswer:
         if kind.startswith(_ARGUMENTS):
             self._extend_arguments(event)
         elif kind == "response.output_item.added" and event.item:
+            self._size.add_call()
+            self._size.add_json(event.item)
             self._begun[self._place(event)] = event.item
         elif kind == "response.output_item.done" and event.item:
             return self._finish_item(self._place(event), event.item)
@@ -154,6 +156,8 @@ class ResponsesAnswer:
 
     def _say(self, place: int | None, text: Any) -> list[ModelEvent]:
         said = text if isinstance(text, str) else lenient.text_of(text) or ""
+        if not said:
+            return []
         self._spoken.add(place)
         self._size.add(said)
         if self._half.is_open or not said.isascii():
@@ -187,14 +191,16 @@ class ResponsesAnswer:
         if place is None:
             place = max(self._begun, default=0)
         piece = event.arguments if event.type.endswith(".done") else event.delta
-        text = piece if isinstance(piece, str) else ""
-        self._size.add(text)
+        if not isinstance(piece, str) or not piece:
+            return
+        self._size.add(piece)
         if event.type.endswith(".done"):
-            self._arguments[place] = [text or "".join(self._arguments.get(place, []))]
+            self._arguments[place] = [piece]
         else:
-            self._arguments.setdefault(place, []).append(text)
+            self._arguments.setdefault(place, []).append(piece)
 
     def _finish_item(self, place: int, item: dict[str, Any]) -> list[ModelEvent]:
+        self._size.add_call()
         self._size.add_json(item)
         self._items[place] = item
         return self._read(place, item)

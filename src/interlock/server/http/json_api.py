@@ -50,6 +50,7 @@ from interlock.server.http.responses import (
     reply_empty,
 )
 from interlock.server.wire_errors import log_bug, log_name
+from interlock.text.surrogates import repair_json
 from interlock.types import JsonObject
 
 MAX_BODY = 1024 * 1024  # bytes of a request body
@@ -334,6 +335,7 @@ def _read_query(request: HttpRequest, kind: type[S]) -> S:
 
 
 def _read_body(body: bytes, kind: type[S]) -> S:
+    body = repair_json(body)
     try:
         envelope.check_bounds(body)
         return msgspec.json.decode(body or b"{}", type=kind)

@@ -1,9 +1,9 @@
-"""Conversion of messages to rows and back, without loss.
+"""Conversion of messages to rows and back.
 
-A text column cannot store every Python string: PostgreSQL refuses NUL, and no database accepts a
-lone surrogate, which remains when a stream is cut between two halves of a character. JSON can
-express both, so JSON columns need no conversion. A `content` with such characters is stored twice:
-without them in its own column, and exactly in `content_json`.
+A text column cannot store every Python string: PostgreSQL refuses NUL, and no database accepts half
+of a character. JSON can express NUL, so a `content` with NUL is stored twice: without NUL in its
+own column, and exactly in `content_json`. Half of a character becomes U+FFFD, because no model or
+program that gets the message could use it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from interlock.messages import (
     Usage,
     UserMessage,
 )
+from interlock.text.quoting import replace_surrogates
+from interlock.text.surrogates import repair_json
 
 MAX_DEPTH = 200  # levels of nested objects and lists; Python's JSON decoder fails near 1000
 
@@ -47,7 +49,7 @@ def row_from_message(message: Message) -> dict[str, str | None]:
         "attachments": None,
         "usage": None,
     }
-    if columns["content"] != message.content:
+    if "\0" in message.content:
         columns["content_json"] = _encode(message.content, "content")
     if isinstance(message, UserMessage | ToolMessage) and message.attachments:
         columns["attachments"] = _encode(msgspec.to_builtins(message.attachments), "attachment")
@@ -107,7 +109,9 @@ def _encode(value: object, what: str) -> str:
         # Count brackets first, because few values have enough of them to need the slow check.
         if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
             raise ValueError(f"nested over {MAX_DEPTH} deep")
-        return json.dumps(value, separators=(",", ":")) if _has_surrogates(text) else text
+        if _has_surrogates(text):
+            text = json.dumps(replace_surrogates(value), ensure_ascii=False, separators=(",", ":"))
+        return text
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"cannot keep a message whose {what} is not JSON: {error}") from error
 
@@ -139,19 +143,19 @@ def _children(value: object) -> Iterator[object]:
 
 
 def _message(row: Mapping[str, Any]) -> Message:
-    content = row["content"] if row["content_json"] is None else json.loads(row["content_json"])
+    content = row["content"] if row["content_json"] is None else _decode(row["content_json"])
     match row["role"]:
         case "system":
             return SystemMessage(content)
         case "user":
             return UserMessage(content, _attachments(row))
         case "assistant":
-            calls = json.loads(row["tool_calls"] or "[]")
-            data = None if row["provider_data"] is None else json.loads(row["provider_data"])
+            calls = _decode(row["tool_calls"] or "[]")
+            data = None if row["provider_data"] is None else _decode(row["provider_data"])
             usage = None if row["usage"] is None else msgspec.json.decode(row["usage"], type=Usage)
             return AssistantMessage(content, tuple(ToolCall(**call) for call in calls), data, usage)
         case "tool":
-            (result,) = json.loads(row["tool_results"] or '[{"tool_call_id":""}]')
+            (result,) = _decode(row["tool_results"] or '[{"tool_call_id":""}]')
             return ToolMessage(content=content, **result, attachments=_attachments(row))
         case role:
             raise ValueError(f"role {role!r}")
@@ -159,5 +163,9 @@ def _message(row: Mapping[str, Any]) -> Message:
 
 def _attachments(row: Mapping[str, Any]) -> tuple[Attachment, ...]:
     text = row["attachments"]
-    # json accepts a lone surrogate in an attachment's name; msgspec does not.
-    return () if text is None else msgspec.convert(json.loads(text), tuple[Attachment, ...])
+    return () if text is None else msgspec.convert(_decode(text), tuple[Attachment, ...])
+
+
+def _decode(text: str) -> Any:
+    # Earlier versions stored halves of characters as escapes.
+    return json.loads(repair_json(text.encode()) if "\\ud" in text else text)

@@ -179,7 +179,9 @@ async def call_tool(apps: Apps, request: ApiRequest) -> JsonObject:
     if entry is None or toolbox is None or state == "off":
         raise not_found("the app's server has no such tool for apps")
     arguments = {} if given.arguments is UNSET else given.arguments
-    made = AppCall(id, caller.owner, Call(entry, arguments, _as_app(caller)), state)
+    call = Call(entry, arguments, _as_app(caller))
+    toolbox.convert_arguments(call)  # the user is shown what is sent
+    made = AppCall(id, caller.owner, call, state)
     apps.calls.add(made)
     made.begin(toolbox.handle)
     return await made.shown("", WAIT)

@@ -17,6 +17,7 @@ from interlock.server.http.guard import Guard
 from interlock.server.http.page_guard import check_has_origin
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, disconnected
+from interlock.text.surrogates import repair_json
 from interlock.web.chat import aisdk
 from interlock.web.chat.agui import AguiEncoder, AguiInput
 from interlock.web.chat.aisdk import AiSdkEncoder, AiSdkInput
@@ -133,7 +134,7 @@ class ChatApp:
             raise _Refused(415, "bad_message", "the content type must be application/json")
         caller = await self._caller(scope)
         try:
-            given = msgspec.json.decode(await _body(receive), type=kind)
+            given = msgspec.json.decode(repair_json(await _body(receive)), type=kind)
         except (ValueError, RecursionError) as error:  # their texts show no values
             raise _Refused(400, "bad_message", str(error)[:200]) from None
         if path.endswith("/stop"):

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from interlock import schema
 from interlock.auth import Principal
-from interlock.calls import Caller, Entry
+from interlock.calls import Call, Caller, Entry
 from interlock.errors import InvalidArguments, UnknownConversation
 from interlock.layers.kept_results import Reading
 from interlock.layers.results import ResultBudget
@@ -375,7 +375,10 @@ class CheckBody(Struct, frozen=True, forbid_unknown_fields=True):
 async def check_arguments(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Check arguments against a tool's schema; return the problems that a call would report."""
     entry = _entry(context, request)
-    problems = schema.compile(entry.input_schema).errors(request.body.arguments)
+    call = Call(entry, request.body.arguments)
+    if context.engine.toolbox is not None:
+        context.engine.toolbox.convert_arguments(call)
+    problems = schema.compile(entry.input_schema).errors(call.arguments)
     return {"problems": list(problems)}
 
 

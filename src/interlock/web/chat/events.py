@@ -15,6 +15,7 @@ from interlock.agent import (
     ToolStarted,
 )
 from interlock.models import Notice, ReasoningDelta, TextDelta
+from interlock.text.surrogates import repair_json
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
@@ -171,8 +172,9 @@ def decoded(text: str | bytes) -> Any:
     Raises:
         ValueError: The text is not a JSON object.
     """
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        found = msgspec.json.decode(text)
+        found = msgspec.json.decode(repair_json(data))
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     if not isinstance(found, dict):

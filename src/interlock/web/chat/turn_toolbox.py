@@ -59,6 +59,7 @@ class TurnToolbox:
         self.results: dict[str, bytes] = {}
         self.own, self.loop = toolbox.own, toolbox.loop
         self.refresh, self.may_repeat = toolbox.refresh, toolbox.may_repeat
+        self.convert_arguments = toolbox.convert_arguments
         self._turn = turn
         self._toolbox = toolbox
         self._may_use = may_use or (lambda _caller, _entry: True)
@@ -98,6 +99,7 @@ class TurnToolbox:
     async def handle(self, call: Call) -> Outcome:
         """Make a call, which a person can stop, or change before it runs."""
         call = replace(call, slots=Slots())
+        self.convert_arguments(call)  # a person is shown what is sent
         if self._asks_people:
             back = TurnQuestions(self._turn, call, self._ask_by_rule)
             call = replace(call, back=back, capabilities=ASKABLE)

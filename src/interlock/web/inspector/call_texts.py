@@ -8,6 +8,7 @@ import shlex
 from typing import Any
 
 from interlock.config import HttpServer, StdioServer
+from interlock.text.surrogates import path_text
 from interlock.types import JsonObject
 from interlock.web.inspector.inspection import Inspection
 
@@ -72,12 +73,12 @@ def of_call(inspection: Inspection, tool: str, arguments: JsonObject) -> JsonObj
         return {"reason": "not_on_its_own"}
     address = f"{connection.name}:{tool}"
     fields = {
-        "path": _literal(str(path)),
+        "path": _literal(path_text(path)),
         "key": _literal(key),
         "address": _literal(address),
         "arguments": _literal(arguments),
     }
-    command = ["interlock", "call", address, "--config", str(path)]
+    command = ["interlock", "call", address, "--config", path_text(path)]
     command += ["--arguments", json.dumps(arguments, ensure_ascii=False)]
     name = re.sub(r"\W", "_", tool).lower()
     return {

@@ -190,6 +190,7 @@ class InspectedConnection:
 
     async def _make(self) -> Client:
         options: ClientOptions = {
+            "strict_output": True,
             "revision": self.era,
             "trace": self._wire,
             "elicitation": _refuse,
