@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 from tests.providers.fake_provider import EVERY, Call, Request, Says
@@ -55,6 +56,7 @@ class ChatForm(NamedTuple):
     Attributes:
         reasoning: The member of a delta with reasoning; "content" for parts of a list; "" for none.
         id: Makes the id of a call from a number.
+        repeats_ids: Whether the numbers begin again with each answer.
         is_whole: Whether a call comes in one piece.
         index: Whether each call has its own index; else all have 0.
         called: The reason to stop with calls.
@@ -67,6 +69,7 @@ class ChatForm(NamedTuple):
 
     reasoning: str = ""
     id: Callable[[int], str] = "call_{:024d}".format
+    repeats_ids: bool = False
     is_whole: bool = False
     index: bool = True
     called: str = "tool_calls"
@@ -86,7 +89,8 @@ def chat(form: ChatForm) -> Callable[[Says, Request, Iterator[int]], list[bytes]
         for piece in pieces(says.thought) if form.reasoning else ():
             deltas.append(_thinking(form, piece))
         deltas += [{"content": piece} for piece in pieces(says.text)]
-        calls = [_call(form, call, request, next(numbers)) for call in says.calls]
+        ids = count() if form.repeats_ids else numbers
+        calls = [_call(form, call, request, next(ids)) for call in says.calls]
         extra: Part = {}
         if form.sign and says.thought:
             token = f"signed-{next(numbers)}"

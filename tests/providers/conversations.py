@@ -435,14 +435,18 @@ TO_CONTINUE = Conversation(
     "to continue",
     (
         Turn("Go", Says("I read.", (READ_IT, Call("srv__list")), "I must read.")),
-        Turn((Result("text"), Result("no such folder", True)), Says("Fine.", thought="Enough.")),
+        Turn(
+            (Result("text"), Result("no such folder", True)),
+            Says("", (READ_IT, Call("srv__list")), "Once more."),
+        ),
+        Turn(results("text", "a, b"), Says("Fine.", thought="Enough.")),
     ),
     tools=TOOLS,
 )
 CONTINUED = {
     "a turn": Conversation(
         "a turn",
-        (Turn((Result("text"), Result("no such folder", True)), DONE), Turn("More", DONE)),
+        (Turn(results("text", "a, b"), DONE), Turn("More", DONE)),
         tools=TOOLS,
     ),
     "a conversation": Conversation(

@@ -81,6 +81,7 @@ class Request:
         return str(self.body.get("model", ""))
 
 
+_SERVERS = count(1)
 Rule = Callable[[Request], None]  # raises Refused
 Write = Callable[[Says, Request, Iterator[int]], list[bytes]]
 
@@ -151,7 +152,7 @@ class ProviderServer:
         self.root = ""
         self._fake = fake
         self._issued: dict[str, dict[str, str]] = {}  # by model
-        self._numbers = count(1)
+        self._numbers = count(1_000 * next(_SERVERS))  # of calls, which no other server has
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)

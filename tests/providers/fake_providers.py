@@ -102,7 +102,8 @@ _AZURE_FILES = request_rules.contents(
     "input_audio",
     refuse=_part("Invalid Value: '{1}'. This model does not support {1} content types."),
 )
-_VLLM_FORM = ChatForm("reasoning", "chatcmpl-tool-{:032x}".format, cached="")
+# Ids that begin again with each answer: https://github.com/vllm-project/vllm/issues/50295
+_VLLM_FORM = ChatForm("reasoning", "chatcmpl-tool-{:032x}".format, repeats_ids=True, cached="")
 
 FAKES = (
     Fake(

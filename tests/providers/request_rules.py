@@ -430,8 +430,10 @@ def anthropic_messages(request: Request) -> None:
 
     https://github.com/anthropics/claude-code/issues/13460 (results without calls)
     https://github.com/anthropics/claude-code/issues/59812 (empty text)
+    https://github.com/anthropics/claude-code/issues/28515 (ids of the whole conversation)
     """
     waiting: list[str] = []
+    known: set[str] = set()
     before = "assistant"
     for place, message in enumerate(request.messages):
         role, blocks = message["role"], message["content"]
@@ -451,8 +453,9 @@ def anthropic_messages(request: Request) -> None:
             if problem := _block_problem(role, block):
                 raise Refused(f"messages.{place}.content.{index}: {problem}")
         waiting = [each["id"] for each in blocks if each["type"] == "tool_use"]
-        if len(set(waiting)) != len(waiting):
-            raise Refused("messages: `tool_use` ids must be unique")
+        if len(set(waiting)) != len(waiting) or known & {*waiting}:
+            raise Refused(f"messages.{place}: `tool_use` ids must be unique")
+        known |= {*waiting}
     if waiting or before == "assistant":
         raise Refused("messages: the conversation must end with a user message")
 

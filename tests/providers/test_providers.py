@@ -85,8 +85,12 @@ async def lab_of(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[L
             patch.setenv(row.keys[0], KEY)
         if "dated" in fake.name:
             patch.setenv("AZURE_OPENAI_API_VERSION", "2026-04-01")
-        yield Lab(fake, server)
-    await server.stop()
+        lab = Lab(fake, server)
+        try:
+            yield lab
+        finally:
+            await lab.close()
+            await server.stop()
 
 
 @pytest.mark.slow("holds fifty conversations")
@@ -114,14 +118,13 @@ async def test_every_provider_continues_the_conversation_of_every_other_one(
     for fake in FAKES:
         async with lab_of(fake, monkeypatch) as lab:
             begun[fake.name] = await _hold(lab, TO_CONTINUE)
-            await lab.close()
     failed: list[Exception] = []
     for fake in FAKES:
         async with lab_of(fake, monkeypatch) as lab:
             others = [each for each in begun.items() if each[0] != fake.name]
             for first, messages in others:
                 for name, going_on in CONTINUED.items():
-                    end = 2 if name == "a turn" else None  # after the calls
+                    end = 5 if name == "a turn" else None  # after the second calls
                     going_on = going_on._replace(history=tuple(messages[:end]))
                     with _collected(failed, f"{fake.name} continues {name} of {first}"):
                         await _hold(lab, going_on)
