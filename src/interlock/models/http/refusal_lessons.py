@@ -88,6 +88,10 @@ _NEEDS = {
     "ids": r"call id was .{1,99} but must be a-z, A-Z, 0-9",
     # https://github.com/ggml-org/llama.cpp/issues/19851
     "turns": r"roles must alternate",
+    # Gemma at Google, Gemma elsewhere, o1-mini: https://github.com/google/adk-python/issues/3900,
+    # https://github.com/huggingface/chat-ui/issues/1386, https://github.com/janhq/jan/issues/4392
+    "instructions": r"(developer|system) (instruction|role|message|prompt)s?\b.{0,20}not "
+    r"(enabled|supported)|role.{0,3} does not support .?(system|developer)",
 }
 # Members of answers that are sent back in messages, such as reasoning. Groq refuses them:
 # https://github.com/janhq/jan/issues/8136
