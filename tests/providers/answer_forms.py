@@ -6,10 +6,11 @@ Each form has a report of a client that did not expect it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from interlock.models import ToolDefinition
 from tests.providers.fake_provider import EVERY, Call, Request, Says
 
 USED = (20, 7, 4)  # tokens of each request, of each answer, and those from the cache
@@ -37,6 +38,15 @@ def arguments(call: Call, request: Request) -> str:
         return call.arguments
     offered = _schemas(request).get(call.name, {})
     return json.dumps(dict.fromkeys(offered.get("properties", ()), "v"))
+
+
+def input_of(call: Call, tools: Sequence[ToolDefinition]) -> dict[str, Any]:
+    """Return the arguments of a call, with the names of the server."""
+    if call.arguments != EVERY:
+        given: dict[str, Any] = json.loads(call.arguments)
+        return given
+    schema = next(each.input_schema for each in tools if each.name == call.name)
+    return dict.fromkeys(json.loads(schema)["properties"], "v")
 
 
 def _schemas(request: Request) -> dict[str, Part]:

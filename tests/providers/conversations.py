@@ -70,6 +70,21 @@ class Conversation(NamedTuple):
     needs: str = ""
 
 
+def asked(turn: Turn, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that a turn adds to a conversation."""
+    if turn.asks is None:
+        return []
+    if isinstance(turn.asks, str):
+        return [UserMessage(turn.asks)]
+    if isinstance(turn.asks, UserMessage):
+        return [turn.asks]
+    calls = messages[-1].tool_calls  # type: ignore[union-attr]  # the model has called tools
+    return [
+        ToolMessage(call.id, each.content, call.name, each.is_error, each.files)
+        for call, each in zip(calls, turn.asks, strict=True)
+    ]
+
+
 FAILURES: Mapping[str, tuple[type[ModelError], str]] = {
     "key": (ModelRefused, r"\(401\)"),
     "rate": (ModelOverloaded, "Rate limit reached.*try again in 1800 s"),
@@ -77,7 +92,7 @@ FAILURES: Mapping[str, tuple[type[ModelError], str]] = {
     "failure": (ModelUnavailable, r"\(500\).*error"),
     "model": (ModelUnavailable, r"\(404\).*does not exist"),
     "quota": (ModelRefused, r"\(402\).*Insufficient"),
-    "context": (ContextTooLong, ""),
+    "context": (ContextTooLong, "(?i)token|context"),
     "large": (ContextTooLong, r"Limit 30000, Requested 37313"),
     "cut": (ModelInterrupted, "cut off"),
     "ends": (ModelInterrupted, "cut off: the stream ended early"),

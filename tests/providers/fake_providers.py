@@ -55,6 +55,17 @@ def _part(text: str, status: int = 400) -> Any:
     return lambda place, kind: Refused(text.format(place, kind), status=status)
 
 
+def _llama_part(_: int, kind: str) -> Refused:
+    """llama.cpp without a projector, as its server in `test_llama_server` answers."""
+    if kind == "file":
+        return Refused("unsupported content[].type")
+    return Refused(
+        f"{kind.replace('_url', '').replace('input_', '')} input is not supported - hint: if this "
+        "is unexpected, you may need to provide the mmproj",
+        status=500,
+    )
+
+
 def _chat_rules(*more: Rule) -> tuple[Rule, ...]:
     return (request_rules.no_halves, request_rules.answered_calls, *more)
 
@@ -440,10 +451,7 @@ FAKES = (
             request_rules.no_key,
             request_rules.alternating,
             request_rules.call_form(_ANY_ID, "Invalid tool call id {!r}"),
-            # https://github.com/ggml-org/llama.cpp/issues/12947
-            request_rules.contents(
-                refuse=_part('Failed to parse messages: Unsupported content part type: "{1}"', 500)
-            ),
+            request_rules.contents(refuse=_llama_part),
             request_rules.tools(schema_rules.llama_cpp),
         ),
         chat(ChatForm("reasoning_content", "{:032x}".format)),
@@ -451,7 +459,8 @@ FAKES = (
             key=_NO_KEY,
             context=(
                 400,
-                "the request exceeds the available context size (8192 tokens), try increasing it",
+                "request (9001 tokens) exceeds the available context size (8192 tokens), try "
+                "increasing it",
             ),
         ),
         _server_error,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,7 +20,7 @@ from interlock.models.http import model_api
 from interlock.models.learned import Lesson
 from interlock.models.providers import BY_NAME
 from interlock.models.vendors import kind_of
-from tests.providers.answer_forms import USED
+from tests.providers.answer_forms import USED, input_of
 from tests.providers.conversations import (
     CONTINUED,
     CONVERSATIONS,
@@ -31,8 +30,9 @@ from tests.providers.conversations import (
     WEBP,
     Conversation,
     Turn,
+    asked,
 )
-from tests.providers.fake_provider import EVERY, KEY, Call, Fails, Fake, ProviderServer, Says
+from tests.providers.fake_provider import KEY, Fails, Fake, ProviderServer, Says
 from tests.providers.fake_providers import FAKES
 
 
@@ -150,7 +150,7 @@ async def _hold(lab: Lab, conversation: Conversation) -> list[Message]:
     for number, turn in enumerate(conversation.turns):
         if turn.model:
             model = await lab.choose(f"{lab.fake.model}-{turn.model}", conversation.options)
-        messages += _asked(turn, messages)
+        messages += asked(turn, messages)
         answers = (turn.answer,) if isinstance(turn.answer, Says) else turn.answer
         lab.server.script = list(answers)
         try:
@@ -164,20 +164,6 @@ async def _hold(lab: Lab, conversation: Conversation) -> list[Message]:
     _check_refusals(lab, conversation, notices, messages)
     assert re.search(conversation.notice, "\n".join(notices))
     return messages
-
-
-def _asked(turn: Turn, messages: list[Message]) -> list[Message]:
-    if turn.asks is None:
-        return []
-    if isinstance(turn.asks, str):
-        return [UserMessage(turn.asks)]
-    if isinstance(turn.asks, UserMessage):
-        return [turn.asks]
-    calls = messages[-1].tool_calls  # type: ignore[union-attr]  # the model has called tools
-    return [
-        ToolMessage(call.id, each.content, call.name, each.is_error, each.files)
-        for call, each in zip(calls, turn.asks, strict=True)
-    ]
 
 
 async def _fail(
@@ -214,7 +200,7 @@ async def _answer(
     thought = "".join(each.text for each in events if isinstance(each, ReasoningDelta))
     assert thought == (says.thought if lab.fake.reasons else "")
     called = [(each.name, each.input, each.malformed) for each in reply.message.tool_calls]
-    assert called == [(each.name, _input(conversation, each), None) for each in says.calls]
+    assert called == [(each.name, input_of(each, conversation.tools), None) for each in says.calls]
     stop = "tool_calls" if says.calls and says.stop == "end" else says.stop
     assert reply.stop_reason == stop
     used = reply.usage
@@ -222,13 +208,6 @@ async def _answer(
     assert (used.input_tokens, used.output_tokens) == (read, written)
     assert used.cached_tokens == (cached if lab.fake.cached else 0)
     return msgspec.json.decode(msgspec.json.encode(reply.message), type=type(reply.message))
-
-
-def _input(conversation: Conversation, call: Call) -> Any:
-    if call.arguments != EVERY:
-        return json.loads(call.arguments)
-    schema = next(each.input_schema for each in conversation.tools if each.name == call.name)
-    return dict.fromkeys(json.loads(schema)["properties"], "v")
 
 
 def _check_refusals(

@@ -84,8 +84,8 @@ _NEEDS = {
     "signatures": r"missing an? .{0,3}thought_?signature",
     # https://github.com/aaif-goose/goose/issues/5998
     "answers": r"unexpected role .?user.? after role .?tool",
-    # https://github.com/jundot/omlx/pull/1997
-    "ids": r"call id was .{1,99} but must be a-z, A-Z, 0-9",
+    # Mistral and its templates: https://github.com/jundot/omlx/pull/1997
+    "ids": r"call ids? (was .{1,99} but must|should) be (a-z|alphanumeric)",
     # https://github.com/ggml-org/llama.cpp/issues/19851
     "turns": r"roles must alternate",
     # Gemma at Google, Gemma elsewhere, o1-mini: https://github.com/google/adk-python/issues/3900,
@@ -99,7 +99,9 @@ _IN_MESSAGES = (
     *("reasoning_content", "reasoning_details", "thinking_blocks", "reasoning", "thinking"),
 )
 _FILES = re.compile(
-    r"image|audio|multimodal|vision|mmproj|modalit|(content|part) (part|type)|expected a string|"
+    r"image|audio|multimodal|vision|mmproj|modalit|expected a string|"
+    # vLLM and llama.cpp: https://github.com/langchain-ai/openwiki/issues/63
+    r"(content|part)(\[\])?[ .](part|type)|"
     r"file_data|must be a string|unknown variant .?(image|file|input)|\bpdf\b|document|"
     # Ollama: https://github.com/Kilo-Org/kilocode/issues/11878
     r"invalid message format|cannot unmarshal array",
