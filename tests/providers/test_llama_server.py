@@ -13,7 +13,8 @@ import pytest
 import xllamacpp
 
 from interlock.messages import AssistantMessage, Message, ToolCall
-from interlock.models import Reply, learned
+from interlock.models import Model, Reply, learned
+from interlock.models.anthropic import AnthropicModel
 from interlock.models.http import model_api
 from interlock.models.openai import OpenAIModel
 from tests.models.gguf.files import WITH_TOOLS, write_model
@@ -42,14 +43,21 @@ assistant roles except for tool calls and results.') }}
 """
 
 
-@pytest.fixture(params=[WITH_TOOLS, STRICT + WITH_TOOLS], ids=["any order", "strict order"])
+@pytest.fixture(
+    params=[
+        pytest.param(("chat", WITH_TOOLS), id="chat completions"),
+        pytest.param(("chat", STRICT + WITH_TOOLS), id="chat completions, strict template"),
+        pytest.param(("messages", WITH_TOOLS), id="Messages API"),
+    ]
+)
 async def model(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[OpenAIModel]:
+) -> AsyncIterator[Model]:
+    api, template = request.param
     monkeypatch.setattr(learned, "file", lambda: tmp_path / "models.json")
     monkeypatch.setattr(model_api, "_FIRST_PAUSE", 0.0)
     follows = {"\n": "Hello", "Hello": " there", " there": ""}
-    path = write_model(tmp_path / "tiny.gguf", follows, template=request.param)
+    path = write_model(tmp_path / "tiny.gguf", follows, template=template)
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx, params.n_parallel = 65_536, 1
@@ -58,15 +66,17 @@ async def model(
     params.hostnames, params.port = ["127.0.0.1"], 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     server: Any = xllamacpp.Server(params)
-    url = f"{server.listening_address}/v1"
-    made = OpenAIModel("tiny", provider="llamacpp", base_url=url, options={"max_tokens": 4})
+    root, few = server.listening_address, {"max_tokens": 4}
+    made: Model = AnthropicModel("tiny", api_key="none", base_url=root, options=few)
+    if api == "chat":
+        made = OpenAIModel("tiny", provider="llamacpp", base_url=f"{root}/v1", options=few)
     yield made
     await made.close()
     del server
 
 
 @pytest.mark.slow("a real server reads a hundred conversations")
-async def test_a_real_server_reads_every_conversation(model: OpenAIModel) -> None:
+async def test_a_real_server_reads_every_conversation(model: Model) -> None:
     for conversation in (*CONVERSATIONS, TO_CONTINUE):
         try:
             await _send(model, conversation)
@@ -75,7 +85,7 @@ async def test_a_real_server_reads_every_conversation(model: OpenAIModel) -> Non
             raise
 
 
-async def _send(model: OpenAIModel, conversation: Conversation) -> None:
+async def _send(model: Model, conversation: Conversation) -> None:
     messages = list(conversation.history)
     for number, turn in enumerate(conversation.turns):
         messages += asked(turn, messages)
