@@ -202,7 +202,7 @@ def test_default_that_does_not_fit_is_neither_shown_nor_sent():
     assert "default" not in json.dumps(seen[0].requested_schema)
 
     asked = ClientFeatures(None, None, person("accept", {}))
-    with pytest.raises(LocalProtocolError, match="does not fit the form"):
+    with pytest.raises(LocalProtocolError, match="is not valid for the form"):
         answer(asked, ELICIT, form(schema))  # a required field has no default to fall back to
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from interlock.auth.gateway_key import GatewayKey
-from interlock.cli.gateway import key_reach
 from interlock.config import load
 from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
 from interlock.policy import Policy
@@ -63,8 +62,6 @@ def prepare(section: str, folder: Path, shell: Shell, environment: pytest.Monkey
     file = folder / "prepared.json"
     file.write_text(json.dumps(_configuration(section)))
     environment.setenv("INTERLOCK_MCP_CONFIG", str(file))
-    # The page shows what a command prints once all servers are up, however long that takes.
-    environment.setattr(key_reach, "IDLE_TIMEOUT", 300.0)
     asyncio.run(_fill(folder, file, section))
     shell.names["/mnt/other/"] = f"{folder}/"
     scopes = ADMIN if section == "Admin API" else ("mcp:read",)
@@ -87,14 +84,15 @@ def _configuration(section: str) -> dict[str, Any]:
         return document | {"gateway": document["gateway"] | {"database": "gateway.db"}}
     approvals = json.loads(_json_of("Approvals").text)["gateway"]
     api = {"document": "crm.json", "baseUrl": "http://127.0.0.1:9", "tools": {}}
-    return {
-        "mcpServers": {"crm": {"command": "crm-server"}, "api": {"openapi": api}},
-        "gateway": {
-            "database": "gateway.db",
-            **{name: approvals[name] for name in ("groups", "policy")},
-            "plugins": {"folder": "plugins", "server": "api"},
-        },
+    servers: dict[str, Any] = {"crm": {"command": "crm-server"}}
+    gateway = {
+        "database": "gateway.db",
+        **{name: approvals[name] for name in ("groups", "policy")},
     }
+    if section != "Keys":  # no gateway has listed the tools of this API
+        servers["api"] = {"openapi": api}
+        gateway["plugins"] = {"folder": "plugins", "server": "api"}
+    return {"mcpServers": servers, "gateway": gateway}
 
 
 async def _fill(folder: Path, configuration: Path, section: str) -> None:

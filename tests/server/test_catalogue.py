@@ -119,7 +119,8 @@ async def test_a_failing_tool_object_is_reported_as_a_function_would_be(connect,
     echo.answer = ValueError("canary")
     result = await wire.tool("echo", NEWEST)
     assert result["isError"]
-    assert result["content"][0]["text"].startswith("tool echo failed; the server's log has")
+    told = result["content"][0]["text"]
+    assert told.startswith("tool echo failed; the server's log on stderr has")
     assert "canary" in caplog.text
 
     echo.answer = UnknownTool("unknown tool 'x'")  # such as another server's

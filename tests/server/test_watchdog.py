@@ -99,7 +99,7 @@ async def test_blocked_loop_outside_of_tools_is_logged_with_the_stack(warnings):
         assert warnings.more.acquire()
 
     assert warnings.texts[0].startswith("something has blocked the event loop")
-    assert "test_a_blockage_outside_of_tools" in warnings.texts[0]
+    assert "test_blocked_loop_outside_of_tools" in warnings.texts[0]
 
 
 async def test_a_long_blockage_is_logged_once(warnings):

@@ -119,22 +119,6 @@ async def test_redirect_to_a_failing_url_is_not_kept(server: EvilHttp, pool: Htt
     assert [asked.path for asked in server.asked] == ["/mcp", "/messages", "/mcp"]
 
 
-async def test_error_after_a_redirect_names_both_urls(server: EvilHttp, pool: HttpPool):
-    """A proxy that strips a prefix makes servers redirect to a path without it."""
-    server.tell("x", "status", times=1, code=307, headers={"Location": "/messages"})
-    server.tell("x", "status", code=404)
-    endpoint = to(f"{server.url}?key={SECRET}", pool)
-    async with endpoint.request("POST", {}, BODY) as response:
-        redirected = await endpoint.refusal(response)
-    async with endpoint.request("POST", {}, BODY) as response:
-        direct = await endpoint.refusal(response)
-
-    host = server.url.removesuffix("/mcp")
-    assert f"{host}/mcp, redirected to {host}/messages, answered 404" in str(redirected)
-    assert "redirected" not in str(direct)
-    assert SECRET not in str(redirected)
-
-
 @each_row(
     ("path", "location", "told"),
     [

@@ -45,7 +45,9 @@ async def test_site_of_the_local_user_inspects_a_command(
             headers = {**origin, "X-Interlock-Key": (await reply.json())["pageKey"]}
         async with http.get(f"{site.url}inspect/echo") as page:
             shell = await page.text()
-        async with http.post(f"{site.url}api/inspect", json={"command": COMMAND}) as foreign:
+        async with http.post(
+            f"{site.url}api/inspect", json={"command": COMMAND}, headers=origin
+        ) as foreign:
             refused = foreign.status
         body = {"command": COMMAND}
         async with http.post(f"{site.url}api/inspect", json=body, headers=headers) as reply:

@@ -203,14 +203,14 @@ def verify(head: tuple[Path, ...], as_json: bool, config: Path | None) -> int:
       interlock audit verify --head /mnt/other/audit-copy
     """
     found = config_option.load(config)
-    key = _key(found, create=False)
-    if key is None:
-        raise ConfigError(
-            "the audit trail is verified with the key that wrote it, but there is neither "
-            "gateway.key beside the database nor INTERLOCK_KEY"
-        )
 
     async def work(reader: AuditReader) -> Verification:
+        key = _key(found, create=False)
+        if key is None:
+            raise ConfigError(
+                "the audit trail is verified with the key that wrote it, but there is neither "
+                "gateway.key beside the database nor INTERLOCK_KEY"
+            )
         from interlock.config.gateway_reading import resolve
         from interlock.store.audit.copies import copy_folder
         from interlock.store.audit.copy_reading import read_copy
@@ -246,7 +246,7 @@ def hash_(arguments: str, config: Path | None) -> None:
 
     \b
     Example:
-      interlock audit export | grep "$(interlock audit hash '{"amount": 80}')"
+      interlock audit export | grep -e "$(interlock audit hash '{"amount": 80}')"
     """
     import msgspec
 

@@ -13,10 +13,7 @@ import { t } from "../text.js";
 
 /** @typedef {import("../../shared/asking.js").Approval} Approval */
 
-/**
- * One call that waits. Its arguments are loaded by themselves, because lists have none.
- * @param {{id: string, done: () => void}} given
- */
+/** @param {{id: string, done: () => void}} given */
 function Waiting({ id, done }) {
   const path = `${API}/approvals/${id}`;
   const one = useLoad(path);
