@@ -6,9 +6,11 @@ Each form has a report of a client that did not expect it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
+from interlock.models import ToolDefinition
 from tests.providers.fake_provider import EVERY, Call, Request, Says
 
 USED = (20, 7, 4)  # tokens of each request, of each answer, and those from the cache
@@ -38,6 +40,15 @@ def arguments(call: Call, request: Request) -> str:
     return json.dumps(dict.fromkeys(offered.get("properties", ()), "v"))
 
 
+def input_of(call: Call, tools: Sequence[ToolDefinition]) -> dict[str, Any]:
+    """Return the arguments of a call, with the names of the server."""
+    if call.arguments != EVERY:
+        given: dict[str, Any] = json.loads(call.arguments)
+        return given
+    schema = next(each.input_schema for each in tools if each.name == call.name)
+    return dict.fromkeys(json.loads(schema)["properties"], "v")
+
+
 def _schemas(request: Request) -> dict[str, Part]:
     tools = [each.get("function", each) for each in request.body.get("tools", ())]
     return {
@@ -55,6 +66,7 @@ class ChatForm(NamedTuple):
     Attributes:
         reasoning: The member of a delta with reasoning; "content" for parts of a list; "" for none.
         id: Makes the id of a call from a number.
+        repeats_ids: Whether the numbers begin again with each answer.
         is_whole: Whether a call comes in one piece.
         index: Whether each call has its own index; else all have 0.
         called: The reason to stop with calls.
@@ -67,6 +79,7 @@ class ChatForm(NamedTuple):
 
     reasoning: str = ""
     id: Callable[[int], str] = "call_{:024d}".format
+    repeats_ids: bool = False
     is_whole: bool = False
     index: bool = True
     called: str = "tool_calls"
@@ -86,7 +99,8 @@ def chat(form: ChatForm) -> Callable[[Says, Request, Iterator[int]], list[bytes]
         for piece in pieces(says.thought) if form.reasoning else ():
             deltas.append(_thinking(form, piece))
         deltas += [{"content": piece} for piece in pieces(says.text)]
-        calls = [_call(form, call, request, next(numbers)) for call in says.calls]
+        ids = count() if form.repeats_ids else numbers
+        calls = [_call(form, call, request, next(ids)) for call in says.calls]
         extra: Part = {}
         if form.sign and says.thought:
             token = f"signed-{next(numbers)}"

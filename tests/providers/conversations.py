@@ -70,6 +70,21 @@ class Conversation(NamedTuple):
     needs: str = ""
 
 
+def asked(turn: Turn, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that a turn adds to a conversation."""
+    if turn.asks is None:
+        return []
+    if isinstance(turn.asks, str):
+        return [UserMessage(turn.asks)]
+    if isinstance(turn.asks, UserMessage):
+        return [turn.asks]
+    calls = messages[-1].tool_calls  # type: ignore[union-attr]  # the model has called tools
+    return [
+        ToolMessage(call.id, each.content, call.name, each.is_error, each.files)
+        for call, each in zip(calls, turn.asks, strict=True)
+    ]
+
+
 FAILURES: Mapping[str, tuple[type[ModelError], str]] = {
     "key": (ModelRefused, r"\(401\)"),
     "rate": (ModelOverloaded, "Rate limit reached.*try again in 1800 s"),
@@ -77,7 +92,7 @@ FAILURES: Mapping[str, tuple[type[ModelError], str]] = {
     "failure": (ModelUnavailable, r"\(500\).*error"),
     "model": (ModelUnavailable, r"\(404\).*does not exist"),
     "quota": (ModelRefused, r"\(402\).*Insufficient"),
-    "context": (ContextTooLong, ""),
+    "context": (ContextTooLong, "(?i)token|context"),
     "large": (ContextTooLong, r"Limit 30000, Requested 37313"),
     "cut": (ModelInterrupted, "cut off"),
     "ends": (ModelInterrupted, "cut off: the stream ended early"),
@@ -102,6 +117,8 @@ READ_IT = Call("srv__read", '{"path": "café 😀.txt", "lines": 3}')
 DONE = Says("It is done.")
 PNG = Attachment("image/png", b"\x89PNG\r\n\x1a\n0001", "cat.png")
 JPEG = Attachment("image/jpeg", b"\xff\xd8\xff\xe00002", "dog.jpeg")
+GIF = Attachment("image/gif", b"GIF89a 0005", "cow.gif")
+WEBP = Attachment("image/webp", b"RIFF0006WEBP", "pig.webp")
 PDF = Attachment("application/pdf", b"%PDF-1.7 0003", "bill.pdf")
 WAV = Attachment("audio/wav", b"RIFF0004WAVE", "song.wav")
 HALF = "\ud83d"
@@ -356,6 +373,10 @@ CONVERSATIONS = (
     # Files
     Conversation("image", (Turn(UserMessage("See", (PNG,)), Says("A cat.")), Turn("Sure?", DONE))),
     Conversation("images without text", (Turn(UserMessage("", (PNG, JPEG)), Says("A cat.")),)),
+    Conversation(
+        "images of all formats",
+        (Turn(UserMessage("See", (PNG, GIF, WEBP)), Says("Pets.")), Turn("Sure?", DONE)),
+    ),
     Conversation("PDF", (Turn(UserMessage("Read", (PDF,)), Says("A bill.")), Turn("Sure?", DONE))),
     Conversation("sound", (Turn(UserMessage("Hear", (WAV,)), Says("A song.")),)),
     Conversation(
@@ -423,3 +444,33 @@ CONVERSATIONS = (
     fails("ends"),
     fails("breaks"),
 )
+
+# A conversation that one provider begins and another one continues, in a turn or after it.
+TO_CONTINUE = Conversation(
+    "to continue",
+    (
+        Turn("Go", Says("I read.", (READ_IT, Call("srv__list")), "I must read.")),
+        Turn(
+            (Result("text"), Result("no such folder", True)),
+            Says("", (READ_IT, Call("srv__list")), "Once more."),
+        ),
+        Turn(results("text", "a, b"), Says("Fine.", thought="Enough.")),
+    ),
+    tools=TOOLS,
+)
+CONTINUED = {
+    "a turn": Conversation(
+        "a turn",
+        (Turn(results("text", "a, b"), DONE), Turn("More", DONE)),
+        tools=TOOLS,
+    ),
+    "a conversation": Conversation(
+        "a conversation",
+        (
+            Turn("Again", Says("", (READ_IT,), "Once more.")),
+            Turn(results("text"), Says("Good.", thought="Hm.")),
+            Turn("More", DONE),
+        ),
+        tools=TOOLS,
+    ),
+}

@@ -81,6 +81,7 @@ class Request:
         return str(self.body.get("model", ""))
 
 
+_SERVERS = count(1)
 Rule = Callable[[Request], None]  # raises Refused
 Write = Callable[[Says, Request, Iterator[int]], list[bytes]]
 
@@ -113,6 +114,7 @@ class Fake(NamedTuple):
         error: Returns the body of an error.
         refusals: Status and text by the kind of a failure.
         takes: The kinds of files that the model can read.
+        unread: Media types that the model cannot read, although it reads others of their kind.
         reasons: Whether the answers have reasoning.
         cached: Whether the usage has cached tokens.
         most_tools: The largest number of tools; 0 for any.
@@ -127,6 +129,7 @@ class Fake(NamedTuple):
     refusals: Mapping[str, tuple[int, str]]
     error: Callable[[Refused], Any] = openai_error
     takes: frozenset[str] = frozenset(("images", "documents", "sounds"))
+    unread: frozenset[str] = frozenset()
     reasons: bool = True
     cached: bool = True
     most_tools: int = 0
@@ -149,7 +152,7 @@ class ProviderServer:
         self.root = ""
         self._fake = fake
         self._issued: dict[str, dict[str, str]] = {}  # by model
-        self._numbers = count(1)
+        self._numbers = count(1_000 * next(_SERVERS))  # of calls, which no other server has
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)

@@ -55,6 +55,17 @@ def _part(text: str, status: int = 400) -> Any:
     return lambda place, kind: Refused(text.format(place, kind), status=status)
 
 
+def _llama_part(_: int, kind: str) -> Refused:
+    """llama.cpp without a projector, as its server in `test_llama_server` answers."""
+    if kind == "file":
+        return Refused("unsupported content[].type")
+    return Refused(
+        f"{kind.replace('_url', '').replace('input_', '')} input is not supported - hint: if this "
+        "is unexpected, you may need to provide the mmproj",
+        status=500,
+    )
+
+
 def _chat_rules(*more: Rule) -> tuple[Rule, ...]:
     return (request_rules.no_halves, request_rules.answered_calls, *more)
 
@@ -102,7 +113,8 @@ _AZURE_FILES = request_rules.contents(
     "input_audio",
     refuse=_part("Invalid Value: '{1}'. This model does not support {1} content types."),
 )
-_VLLM_FORM = ChatForm("reasoning", "chatcmpl-tool-{:032x}".format, cached="")
+# Ids that begin again with each answer: https://github.com/vllm-project/vllm/issues/50295
+_VLLM_FORM = ChatForm("reasoning", "chatcmpl-tool-{:032x}".format, repeats_ids=True, cached="")
 
 FAKES = (
     Fake(
@@ -387,12 +399,14 @@ FAKES = (
             request_rules.call_form(_ANY_ID, "invalid tool call arguments"),
             # openai/openai.go of https://github.com/ollama/ollama
             request_rules.contents("image_url", refuse=_part("invalid message format")),
+            request_rules.images("image/gif", "invalid image input"),
             request_rules.tools(schema_rules.llama_cpp),
         ),
         chat(ChatForm("reasoning", "call_{:08d}".format, is_whole=True, cached="")),
         _refusals(key=_NO_KEY, context=(400, "the input exceeds the context length of this model")),
         _server_error,
         takes=frozenset(("images",)),
+        unread=frozenset(("image/gif",)),
         cached=False,
     ),
     Fake(
@@ -410,6 +424,7 @@ FAKES = (
                     "'text' or 'image_url'."
                 ),
             ),
+            request_rules.images("image/webp", "'url' field must be a base64 encoded image."),
             request_rules.tools(schema_rules.lm_studio),
         ),
         # Ids are numbers: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/261
@@ -424,6 +439,7 @@ FAKES = (
         ),
         _text_error,
         takes=frozenset(("images",)),
+        unread=frozenset(("image/webp",)),
         cached=False,
     ),
     Fake(
@@ -435,10 +451,7 @@ FAKES = (
             request_rules.no_key,
             request_rules.alternating,
             request_rules.call_form(_ANY_ID, "Invalid tool call id {!r}"),
-            # https://github.com/ggml-org/llama.cpp/issues/12947
-            request_rules.contents(
-                refuse=_part('Failed to parse messages: Unsupported content part type: "{1}"', 500)
-            ),
+            request_rules.contents(refuse=_llama_part),
             request_rules.tools(schema_rules.llama_cpp),
         ),
         chat(ChatForm("reasoning_content", "{:032x}".format)),
@@ -446,7 +459,8 @@ FAKES = (
             key=_NO_KEY,
             context=(
                 400,
-                "the request exceeds the available context size (8192 tokens), try increasing it",
+                "request (9001 tokens) exceeds the available context size (8192 tokens), try "
+                "increasing it",
             ),
         ),
         _server_error,

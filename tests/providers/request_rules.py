@@ -302,6 +302,20 @@ def _check_part(part: Part) -> None:
     raise Refused(f"Invalid content part {str(part)[:200]}")
 
 
+def images(unread: str, text: str) -> Rule:
+    """Refuse images of a format.
+
+    LM Studio, WebP: https://github.com/RooCodeInc/Roo-Code/issues/8827
+    Ollama, GIF: openai/openai.go of https://github.com/ollama/ollama
+    """
+
+    def check(request: Request) -> None:
+        if f"data:{unread};base64".encode() in request.raw:
+            raise Refused(text)
+
+    return check
+
+
 def no_halves(request: Request) -> None:
     """Refuse half of a character, which UTF-8 cannot express.
 
@@ -416,8 +430,10 @@ def anthropic_messages(request: Request) -> None:
 
     https://github.com/anthropics/claude-code/issues/13460 (results without calls)
     https://github.com/anthropics/claude-code/issues/59812 (empty text)
+    https://github.com/anthropics/claude-code/issues/28515 (ids of the whole conversation)
     """
     waiting: list[str] = []
+    known: set[str] = set()
     before = "assistant"
     for place, message in enumerate(request.messages):
         role, blocks = message["role"], message["content"]
@@ -437,8 +453,9 @@ def anthropic_messages(request: Request) -> None:
             if problem := _block_problem(role, block):
                 raise Refused(f"messages.{place}.content.{index}: {problem}")
         waiting = [each["id"] for each in blocks if each["type"] == "tool_use"]
-        if len(set(waiting)) != len(waiting):
-            raise Refused("messages: `tool_use` ids must be unique")
+        if len(set(waiting)) != len(waiting) or known & {*waiting}:
+            raise Refused(f"messages.{place}: `tool_use` ids must be unique")
+        known |= {*waiting}
     if waiting or before == "assistant":
         raise Refused("messages: the conversation must end with a user message")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -76,9 +76,14 @@ def _quoted(text: str) -> Any:
     return msgspec.json.decode(text, type=dict[str, Any]) if text.strip() else None
 
 
-def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with unique ids: some servers send none, or the same one for all."""
-    seen: set[str] = set()
+def unique_ids(calls: Sequence[ToolCall], taken: Collection[str] = ()) -> tuple[ToolCall, ...]:
+    """Return the calls with unique ids: some servers send none, or the same one for all.
+
+    Args:
+        calls: The calls of one answer.
+        taken: Ids that the calls must not have.
+    """
+    seen = {*taken}
     result = []
     for call in calls:
         if not call.id or call.id in seen:

@@ -171,6 +171,8 @@ def test_refused_member_is_found(told: ApiRefusal, what: str, instead: str) -> N
         (openai("failed to parse grammar"), "guess"),
         (openai("JSON schema conversion failed"), "guess"),
         (openai("Error rendering prompt with jinja template: Expected iterable"), "guess"),
+        (openai("System role not supported"), "need"),
+        (openai("Unsupported value: 'messages[0].role' does not support 'system'."), "need"),
         (openai("Tools with reasoning are not supported", param="reasoning_effort"), "effort"),
     ],
 )
@@ -194,6 +196,7 @@ def test_other_lessons_are_found(told: ApiRefusal, kind: str) -> None:
         openai("Ensure that function call turn comes immediately after a user turn"),
         openai("Expected last role User or Tool for serving but got assistant"),
         openai("Your credit balance is too low"),
+        openai("The system is busy and not supported by your plan"),
         refusal("", 400),
     ],
 )

@@ -26,6 +26,7 @@ _TOO_LONG = tuple(
     for each in (
         rf"prompt is too long(?:: (?P<used>{_N}) tokens > (?P<limit>{_N}))?",  # Anthropic
         rf"maximum context length is (?P<limit>{_N}) tokens(?:\D+(?P<used>{_N}) tokens)?",  # OpenAI
+        rf"\((?P<used>{_N}) tokens\) exceeds the available context size \((?P<limit>{_N}) tokens\)",
         r"exceeds? (?:the )?(?:available |model's )?context (?:size|window|length|limit)",
         rf"token count \((?P<used>{_N})\) exceeds the maximum[^(]*\((?P<limit>{_N})\)",  # Gemini
         # Mistral, xAI, vLLM

@@ -95,7 +95,11 @@ class ModelLimits:
 
     def readable(self, types: frozenset[str]) -> frozenset[str]:
         """Return the media types among `types` that the model has not refused."""
-        return frozenset(each for each in types if not self.lesson("unread", kind_of(each)))
+        return frozenset(
+            each
+            for each in types
+            if not self.lesson("unread", kind_of(each)) and not self.lesson("unread", each)
+        )
 
     # Tools
 

@@ -10,9 +10,11 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.errors import ModelInterrupted
 from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from interlock.models.call_arguments import unique_ids
 from interlock.models.http.api_refusal import ApiRefusal
 from interlock.models.http.model_api import AnswerStream, ModelApi
 from interlock.models.http.model_limits import ModelLimits
@@ -116,7 +118,7 @@ class ModelRequests:
             except ModelInterrupted:
                 if not builder.is_stated:
                     raise
-        yield wire.received(builder.reply(marked=answer.marked))
+        yield wire.received(_with_new_ids(builder.reply(marked=answer.marked), messages))
 
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
@@ -231,8 +233,30 @@ class _Attempt:
         self.last: tuple[str, dict[str, Any]] | None = None
 
 
+def _with_new_ids(reply: Reply, messages: Sequence[Message]) -> Reply:
+    """Return an answer whose calls have ids that are new in the conversation.
+
+    Some servers count the calls of each answer from 0: https://github.com/vllm-project/vllm/issues/50295
+    Anthropic refuses such a conversation: https://github.com/anthropics/claude-code/issues/28515
+    """
+    calls = reply.message.tool_calls
+    if not calls:
+        return reply
+    earlier = (each for each in messages if isinstance(each, AssistantMessage))
+    taken = {call.id for each in earlier for call in each.tool_calls}
+    if taken.isdisjoint(call.id for call in calls):
+        return reply
+    new = unique_ids(calls, taken)
+    data = reply.message.provider_data
+    if data and "calls" in data:
+        ids = {old.id: call.id for old, call in zip(calls, new, strict=True)}
+        data = {**data, "calls": {ids[id]: each for id, each in data["calls"].items()}}
+    return replace(reply, message=replace(reply.message, tool_calls=new, provider_data=data))
+
+
 def _kinds_of_files(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
         if isinstance(message, UserMessage | ToolMessage):
             for file in message.attachments:
                 yield kind_of(file.media_type)
+                yield file.media_type

@@ -84,10 +84,14 @@ _NEEDS = {
     "signatures": r"missing an? .{0,3}thought_?signature",
     # https://github.com/aaif-goose/goose/issues/5998
     "answers": r"unexpected role .?user.? after role .?tool",
-    # https://github.com/jundot/omlx/pull/1997
-    "ids": r"call id was .{1,99} but must be a-z, A-Z, 0-9",
+    # Mistral and its templates: https://github.com/jundot/omlx/pull/1997
+    "ids": r"call ids? (was .{1,99} but must|should) be (a-z|alphanumeric)",
     # https://github.com/ggml-org/llama.cpp/issues/19851
     "turns": r"roles must alternate",
+    # Gemma at Google, Gemma elsewhere, o1-mini: https://github.com/google/adk-python/issues/3900,
+    # https://github.com/huggingface/chat-ui/issues/1386, https://github.com/janhq/jan/issues/4392
+    "instructions": r"(developer|system) (instruction|role|message|prompt)s?\b.{0,20}not "
+    r"(enabled|supported)|role.{0,3} does not support .?(system|developer)",
 }
 # Members of answers that are sent back in messages, such as reasoning. Groq refuses them:
 # https://github.com/janhq/jan/issues/8136
@@ -95,12 +99,21 @@ _IN_MESSAGES = (
     *("reasoning_content", "reasoning_details", "thinking_blocks", "reasoning", "thinking"),
 )
 _FILES = re.compile(
-    r"image|audio|multimodal|vision|mmproj|modalit|(content|part) (part|type)|expected a string|"
+    r"image|audio|multimodal|vision|mmproj|modalit|expected a string|"
+    # vLLM and llama.cpp: https://github.com/langchain-ai/openwiki/issues/63
+    r"(content|part)(\[\])?[ .](part|type)|"
     r"file_data|must be a string|unknown variant .?(image|file|input)|\bpdf\b|document|"
     # Ollama: https://github.com/Kilo-Org/kilocode/issues/11878
     r"invalid message format|cannot unmarshal array",
     re.IGNORECASE,
 )
+# What servers write if they read images, but not this format: Ollama without GIF and LM Studio
+# without WebP (https://github.com/RooCodeInc/Roo-Code/issues/8827).
+_IMAGE_FORMAT = re.compile(
+    r"invalid image|(?:valid|encoded|process|unsupported) image|image (?:format|type)|mime.?type",
+    re.IGNORECASE,
+)
+_RARE_IMAGES = ("image/webp", "image/gif")
 _KINDS = {
     "sounds": r"audio|sound",
     "documents": r"pdf|document|\bfiles?\b",
@@ -120,7 +133,7 @@ class SentRequest(Struct, frozen=True):
         tools: The tools of the request, in its order.
         needed: Members that the API requires, so they are never left out.
         options: Members that the user has set.
-        files: Kinds of files in the messages: "sounds", "documents", "images".
+        files: Kinds of files in the messages ("sounds", "documents", "images"), and media types.
         is_signed: Whether the messages have parts that the provider has signed.
     """
 
@@ -312,6 +325,9 @@ def _unread_files(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     is_too_large = refusal.status == 413 and context_sizes(refusal) is None
     if not sent.files or not (is_too_large or _FILES.search(refusal.reason)):
         return []
+    rare = [each for each in _RARE_IMAGES if each in sent.files]
+    if rare and _IMAGE_FORMAT.search(refusal.reason):
+        return [_lesson("unread", refusal, what=each) for each in rare]
     # More models can process images than documents and sounds.
     kinds = [each for each in ("sounds", "documents", "images") if each in sent.files]
     named = [each for each in kinds if re.search(_KINDS[each], refusal.reason, re.IGNORECASE)]

@@ -59,6 +59,8 @@ NEEDS = {
     "ids": re.compile(_MISTRAL, re.I),
     # no two messages of the user in a row, also not with calls and results between them
     "turns": re.compile(rf"{_MISTRAL}|gemma", re.I),
+    # instructions at the start of the user's first message, instead of a message of the system
+    "instructions": re.compile(r"^gemini:gemma", re.I),
 }
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
@@ -82,7 +84,8 @@ def wire_messages(
     # One message, because some templates have no place for a second one:
     # https://github.com/suitenumerique/conversations/issues/197
     system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]
-    wire = [{"role": "system", "content": "\n\n".join(system)}] if system else []
+    role = "user" if "instructions" in needs else "system"
+    wire = [{"role": role, "content": "\n\n".join(system)}] if system else []
     files: list[Attachment] = []  # the files of the results so far
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -98,7 +101,7 @@ def wire_messages(
         _shorten_ids(wire)
     if needs & {"answers", "turns"}:
         wire = _with_answers(wire)
-    return _in_turns(wire) if "turns" in needs else wire
+    return _in_turns(wire) if needs & {"turns", "instructions"} else wire
 
 
 def _shorten_ids(wire: Sequence[dict[str, Any]]) -> None:
