@@ -81,6 +81,7 @@ def test_json_arguments_and_key_value_arguments_are_merged(interlock, servers):
         (["say"], "'say' is not a tool's address; write SERVER:TOOL"),
         (["e:say", "text"], "'text' is not KEY=VALUE"),
         (["e:say", "=x"], "'=x' is not KEY=VALUE"),
+        (["e:say", '{"text": "a=b"}'], "write --arguments before a JSON object"),
         (["e:say", "a=1", "a=2"], "a is given twice"),
         (["e:say", "a=1", "--arguments", '{"a": 2}'], "a: both as KEY=VALUE and in --arguments"),
         (["e:say", "--arguments", "[1]"], "--arguments is not a JSON object"),

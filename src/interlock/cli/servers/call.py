@@ -176,6 +176,9 @@ def given_arguments(
     pairs: Iterable[str], arguments: str | None
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the texts of KEY=VALUE arguments, and the JSON values of --arguments."""
+    pairs = list(pairs)
+    if pairs and pairs[0].startswith("{"):
+        raise click.UsageError("write --arguments before a JSON object")
     texts, values = texts_of(pairs), _object(arguments)
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
