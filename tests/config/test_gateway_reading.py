@@ -292,4 +292,4 @@ def test_a_required_server_that_cannot_be_used_refuses_the_file():
 def test_a_python_server_has_no_command():
     loaded = gateway(notes={"type": "stdio", "object": "notes:server"})
 
-    assert "must be one of python" in loaded.ignored["notes"]
+    assert "must be python" in loaded.ignored["notes"]
