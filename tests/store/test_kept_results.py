@@ -36,13 +36,14 @@ async def opened(
     place: str, folder: Path, clock: list[int], *, per_user: int = 10**6, key: bytes = KEY
 ) -> AsyncIterator[KeptResultStore]:
     database = await open_database(place)
-    settings = Results(keep=60, per_user=per_user)
+    settings = Results(per_user=per_user)
     try:
         yield KeptResultStore(
             database,
             folder,
             key,
             lambda: settings,
+            keep=lambda: 60,
             owns_rows="://" not in place,
             clock=lambda: clock[0],
         )

@@ -23,7 +23,7 @@ from sqlalchemy import Select, delete, func, insert, select
 from interlock import durable
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
-from interlock.config.gateway import Results
+from interlock.config.gateway import Keep, Results
 from interlock.errors import MissingExtra, NotKept, StoreError
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
@@ -60,6 +60,7 @@ class KeptResultStore:
         folder: The folder with the files; created if it is missing.
         key: The key that encrypts the files, 32 bytes.
         settings: Returns the current settings of kept results.
+        keep: Returns the seconds for which a result is kept.
         owns_rows: Whether all rows belong to this folder, so that rows without file can be deleted.
         clock: Returns the current time in microseconds since 1970.
 
@@ -75,6 +76,7 @@ class KeptResultStore:
         key: bytes,
         settings: Callable[[], Results],
         *,
+        keep: Callable[[], float] = lambda: Keep().results,
         owns_rows: bool = True,
         clock: Callable[[], int] = now_micros,
     ) -> None:
@@ -83,6 +85,7 @@ class KeptResultStore:
         self._folder = folder
         self._key = key
         self._settings = settings
+        self._keep = keep
         self._owns_rows = owns_rows
         self.bytes = 0
 
@@ -94,6 +97,8 @@ class KeptResultStore:
         secret: GatewayKey,
         settings: Callable[[], Results],
         database: Database | None = None,
+        *,
+        keep: Callable[[], float] = lambda: Keep().results,
     ) -> AsyncGenerator[KeptResultStore, None]:
         """Open the results that belong to a database; clean up regularly until the block ends.
 
@@ -102,6 +107,7 @@ class KeptResultStore:
             secret: The key from which the files' encryption key is derived.
             settings: Returns the current settings of kept results.
             database: The database if it is open already; None to open it.
+            keep: Returns the seconds for which a result is kept.
 
         Raises:
             StoreError: The database cannot be used.
@@ -109,7 +115,8 @@ class KeptResultStore:
         opened = database or await open_database(location)
         folder = folder_beside(location) / FOLDER
         owns_rows = isinstance(find(location), Path)
-        store = cls(opened, folder, secret.derive(FOLDER), settings, owns_rows=owns_rows)
+        key = secret.derive(FOLDER)
+        store = cls(opened, folder, key, settings, keep=keep, owns_rows=owns_rows)
         try:
             async with beside(store._keep_clean()):
                 yield store
@@ -121,7 +128,7 @@ class KeptResultStore:
         settings = self._settings()
         if len(content) > settings.per_user:
             raise NotKept(f"it is larger than the space of a user ({settings.per_user:,} bytes)")
-        kept = Kept.new(settings.keep, self._clock())
+        kept = Kept.new(self._keep(), self._clock())
         path = self._folder / kept.id
         try:
             await asyncio.to_thread(self._write, path, owner, content)
