@@ -24,9 +24,11 @@ from interlock import durable
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Keep, Results
-from interlock.errors import MissingExtra, NotKept, StoreError
+from interlock.errors import MissingExtra, NotKept, StoreError, StoreFull
+from interlock.store.chat.space import add_bytes
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
+from interlock.store.database.disk_reserve import DiskReserve
 from interlock.store.database.location import find, folder_beside
 from interlock.store.database.rows import storable
 from interlock.store.database.tables import kept_results
@@ -38,6 +40,8 @@ SWEEP_EVERY = 60.0  # seconds between two cleanups
 # Seconds for which a file may lack a row, because another process may be about to write the row.
 ORPHAN_AGE = 600.0
 _NONCE_BYTES = 12
+KIND = "results"  # the kind of the sum in `stored_bytes`
+_ALL = ""  # its owner
 
 _log = logging.getLogger("interlock.results")
 
@@ -67,6 +71,7 @@ class KeptResultStore:
     Attributes:
         bytes: The size of all results: the sum at the last cleanup, plus this process's changes
             since then.
+        refused: The number of results that had no room.
     """
 
     def __init__(
@@ -88,6 +93,8 @@ class KeptResultStore:
         self._keep = keep
         self._owns_rows = owns_rows
         self.bytes = 0
+        self.refused = 0
+        self._reserve = DiskReserve(folder.parent)
 
     @classmethod
     @asynccontextmanager
@@ -127,7 +134,13 @@ class KeptResultStore:
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
         settings = self._settings()
         if len(content) > settings.per_user:
-            raise NotKept(f"it is larger than the space of a user ({settings.per_user:,} bytes)")
+            raise self._refused(
+                f"it is larger than the space of a user ({settings.per_user:,} bytes)"
+            )
+        try:
+            await asyncio.to_thread(self._reserve.check, len(content))
+        except StoreFull as error:
+            raise self._refused(str(error)) from None
         kept = Kept.new(self._keep(), self._clock())
         path = self._folder / kept.id
         try:
@@ -135,13 +148,20 @@ class KeptResultStore:
         except OSError as error:
             raise NotKept(error.strerror or "the disk fails") from error
         try:
-            dropped = await self._add_row(kept, owner, call, len(content), settings.per_user)
+            dropped = await self._add_row(kept, owner, call, len(content), settings)
+        except StoreFull as error:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+            raise self._refused(str(error)) from None
         except StoreError as error:
             await asyncio.to_thread(path.unlink, missing_ok=True)
             raise NotKept("the database cannot be written") from error
         self.bytes += len(content)
         await self._delete_files(dropped)
         return kept
+
+    def _refused(self, problem: str) -> NotKept:
+        self.refused += 1
+        return NotKept(problem)
 
     async def load(self, owner: Owner, id: str) -> bytes | None:
         columns = kept_results.c
@@ -205,9 +225,9 @@ class KeptResultStore:
     # Rows
 
     async def _add_row(
-        self, kept: Kept, owner: Owner, call: str, size: int, most: int
+        self, kept: Kept, owner: Owner, call: str, size: int, limits: Results
     ) -> list[_Row]:
-        """Add a row; delete and return the owner's oldest rows above the limit of `most` bytes."""
+        """Add a row; delete and return the owner's oldest rows above the limit of a user."""
         columns = kept_results.c
         now, tenant, user = self._clock(), storable(owner[0]), storable(owner[1])
         of_owner = (columns.tenant == tenant, columns.user == user)
@@ -224,12 +244,16 @@ class KeptResultStore:
 
         async def work(connection: AsyncConnection) -> list[_Row]:
             query = select(*_COLUMNS).where(*of_owner).order_by(columns.created.desc())
-            left, dropped = most - size, []
+            left, dropped = limits.per_user - size, []
             for each in await _rows(connection, query):
                 left -= each.bytes
                 if left < 0 or each.expires <= now:
                     dropped.append(each)
             await _delete(connection, dropped)
+            total = await add_bytes(connection, _ALL, KIND, size)
+            if total > limits.total:
+                taken = f"the results of all users take {total:,} bytes with it"
+                raise StoreFull(f"{taken} (limit {limits.total:,}); older ones expire")
             await connection.execute(insert(kept_results).values(**row))
             return dropped
 
@@ -295,7 +319,9 @@ async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
     ids = [row.id for row in rows]
     for begin in range(0, len(ids), 500):  # every SQLite version allows 500 parameters
         some = ids[begin : begin + 500]
-        await connection.execute(delete(kept_results).where(kept_results.c.id.in_(some)))
+        removed = delete(kept_results).where(kept_results.c.id.in_(some))
+        sizes = await connection.execute(removed.returning(kept_results.c.bytes))
+        await add_bytes(connection, _ALL, KIND, -sum(size for (size,) in sizes))
 
 
 def _bound_to(name: str, owner: Owner) -> bytes:

@@ -110,13 +110,18 @@ async def note_uses(
     await connection.execute(added.ext(KEEP_EXISTING))
 
 
+def is_used() -> ColumnElement[bool]:
+    """Return the condition that a conversation uses a file."""
+    uses = tables.chat_file_uses.c
+    return select(uses.file_id).where(uses.file_id == tables.chat_files.c.id).exists()
+
+
 async def delete_unused(
     connection: AsyncConnection, space: ChatSpace, *conditions: ColumnElement[bool]
 ) -> int:
     """Delete the files that meet all conditions and that no conversation uses; return how many."""
-    files, uses = tables.chat_files.c, tables.chat_file_uses.c
-    unused = ~select(uses.file_id).where(uses.file_id == files.id).exists()
-    removed = delete(tables.chat_files).where(unused, *conditions)
+    files = tables.chat_files.c
+    removed = delete(tables.chat_files).where(~is_used(), *conditions)
     rows = (await connection.execute(removed.returning(files.owner, files.bytes))).all()
     for owner in sorted({row.owner for row in rows}):
         sizes = [ROW + row.bytes for row in rows if row.owner == owner]

@@ -56,12 +56,17 @@ class ChatSpace:
         if size <= 0 or self._quotas is None:
             return
         quota: ByteQuota = getattr(self._quotas(), kind)
-        if stored > quota.per_user:
-            self._refuse(f"your {kind} take {stored:,} bytes (limit {quota.per_user:,})", kind)
-        if (total := await bytes_of_all(connection, kind)) > quota.total:
-            self._refuse(
-                f"the {kind} of all users take {total:,} bytes (limit {quota.total:,})", kind
-            )
+        total = await bytes_of_all(connection, kind)
+        for whose, taken, limit in (
+            (f"your {kind}", stored, quota.per_user),
+            (f"the {kind} of all users", total, quota.total),
+        ):
+            if taken > limit:
+                self._on_refused()
+                raise StoreFull(
+                    f"storage is full: {whose} would take {taken:,} bytes (limit {limit:,});"
+                    f" {_WAYS_OUT[kind]}"
+                )
 
     def check_disk(self, reserve: DiskReserve, size: int) -> None:
         """Raise `StoreFull` if the disk has no room for `size` bytes of users' content."""
@@ -72,10 +77,6 @@ class ChatSpace:
         except StoreFull:
             self._on_refused()
             raise
-
-    def _refuse(self, problem: str, kind: Kind) -> None:
-        self._on_refused()
-        raise StoreFull(f"{problem} with this; {_WAYS_OUT[kind]}")
 
 
 def size_of(values: Collection[object]) -> int:
