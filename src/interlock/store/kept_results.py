@@ -311,6 +311,19 @@ class KeptResultStore:
         return ages
 
 
+def delete_files(location: str | Path | None, names: Iterable[str]) -> None:
+    """Delete files whose rows have been deleted; missing files are ignored.
+
+    Args:
+        location: The location of the database, as for `open_database`.
+        names: The names of the files.
+    """
+    folder = folder_beside(location) / FOLDER
+    for name in names:
+        with suppress(OSError):  # the next start of a gateway deletes the file
+            (folder / name).unlink(missing_ok=True)
+
+
 async def _rows(connection: AsyncConnection, query: Select[Any]) -> list[_Row]:
     return [_Row(*row) for row in await connection.execute(query)]
 

@@ -88,6 +88,12 @@ class ChatFileStore:
             raise UnknownConversation("no such file")
         return ChatFile(row.id, row.name, row.type, row.bytes, row.created), row.content
 
+    async def use(self, conversation: str, ids: Collection[str]) -> None:
+        """Note that a conversation uses files; the messages of a store note this themselves."""
+        await self._database.write(
+            lambda connection: note_uses(connection, self._owner, conversation, ids)
+        )
+
     async def named(self, ids: Sequence[str]) -> list[ChatFile]:
         """Return the files with these ids, without their content; skip ids that do not exist."""
         columns = tables.chat_files.c
