@@ -72,6 +72,7 @@ class KeptResultStore:
         bytes: The size of all results: the sum at the last cleanup, plus this process's changes
             since then.
         refused: The number of results that had no room.
+        reserve: Keeps space for the audit trail on the same disk.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class KeptResultStore:
         self._owns_rows = owns_rows
         self.bytes = 0
         self.refused = 0
-        self._reserve = DiskReserve(folder.parent)
+        self.reserve = DiskReserve(folder.parent)
 
     @classmethod
     @asynccontextmanager
@@ -138,7 +139,7 @@ class KeptResultStore:
                 f"it is larger than the space of a user ({settings.per_user:,} bytes)"
             )
         try:
-            await asyncio.to_thread(self._reserve.check, len(content))
+            await asyncio.to_thread(self.reserve.check, len(content))
         except StoreFull as error:
             raise self._refused(str(error)) from None
         kept = Kept.new(self._keep(), self._clock())

@@ -76,7 +76,7 @@ _DECIDED = (
 
 
 class PersonalData(Struct, frozen=True):
-    """What a database contains of one person.
+    """The rows of one person in a database.
 
     Attributes:
         counts: The number of rows by the name of their kind; "keys" are those not yet revoked.
@@ -134,7 +134,7 @@ class PeopleStore:
 
         Args:
             principal: The person's id, such as "user:anna".
-            found: What `find` has found.
+            found: The result of `find`.
             pseudonym: The name that replaces the person's; see `pseudonym_of`.
             record: Writes the change with its audit record.
         """
