@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from interlock.store.database.disk_reserve import RESERVE, DiskReserve
 from interlock.store.people import PeopleStore, pseudonym_of
 from tests.gateway.conftest import RunningGateway, bearer, offering, running
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
@@ -212,6 +213,27 @@ async def test_user_over_a_quota_is_refused_on_every_way_and_can_delete(running,
         assert "(limit 3,000); delete a conversation" in said["detail"]
     assert again["content"] == "Short."
     assert 'interlock_refusals_total{reason="storage_full"} 3' in metrics
+
+
+async def test_nearly_full_disk_refuses_content_and_calls_are_still_recorded(
+    running, tmp_path: Path
+):
+    crm = offering("x")
+    async with running(chat(tmp_path, {"content": "Hello."}), crm=crm) as gateway:
+        services = gateway.assembly.services
+        full = DiskReserve(tmp_path, free=lambda _: RESERVE)
+        services.database.reserve = services.kept.reserve = full
+        key = await gateway.key("anna")
+        socket = asking(gateway, key)
+        refused = await socket.until("complete", "error")
+        await socket.leave()
+        called = await gateway.call("crm__x", key)
+        await gateway.settle()
+
+    assert (refused["code"], called.code) == ("storage_full", 200)
+    assert "are for the audit trail); tell the operator" in refused["message"]
+    assert [kind for kind, _, _ in audited(tmp_path)] == ["intent", "outcome"]
+    assert len(crm.sent("tools/call")) == 1
 
 
 async def test_forgotten_user_loses_turn_session_and_key_of_a_running_gateway(

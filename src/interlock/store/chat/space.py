@@ -1,7 +1,8 @@
 """The bytes that the users of a gateway store, and their limits.
 
 1. Each user has a row with the sum of their conversations, and one with the sum of their files. A
-   sum changes in the transaction of the write that it counts, so no write adds up other rows.
+   sum changes in the transaction of the write that it counts, so no write adds up other rows. The
+   local user, whose name is empty, has no limit and no sum.
 2. A write that exceeds a limit is refused as a whole. Deletions are never refused.
 3. No content is written when the disk is nearly full, so that the audit trail can grow.
 """
@@ -52,6 +53,8 @@ class ChatSpace:
         Raises:
             StoreFull: The write exceeds a limit.
         """
+        if not owner:
+            return
         stored = await add_bytes(connection, owner, kind, size)
         if size <= 0 or self._quotas is None:
             return
@@ -90,11 +93,12 @@ async def add_bytes(connection: AsyncConnection, owner: str, kind: str, size: in
     columns = stored_bytes.c
     same = (columns.owner == owner, columns.kind == kind)
     change = update(stored_bytes).where(*same).values(bytes=columns.bytes + size)
-    if not (await connection.execute(change)).rowcount:
+    stored = await connection.scalar(change.returning(columns.bytes))
+    if stored is None:
         row = {"owner": owner, "kind": kind, "bytes": 0}
         await connection.execute(insert(stored_bytes).values(row).ext(KEEP_EXISTING))
-        await connection.execute(change)
-    return int(await connection.scalar(select(columns.bytes).where(*same)))
+        stored = await connection.scalar(change.returning(columns.bytes))
+    return int(stored)
 
 
 async def bytes_of_all(connection: AsyncConnection, kind: str) -> int:
