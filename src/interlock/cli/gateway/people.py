@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def people() -> None:
-    """Erase what belongs to a person.
+    """Erase what a gateway's database contains of a person.
 
     \b
     Example:
