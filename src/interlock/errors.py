@@ -66,6 +66,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
         ├── KeyEnded                the API key is revoked, rotated or expired
         ├── AuditUnavailable        a call cannot be recorded, so it is not made
         │   └── AuditFailed         ... until this process is restarted
+        ├── StoreFull               a quota or the disk has no room for more
         ├── NotKept                 a large result cannot be kept
         ├── DefinitionChanged       a definition is not the one that was shown
         ├── UnknownApproval         no approval has this id          (LookupError)
@@ -132,6 +133,7 @@ __all__ = [
     "StepLimit",
     "StoreCorrupt",
     "StoreError",
+    "StoreFull",
     "StoreLocked",
     "StoreTooNew",
     "StreamEnded",
@@ -689,6 +691,10 @@ class DefinitionChanged(StoreError):
 
 class StoreTooNew(StoreError):
     """The database, or the login, was written by a newer version of interlock."""
+
+
+class StoreFull(StoreError):
+    """A quota or the disk has no room for more content, so nothing was stored."""
 
 
 class NotKept(StoreError):

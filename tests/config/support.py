@@ -46,12 +46,15 @@ WHOLE = b"""{
     "limits":  {"perKey": {"rate": "20/s", "burst": 60, "concurrent": 8, "perDay": 20000},
                 "tools": {"crm:refund": "5/min"}, "concurrent": 256, "queue": 0},
     "results": {"max": 1024, "tools": {"crm:list_*": 4096}, "views": {"support": 512},
-                "keep": "2h", "perUser": 2048},
+                "perUser": 2048, "total": 4096},
+    "keep":    {"audit": "90d", "approvals": "7d", "conversations": "365d", "files": "1d",
+                "results": "2h", "sessions": "12h"},
     "approvals": {"expires": "5m", "wait": 10}, "lock": {"mode": "strict", "file": "lock.json"},
-    "audit":   {"mode": "lenient", "reads": "before", "arguments": "none", "keep": "90d",
+    "audit":   {"mode": "lenient", "reads": "before", "arguments": "none",
                 "copy": "audit.jsonl"},
     "plugins": {"folder": "plugins", "server": "crm"}, "admin": {"listen": "[::1]:0"},
-    "chat":    {"models": ["local"], "limits": {"turns": 1, "messages": "9/h", "turn": "1m"}},
+    "chat":    {"models": ["local"], "limits": {"turns": 1, "messages": "9/h", "turn": "1m"},
+                "quotas": {"conversations": {"perUser": 5, "total": 6}, "files": {"total": 7}}},
     "instructions": "servers"
   }
 }

@@ -22,7 +22,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"results": {"max": "64k"}}, "results.max", "must be a whole number"),
     ({"results": {"tools": {"crm": 1}}}, "results.tools.crm", 'must be "SERVER:NAME"'),
     ({"results": {"views": {"x": 1}}}, "results.views.x", "is not a view; the views are none"),
-    ({"results": {"keep": "1y"}}, "results.keep", "must be a number of seconds, or text"),
+    ({"keep": {"results": "1y"}}, "keep.results", "must be a number of seconds, or text"),
 ]
 
 

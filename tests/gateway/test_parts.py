@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from interlock.config import Config, loads
-from interlock.gateway.parts import make_parts
+from interlock.config.gateway import GatewaySettings, Keep
+from interlock.gateway.parts import make_parts, restart_needed
 from tests.gateway.conftest import offering
 
 
@@ -52,6 +53,12 @@ def test_a_server_that_has_become_wrong_keeps_its_last_good_definition():
     assert second.config.servers == {"crm": first.config.servers["crm"]}
     assert second.written.warnings[-1] == "server 'crm' keeps its last good definition"
     assert list(third.config.servers) == ["time"]  # another server has taken its name
+
+
+def test_reload_names_the_retention_times_that_need_a_restart():
+    changed = GatewaySettings(keep=Keep(audit=1.0, results=1.0, conversations=1.0))
+
+    assert restart_needed(GatewaySettings(), changed) == ["keep.audit"]
 
 
 def test_configurations_in_the_documentation_are_valid_and_warn_of_nothing():

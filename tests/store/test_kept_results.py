@@ -16,6 +16,7 @@ from interlock.config.gateway import Results
 from interlock.errors import NotKept
 from interlock.store import kept_results
 from interlock.store.database.database import open_database
+from interlock.store.database.disk_reserve import RESERVE, DiskReserve
 from interlock.store.kept_results import KeptResultStore
 from tests.faults.failing_disk import failing_disk
 
@@ -33,21 +34,47 @@ def clock() -> list[int]:
 
 @asynccontextmanager
 async def opened(
-    place: str, folder: Path, clock: list[int], *, per_user: int = 10**6, key: bytes = KEY
+    place: str,
+    folder: Path,
+    clock: list[int],
+    *,
+    per_user: int = 10**6,
+    total: int = 10**9,
+    key: bytes = KEY,
 ) -> AsyncIterator[KeptResultStore]:
     database = await open_database(place)
-    settings = Results(keep=60, per_user=per_user)
+    settings = Results(per_user=per_user, total=total)
     try:
         yield KeptResultStore(
             database,
             folder,
             key,
             lambda: settings,
+            keep=lambda: 60,
             owns_rows="://" not in place,
             clock=lambda: clock[0],
         )
     finally:
         await database.close()
+
+
+async def test_results_of_all_users_have_a_limit_and_leave_the_reserve_free(
+    place: str, tmp_path: Path, clock: list[int]
+):
+    async with opened(place, tmp_path / "results", clock, total=2_500) as store:
+        for owner in (ANNA, BERT):
+            await store.keep(owner, "c_1", bytes(1_000))
+        with pytest.raises(NotKept, match=r"all users take 3,000 bytes with it \(limit 2,500\)"):
+            await store.keep(BERT, "c_2", bytes(1_000))
+        assert len([*(tmp_path / "results").iterdir()]) == 2
+
+        clock[0] += 61 * SECOND
+        await store.sweep()
+        await store.keep(ANNA, "c_3", bytes(2_000))
+        store.reserve = DiskReserve(tmp_path, free=lambda _: RESERVE)
+        with pytest.raises(NotKept, match="are for the audit trail"):
+            await store.keep(BERT, "c_4", bytes(100))
+        assert store.refused == 2
 
 
 async def test_result_is_read_back_by_its_owner_alone(place: str, tmp_path: Path, clock: list[int]):

@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from interlock.store.database.disk_reserve import RESERVE, DiskReserve
+from interlock.store.people import PeopleStore, pseudonym_of
 from tests.gateway.conftest import RunningGateway, bearer, offering, running
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
@@ -179,6 +181,87 @@ async def test_revoked_key_ends_its_turn(running, tmp_path: Path):
         ended = await socket.until("complete", "error")
 
     assert (ended["type"], ended.get("stop_reason")) == ("complete", "stopped")
+
+
+async def test_user_over_a_quota_is_refused_on_every_way_and_can_delete(running, tmp_path: Path):
+    settings = chat(tmp_path, {"content": "x" * 3_000}, {"content": "Short."})
+    quota = {"perUser": 3_000}
+    settings["chat"]["quotas"] = {"conversations": quota, "files": quota}
+    async with running(settings, crm=offering("x")) as gateway:
+        key = await gateway.key("anna")
+        socket = asking(gateway, key)
+        full = await socket.until("complete", "error")
+        session = {**bearer(key), "origin": "http://127.0.0.1:8000"}
+        file = ("POST", "/api/files", b"x" * 3_000, session)
+        upload = await gateway.http.request(*file, query="name=a")
+        created = ("POST", "/api/conversations", b"{}", session)
+        while (made := await gateway.http.request(*created)).code == 201:
+            pass
+        listed = await gateway.http.request("GET", "/api/conversations", headers=session)
+        for each in listed.json["items"]:
+            await gateway.http.request("DELETE", f"/api/conversations/{each['id']}", b"", session)
+        socket.send(type="message", content="go")
+        again = await socket.until("complete", "error")
+        await socket.leave()
+        metrics = (await gateway.http.request("GET", "/metrics")).body.decode()
+
+    assert (full["type"], full["code"]) == ("error", "storage_full")
+    assert "(limit 3,000); delete a conversation" in full["message"]
+    for reply in (upload, made):
+        said = json.loads(reply.body)
+        assert (reply.code, said["reason"]) == (507, "storage_full")
+        assert "(limit 3,000); delete a conversation" in said["detail"]
+    assert again["content"] == "Short."
+    assert 'interlock_refusals_total{reason="storage_full"} 3' in metrics
+
+
+async def test_nearly_full_disk_refuses_content_and_calls_are_still_recorded(
+    running, tmp_path: Path
+):
+    crm = offering("x")
+    async with running(chat(tmp_path, {"content": "Hello."}), crm=crm) as gateway:
+        services = gateway.assembly.services
+        full = DiskReserve(tmp_path, free=lambda _: RESERVE)
+        services.database.reserve = services.kept.reserve = full
+        key = await gateway.key("anna")
+        socket = asking(gateway, key)
+        refused = await socket.until("complete", "error")
+        await socket.leave()
+        called = await gateway.call("crm__x", key)
+        await gateway.settle()
+
+    assert (refused["code"], called.code) == ("storage_full", 200)
+    assert "are for the audit trail); tell the operator" in refused["message"]
+    assert [kind for kind, _, _ in audited(tmp_path)] == ["intent", "outcome"]
+    assert len(crm.sent("tools/call")) == 1
+
+
+async def test_forgotten_user_loses_turn_session_and_key_of_a_running_gateway(
+    running, tmp_path: Path
+):
+    crm = offering("x")
+    began = asyncio.Event()
+
+    async def hang(_: Json) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    crm.answers["tools/call"] = hang
+    async with running(chat(tmp_path, calling("crm__x")), crm=crm) as gateway:
+        services = gateway.assembly.services
+        key = await gateway.key()
+        socket = asking(gateway, key)
+        await began.wait()
+        people = PeopleStore(services.database)
+        found = await people.find("user:anna")
+        await people.forget("user:anna", found, pseudonym_of(services.secret, "user:anna"))
+        ended = await socket.until("complete", "error")  # the gateway follows the change feed
+        refused = await gateway.http.request("GET", "/api/tools", headers=bearer(key))
+        left = await people.find("user:anna")
+
+    assert (ended["type"], ended.get("stop_reason")) == ("complete", "stopped")
+    assert refused.code == 401
+    assert not any(left.counts.values())
 
 
 async def test_draining_gateway_ends_the_chat_and_refuses_new_sockets(running, tmp_path: Path):

@@ -3,7 +3,7 @@
 1. One half is a cookie, which browsers send to every port of a host. The other half, the page key,
    is in the page's storage, which is separate for each port.
 2. Only SHA-256 digests of both halves are stored. A session ends after 12 hours without a request,
-   after 7 days, when its API key ends, or when the user logs out.
+   after 7 days (`gateway.keep.sessions`), when its API key ends, or when the user logs out.
 3. A session never has more rights than its API key currently has.
 4. Requests from pages of other origins are refused earlier; see `server.http.page_guard`.
 """
@@ -142,6 +142,7 @@ class PageSessions:
         source: The storage of sessions.
         keys: The API keys that open sessions; None if no key opens a session.
         is_trusted: Returns whether a user without an API key may still use a session.
+        keep: Returns the seconds after which a session ends, even if it is used.
         wall: The wall clock, in microseconds since 1970.
     """
 
@@ -151,11 +152,13 @@ class PageSessions:
         keys: KeyRing | None = None,
         *,
         is_trusted: Callable[[str], bool] = lambda _: True,
+        keep: Callable[[], float] = lambda: LONGEST / MICROS,
         wall: Callable[[], int] = now_micros,
     ) -> None:
         self._source = source
         self._keys = keys
         self._is_trusted = is_trusted
+        self._keep = keep
         self._wall = wall
         # Owners of sessions that no key opened
         self._principals: OrderedDict[bytes, Principal] = OrderedDict()
@@ -178,7 +181,7 @@ class PageSessions:
             claims=principal.claims,
             created=now,
             last_used=now,
-            expires=now + LONGEST,
+            expires=now + int(self._keep() * MICROS),
             tenant=principal.tenant or TENANT,
         )
         await self._source.add(stored)

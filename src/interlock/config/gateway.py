@@ -177,15 +177,35 @@ class Results(Struct, frozen=True, kw_only=True):
         tools: Limits in bytes that replace `max`, keyed by patterns of addresses; the smallest
             limit among the matching patterns is used.
         views: Limits in bytes, keyed by a view's name, which apply if they are smaller.
-        keep: The seconds for which a large result is kept.
         per_user: The most bytes that are kept for one user.
+        total: The most bytes that are kept for all users.
     """
 
     max: int = 65_536
     tools: dict[str, int] = {}
     views: dict[str, int] = {}
-    keep: float = 3_600.0
     per_user: int = 64 * 1024 * 1024
+    total: int = 4 * 1024 * 1024 * 1024
+
+
+class Keep(Struct, frozen=True, kw_only=True):
+    """How long the rows of each table are kept, in seconds; None to keep them forever.
+
+    Attributes:
+        audit: The age at which an audit record is deleted.
+        approvals: The time from an approval's expiry until it is deleted.
+        conversations: The time from a user's last message until the conversation is deleted.
+        files: The age at which an uploaded file is deleted that no conversation uses.
+        results: The age at which a large result is deleted.
+        sessions: The age at which a session of the web pages ends, even if it is used.
+    """
+
+    audit: float = 400 * 86_400.0
+    approvals: float = 30 * 86_400.0
+    conversations: float | None = None
+    files: float = 7 * 86_400.0
+    results: float = 3_600.0
+    sessions: float = 7 * 86_400.0
 
 
 class ApprovalSettings(Struct, frozen=True, kw_only=True):
@@ -216,7 +236,6 @@ class Audit(Struct, frozen=True, kw_only=True):
             gap.
         reads: "overlap" starts a tool of risk "read" while its intent is still being written.
         arguments: How arguments are recorded.
-        keep: The seconds after which a record is deleted.
         copy: The folder of the files that receive a copy of each record; with "", the folder
             `audit-copy` beside the database receives the signed ends of the chains only.
     """
@@ -224,7 +243,6 @@ class Audit(Struct, frozen=True, kw_only=True):
     mode: Literal["strict", "lenient", "off"] = "strict"
     reads: Literal["overlap", "before"] = "overlap"
     arguments: Record = "hash"
-    keep: float = 400 * 86_400.0
     copy: str = ""
 
 
@@ -243,6 +261,20 @@ class ChatLimits(Struct, frozen=True, kw_only=True):
     turn: float = 600.0  # the longest turn, in seconds
 
 
+class ByteQuota(Struct, frozen=True, kw_only=True):
+    """The most bytes that one user, and all users, may store."""
+
+    per_user: int
+    total: int
+
+
+class ChatQuotas(Struct, frozen=True, kw_only=True):
+    """Limits on the bytes that the users of the chat page store."""
+
+    conversations: ByteQuota = ByteQuota(per_user=256 * 1024 * 1024, total=16 * 1024 * 1024 * 1024)
+    files: ByteQuota = ByteQuota(per_user=256 * 1024 * 1024, total=16 * 1024 * 1024 * 1024)
+
+
 class ChatPage(Struct, frozen=True, kw_only=True):
     """Settings of the chat page. Users can choose among `models`; the first is the default."""
 
@@ -251,6 +283,7 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     system: str = ""
     apps_origin: str = ""
     limits: ChatLimits = ChatLimits()
+    quotas: ChatQuotas = ChatQuotas()
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
@@ -290,6 +323,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     results: Results = Results()
     approvals: ApprovalSettings = ApprovalSettings()
+    keep: Keep = Keep()
     lock: Lock = Lock()
     audit: Audit = Audit()
     plugins: PluginSettings | None = None

@@ -27,7 +27,15 @@ from interlock.config.gateway import (
     Record,
     View,
 )
-from interlock.config.limits_reading import MAX_CALLS, read_limits, read_rate, read_results
+from interlock.config.limits_reading import (
+    MAX_CALLS,
+    read_keep,
+    read_limits,
+    read_quotas,
+    read_rate,
+    read_results,
+    refuse_moved,
+)
 from interlock.config.patterns import read_patterns
 from interlock.config.policy_reading import check_groups, is_principal, read_policy
 from interlock.config.section import MAX_LONG, Section, nearest
@@ -92,6 +100,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         limits=read_limits(gateway.within("limits"), servers),
         results=read_results(gateway.within("results"), servers, views),
         approvals=_approvals(gateway.within("approvals")),
+        keep=read_keep(gateway.within("keep")),
         lock=_lock(gateway.within("lock")),
         audit=_audit(gateway.within("audit")),
         plugins=_plugins(gateway, servers),
@@ -117,6 +126,7 @@ KEYS = (
     "limits",
     "results",
     "approvals",
+    "keep",
     "lock",
     "audit",
     "plugins",
@@ -366,12 +376,12 @@ def _lock(section: Section) -> Lock:
 
 
 def _audit(section: Section) -> Audit:
-    section.warn_unknown(("mode", "reads", "arguments", "keep", "copy"))
+    refuse_moved(section, "audit")
+    section.warn_unknown(("mode", "reads", "arguments", "copy"))
     return Audit(
         mode=section.choice("mode", ("strict", "lenient", "off")),
         reads=section.choice("reads", ("overlap", "before")),
         arguments=section.choice("arguments", get_args(Record)),
-        keep=section.duration("keep", Audit().keep, MAX_LONG),
         copy=section.optional("copy"),
     )
 
@@ -392,7 +402,7 @@ def _chat(gateway: Section) -> ChatPage | None:
     if "chat" not in gateway.members:
         return None
     section = gateway.within("chat")
-    section.warn_unknown(("models", "engine", "system", "appsOrigin", "limits"))
+    section.warn_unknown(("models", "engine", "system", "appsOrigin", "limits", "quotas"))
     section.need("models")
     models = section.texts("models")
     if not models or not all(model.strip() for model in models):
@@ -409,4 +419,5 @@ def _chat(gateway: Section) -> ChatPage | None:
             messages=read_rate(limits, "messages") or default.messages,
             turn=limits.duration("turn", default.turn, 86_400),
         ),
+        quotas=read_quotas(section.within("quotas")),
     )

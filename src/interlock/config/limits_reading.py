@@ -6,8 +6,14 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
+from msgspec.structs import asdict
+
 from interlock.config.gateway import (
     UNIT_OF,
+    ByteQuota,
+    ChatQuotas,
+    Keep,
     KeyLimits,
     Limits,
     Rate,
@@ -19,6 +25,8 @@ from interlock.config.section import MAX_LONG, Section
 
 MAX_CALLS = 1_000_000_000
 MAX_BYTES = 1 << 40
+NEVER = "never"
+MAX_SESSION = 7 * 86_400  # seconds; browsers keep the cookie of a session for as long
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h|day)")
 _SECONDS_OF = {unit: seconds for seconds, unit in UNIT_OF.items()}
 RATE_FORM = 'a rate such as "20/s", "600/min", "100/h" or "10000/day"'
@@ -115,7 +123,8 @@ def key_limits(limits: Mapping[str, Any], common: KeyLimits) -> KeyLimits:
 
 def read_results(section: Section, servers: Collection[str], known: Collection[str]) -> Results:
     """Return the limits in the member `results` of a gateway."""
-    section.warn_unknown(("max", "tools", "views", "keep", "perUser"))
+    refuse_moved(section, "results")
+    section.warn_unknown(("max", "tools", "views", "perUser", "total"))
     tools, views, default = section.within("tools"), section.within("views"), Results()
     for pattern in tools.members:
         check_pattern(tools, pattern, servers, pattern)
@@ -126,9 +135,48 @@ def read_results(section: Section, servers: Collection[str], known: Collection[s
         max=section.count("max", default.max, MAX_BYTES, least=0),
         tools={each: tools.count(each, 1, MAX_BYTES) for each in tools.members},
         views={each: views.count(each, 1, MAX_BYTES) for each in views.members},
-        keep=section.duration("keep", default.keep, MAX_LONG),
         per_user=section.count("perUser", default.per_user, MAX_BYTES),
+        total=section.count("total", default.total, MAX_BYTES),
     )
+
+
+def read_quotas(section: Section) -> ChatQuotas:
+    """Return the limits in the member `quotas` of a chat page."""
+    default = ChatQuotas()
+    section.refuse_unknown(("conversations", "files"))
+    return ChatQuotas(
+        conversations=_quota(section.within("conversations"), default.conversations),
+        files=_quota(section.within("files"), default.files),
+    )
+
+
+def _quota(section: Section, default: ByteQuota) -> ByteQuota:
+    section.refuse_unknown(("perUser", "total"))
+    return ByteQuota(
+        per_user=section.count("perUser", default.per_user, MAX_BYTES),
+        total=section.count("total", default.total, MAX_BYTES),
+    )
+
+
+def read_keep(section: Section) -> Keep:
+    """Return the retention times in the member `keep` of a gateway."""
+    section.refuse_unknown(Keep.__struct_fields__)
+    times: dict[str, float | None] = {}
+    for name, default in asdict(Keep()).items():
+        if section.members.get(name) == NEVER and name == "conversations":
+            times[name] = None
+        elif name in section.members:
+            most = MAX_SESSION if name == "sessions" else MAX_LONG
+            times[name] = section.duration(name, 0.0, most)
+        else:
+            times[name] = default
+    return msgspec.convert(times, Keep)
+
+
+def refuse_moved(section: Section, name: str) -> None:
+    """Refuse a member `keep` outside the member `keep` of the gateway."""
+    if "keep" in section.members:
+        section.refuse(f'is now "gateway": {{"keep": {{"{name}": …}}}}', "keep")
 
 
 def server_results(section: Section) -> int | None:

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 from msgspec.structs import replace
 
+from interlock import aio
 from interlock.config import Config
 from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.front import GatewayFront
@@ -33,6 +34,7 @@ from interlock.layers import Layers
 from interlock.layers.login_questions import LoginQuestions
 from interlock.layers.metrics import Gauge
 from interlock.layers.quotas import Quotas
+from interlock.store.chat.expiry import purge_regularly
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.text.timestamps import now_micros
@@ -108,6 +110,8 @@ class Assembly:
             stack.push_async_callback(services.logins.close)
             await stack.enter_async_context(services.pins.following(services.feed))
             await stack.enter_async_context(assembly._following_plugins())
+            purging = purge_regularly(services.database, lambda: assembly.parts.settings.keep)
+            await stack.enter_async_context(aio.beside(purging))
             yield assembly
 
     # Methods of `RunningGateway`

@@ -146,6 +146,7 @@ async def open_approvals(
     *,
     settings: Callable[[], ApprovalSettings],
     policy: Callable[[], Policy],
+    keep: float,
     toolbox: Callable[[], Toolbox] | None = None,
 ) -> AsyncGenerator[Approvals, None]:
     """Open the approvals in a database.
@@ -157,6 +158,7 @@ async def open_approvals(
         writer: Writes to the audit trail; None without an audit trail.
         settings: Returns the current settings for approvals.
         policy: Returns the current policy.
+        keep: The seconds from an approval's expiry until it is deleted.
         toolbox: Returns the toolbox with the current definitions; None to use each call's
             definition.
     """
@@ -172,6 +174,7 @@ async def open_approvals(
             *(ApprovalStore(database, secret), write, secret.derive(ARGUMENTS_KEY)),
             settings=settings,
             policy=policy,
+            keep=keep,
             pin_of=None if toolbox is None else pin_in(toolbox),
             has_trail=writer is not None,
         )
@@ -205,6 +208,7 @@ async def approvals_in(
                 *(database, location, secret, writer),
                 settings=lambda: settings.approvals,
                 policy=lambda: policy,
+                keep=settings.keep.approvals,
             )
         )
 

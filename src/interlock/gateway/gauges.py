@@ -40,7 +40,7 @@ def gauges_of(
         ),
         "interlock_dropped_total": (
             "Messages and requests that were dropped.",
-            by_label("reason", server.dropped),
+            by_label("reason", {**server.dropped, "result_not_kept": services.kept.refused}),
         ),
         "interlock_sessions": ("Open sessions.", _one(front.open_sessions)),
     }

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.config import Config, ServerConfig
-from interlock.config.gateway import Results
+from interlock.config.gateway import GatewaySettings
 from interlock.errors import ConfigError, StoreError
 from interlock.layers import Layers
 from interlock.layers.asking import AskCaller, asking
@@ -72,7 +72,7 @@ async def local_calls(
             )
             return
         layers = Layers(policy=Policy.for_local_user(config), approval=asking(ask))
-        kept = _OpenedOnDemand(stack, None, Results())
+        kept = _OpenedOnDemand(stack, None, GatewaySettings())
         yield LocalCalls(
             config.servers, layers, ResultBudget(kept, ResultLimits.from_config(config))
         )
@@ -96,10 +96,11 @@ async def _gateway_calls(
 
     parts = make_parts(config, environ)
     location, audit = parts.settings.database or None, parts.settings.audit
-    secret = GatewayKey.load(folder_beside(location))
+    secret, keep = GatewayKey.load(folder_beside(location)), parts.settings.keep
     trail = writer = None
     if audit.mode != "off":
-        writer = await stack.enter_async_context(open_trail(location, secret, audit))
+        opened = open_trail(location, secret, audit, keep=keep.audit)
+        writer = await stack.enter_async_context(opened)
         trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
         stack.callback(trail.flush)
     database = await open_database(location)
@@ -120,12 +121,12 @@ async def _gateway_calls(
                 *(database, location, secret, writer),
                 settings=lambda: parts.settings.approvals,
                 policy=lambda: parts.policy,
+                keep=keep.approvals,
             )
         )
         await stack.enter_async_context(approvals.running(feed))
         layers = replace(layers, approval=approvals.around(ask))
-    kept = _OpenedOnDemand(stack, location, parts.settings.results)
-    results = ResultBudget(kept, limits_of(parts))
+    results = ResultBudget(_OpenedOnDemand(stack, location, parts.settings), limits_of(parts))
     return LocalCalls(parts.servers, layers, results, pins)
 
 
@@ -168,7 +169,9 @@ class _OpenedOnDemand:
     If packages are missing or the database cannot be opened, results are stored in memory.
     """
 
-    def __init__(self, stack: AsyncExitStack, location: str | None, settings: Results) -> None:
+    def __init__(
+        self, stack: AsyncExitStack, location: str | None, settings: GatewaySettings
+    ) -> None:
         self._stack = stack
         self._location = location
         self._settings = settings
@@ -188,7 +191,7 @@ class _OpenedOnDemand:
                     self._store = await self._stack.enter_async_context(self._beside())
                 except (ImportError, ConfigError, StoreError) as error:
                     _log.warning("large results are kept in memory only: %s", error)
-                    self._store = MemoryResults(keep=self._settings.keep)
+                    self._store = MemoryResults(keep=self._settings.keep.results)
             return self._store
 
     def _beside(self) -> AbstractAsyncContextManager[ResultStore]:
@@ -200,4 +203,7 @@ class _OpenedOnDemand:
         from interlock.store.kept_results import KeptResultStore
 
         secret = GatewayKey.load(folder_beside(self._location))
-        return KeptResultStore.beside(self._location, secret, lambda: self._settings)
+        return KeptResultStore.beside(
+            *(self._location, secret, lambda: self._settings.results),
+            keep=lambda: self._settings.keep.results,
+        )

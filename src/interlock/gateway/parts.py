@@ -39,6 +39,7 @@ FIXED = {
     "chat": "chat",
     "instructions": "instructions",
 }
+_FIXED_KEEP = ("audit", "approvals")  # the same for members of `gateway.keep`
 _QueueSize = tuple[str, int, int]  # a server's name, its slots, and how many calls may wait
 
 Servers = Mapping[str, ServerConfig | InProcessServer]
@@ -160,7 +161,11 @@ def layers_of(parts: Parts, trail: AuditTrail | None) -> Layers:
 
 def restart_needed(started: GatewaySettings, now: GatewaySettings) -> list[str]:
     """Return the names of changed settings that take effect only after a restart."""
-    return [name for field, name in FIXED.items() if getattr(started, field) != getattr(now, field)]
+    fixed = [
+        name for field, name in FIXED.items() if getattr(started, field) != getattr(now, field)
+    ]
+    times = [each for each in _FIXED_KEEP if getattr(started.keep, each) != getattr(now.keep, each)]
+    return fixed + [f"keep.{each}" for each in times]
 
 
 def servers_by_name(config: Config) -> dict[str, ServerConfig]:

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 from interlock import __version__
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
+from interlock.config.gateway import GatewaySettings
 from interlock.gateway.callers import GatewayCallers
 from interlock.gateway.client_approvals import ClientQuestions, open_approvals
 from interlock.gateway.definitions.pinning import Pinning, make_pinning
@@ -175,7 +176,10 @@ async def _open_stores(
     own_limits: dict[str, JsonObject],
     gateway: Callable[[], RunningGateway],
 ) -> GatewayStores:
-    audit, location = parts.settings.audit, parts.settings.database or None
+    def settings() -> GatewaySettings:
+        return gateway().parts.settings
+
+    location = parts.settings.database or None
     secret = GatewayKey.load(folder_beside(location))
     database = await open_database(location)
     stack.push_async_callback(database.close)
@@ -184,23 +188,19 @@ async def _open_stores(
         KeyStore(database), on_end=lambda ids: gateway().end_credentials(ids), limits=own_limits
     )
     await stack.enter_async_context(keys.running(feed))
-    writer = trail = None
-    if audit.mode != "off":
-        about = {"version": __version__}
-        writer = await stack.enter_async_context(
-            open_trail(location, secret, audit, about=about, on_failed=lambda: gateway().fail())
-        )
-        trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
-        stack.callback(trail.flush)
-    kept = await stack.enter_async_context(
-        KeptResultStore.beside(location, secret, lambda: gateway().parts.settings.results, database)
+    writer, trail = await _open_audit(stack, parts.settings, secret, gateway)
+    results = KeptResultStore.beside(
+        *(location, secret, lambda: settings().results, database),
+        keep=lambda: settings().keep.results,
     )
+    kept = await stack.enter_async_context(results)
     approvals = await stack.enter_async_context(
         open_approvals(
             *(database, location, secret, writer),
-            settings=lambda: gateway().parts.settings.approvals,
+            settings=lambda: settings().approvals,
             policy=lambda: gateway().parts.policy,
             toolbox=lambda: gateway().server.toolbox,
+            keep=parts.settings.keep.approvals,
         )
     )
     await stack.enter_async_context(approvals.running(feed))
@@ -214,3 +214,23 @@ async def _open_stores(
         kept=kept,
         approvals=approvals,
     )
+
+
+async def _open_audit(
+    stack: AsyncExitStack,
+    settings: GatewaySettings,
+    secret: GatewayKey,
+    gateway: Callable[[], RunningGateway],
+) -> tuple[AuditWriter | None, AuditTrail | None]:
+    if settings.audit.mode == "off":
+        return None, None
+    opened = open_trail(
+        *(settings.database or None, secret, settings.audit),
+        keep=settings.keep.audit,
+        about={"version": __version__},
+        on_failed=lambda: gateway().fail(),
+    )
+    writer = await stack.enter_async_context(opened)
+    trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), settings.audit)
+    stack.callback(trail.flush)
+    return writer, trail

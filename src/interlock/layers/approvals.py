@@ -29,7 +29,7 @@ from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant, GrantLost
 from interlock.calls.handlers import Around, CallHandler
-from interlock.config.gateway import CALLER, ApprovalSettings
+from interlock.config.gateway import CALLER, ApprovalSettings, Keep
 from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, UnknownApproval
 from interlock.layers.asking import AskCaller
 from interlock.layers.audit import arguments_hash, canonical, record_of
@@ -110,6 +110,7 @@ class Approvals:
         settings: Returns how long approvals are valid, and how long a call waits for its approval.
         policy: Returns the current policy.
         pin_of: Returns the hash of a tool's current definition.
+        keep: The seconds from an approval's expiry until it is deleted.
         has_trail: Whether an audit trail in an inner layer uses up approvals with calls' intents.
         now: Returns the time in microseconds since 1970.
 
@@ -127,6 +128,7 @@ class Approvals:
         settings: Callable[[], ApprovalSettings],
         policy: Callable[[], Rules],
         pin_of: PinOf | None = None,
+        keep: float = Keep().approvals,
         has_trail: bool = True,
         now: Clock | None = None,
     ) -> None:
@@ -138,6 +140,7 @@ class Approvals:
         self._key = key
         self._settings = settings
         self._policy = policy
+        self._keep = int(keep * 1_000_000)
         self._has_trail = has_trail
         self._now = now or now_micros
         self._finding: dict[Binding, asyncio.Future[Approval]] = {}
@@ -536,7 +539,7 @@ class Approvals:
         if changed or not self._purged_at:
             self.counts = await self._store.counts(now)
         if now - self._purged_at > PURGE_EVERY * 1_000_000:
-            await self._store.purge(now)
+            await self._store.purge(now - self._keep)
             self._purged_at = now
         self._next_expiry = await self._store.next_expiry()
 

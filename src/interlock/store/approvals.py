@@ -32,7 +32,6 @@ State = Literal["pending", "approved", "denied", "expired", "used"]
 
 KIND: Final = "approvals"  # the kind of rows in `changes`
 SEALED_FOR = "approvals"  # the purpose for which the encryption key is derived
-KEPT = 30 * 86_400 * 1_000_000  # microseconds from an approval's expiry until it is deleted
 MAX_LISTED = 500
 LEEWAY = 60 * 1_000_000  # microseconds by which two machines' clocks may differ
 
@@ -283,9 +282,9 @@ class ApprovalStore:
         """Return the ids of approvals changed since the last call; the first returns some ids."""
         return await self._database.read(self._changes.read)
 
-    async def purge(self, now: int) -> None:
-        """Delete approvals that expired long ago; the audit trail keeps their records."""
-        query = delete(tables.approvals).where(_of.expires < now - KEPT)
+    async def purge(self, before: int) -> None:
+        """Delete approvals that expired before a time; the audit trail keeps their records."""
+        query = delete(tables.approvals).where(_of.expires < before)
         await self._database.write(lambda connection: connection.execute(query))
 
     async def _read(self, query: Select[Any]) -> _Approvals:

@@ -196,7 +196,7 @@ class CredentialStore:
             )
         row = _row(place, "value", self._seal.close(value.encode(), place), "ok", now_micros())
         stored = insert(tables.credentials).values(row).ext(_REPLACE)
-        claim = claim_of(stored, *change_statements(CHANGES, _key_of_change(place)))
+        claim = claim_of(stored, *change_statements(CHANGES, key_of_change(place)))
         await make_change(self._database, claim, record, place)
 
     async def revoke(self, place: Place, *, record: Record | None = None) -> bool:
@@ -206,7 +206,7 @@ class CredentialStore:
             .where(_at(place), tables.credentials.c.state != "revoked")
             .values(sealed=b"", state="revoked", expires=None, updated=now_micros(), leased_by="")
         )
-        claim = claim_of(revoked, *change_statements(CHANGES, _key_of_change(place)))
+        claim = claim_of(revoked, *change_statements(CHANGES, key_of_change(place)))
         return await make_change(self._database, claim, record, place)
 
     # Logins
@@ -272,7 +272,7 @@ class CredentialStore:
     async def note(self, place: Place) -> None:
         """Record that a new login was stored, so that running gateways use it."""
         await self._database.write(
-            lambda connection: note_change(connection, CHANGES, _key_of_change(place))
+            lambda connection: note_change(connection, CHANGES, key_of_change(place))
         )
 
     async def lease(self, place: Place, holder: str) -> bool:
@@ -371,7 +371,8 @@ def _credential(row: Row[Any]) -> Credential:
     return Credential(_place(row), row.kind, row.state, row.expires, row.updated)
 
 
-def _key_of_change(place: Place) -> str:
+def key_of_change(place: Place) -> str:
+    """Return the key of a row in `changes` that announces a change of a credential."""
     return _encode(Place(place.user, place.server, "", place.tenant)).decode()
 
 

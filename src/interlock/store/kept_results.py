@@ -23,10 +23,12 @@ from sqlalchemy import Select, delete, func, insert, select
 from interlock import durable
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
-from interlock.config.gateway import Results
-from interlock.errors import MissingExtra, NotKept, StoreError
+from interlock.config.gateway import Keep, Results
+from interlock.errors import MissingExtra, NotKept, StoreError, StoreFull
+from interlock.store.chat.space import add_bytes
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
+from interlock.store.database.disk_reserve import DiskReserve
 from interlock.store.database.location import find, folder_beside
 from interlock.store.database.rows import storable
 from interlock.store.database.tables import kept_results
@@ -38,6 +40,8 @@ SWEEP_EVERY = 60.0  # seconds between two cleanups
 # Seconds for which a file may lack a row, because another process may be about to write the row.
 ORPHAN_AGE = 600.0
 _NONCE_BYTES = 12
+KIND = "results"  # the kind of the sum in `stored_bytes`
+_ALL = ""  # its owner
 
 _log = logging.getLogger("interlock.results")
 
@@ -60,12 +64,15 @@ class KeptResultStore:
         folder: The folder with the files; created if it is missing.
         key: The key that encrypts the files, 32 bytes.
         settings: Returns the current settings of kept results.
+        keep: Returns the seconds for which a result is kept.
         owns_rows: Whether all rows belong to this folder, so that rows without file can be deleted.
         clock: Returns the current time in microseconds since 1970.
 
     Attributes:
         bytes: The size of all results: the sum at the last cleanup, plus this process's changes
             since then.
+        refused: The number of results that had no room.
+        reserve: Keeps space for the audit trail on the same disk.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class KeptResultStore:
         key: bytes,
         settings: Callable[[], Results],
         *,
+        keep: Callable[[], float] = lambda: Keep().results,
         owns_rows: bool = True,
         clock: Callable[[], int] = now_micros,
     ) -> None:
@@ -83,8 +91,11 @@ class KeptResultStore:
         self._folder = folder
         self._key = key
         self._settings = settings
+        self._keep = keep
         self._owns_rows = owns_rows
         self.bytes = 0
+        self.refused = 0
+        self.reserve = DiskReserve(folder.parent)
 
     @classmethod
     @asynccontextmanager
@@ -94,6 +105,8 @@ class KeptResultStore:
         secret: GatewayKey,
         settings: Callable[[], Results],
         database: Database | None = None,
+        *,
+        keep: Callable[[], float] = lambda: Keep().results,
     ) -> AsyncGenerator[KeptResultStore, None]:
         """Open the results that belong to a database; clean up regularly until the block ends.
 
@@ -102,6 +115,7 @@ class KeptResultStore:
             secret: The key from which the files' encryption key is derived.
             settings: Returns the current settings of kept results.
             database: The database if it is open already; None to open it.
+            keep: Returns the seconds for which a result is kept.
 
         Raises:
             StoreError: The database cannot be used.
@@ -109,7 +123,8 @@ class KeptResultStore:
         opened = database or await open_database(location)
         folder = folder_beside(location) / FOLDER
         owns_rows = isinstance(find(location), Path)
-        store = cls(opened, folder, secret.derive(FOLDER), settings, owns_rows=owns_rows)
+        key = secret.derive(FOLDER)
+        store = cls(opened, folder, key, settings, keep=keep, owns_rows=owns_rows)
         try:
             async with beside(store._keep_clean()):
                 yield store
@@ -120,21 +135,34 @@ class KeptResultStore:
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
         settings = self._settings()
         if len(content) > settings.per_user:
-            raise NotKept(f"it is larger than the space of a user ({settings.per_user:,} bytes)")
-        kept = Kept.new(settings.keep, self._clock())
+            raise self._refused(
+                f"it is larger than the space of a user ({settings.per_user:,} bytes)"
+            )
+        try:
+            await asyncio.to_thread(self.reserve.check, len(content))
+        except StoreFull as error:
+            raise self._refused(str(error)) from None
+        kept = Kept.new(self._keep(), self._clock())
         path = self._folder / kept.id
         try:
             await asyncio.to_thread(self._write, path, owner, content)
         except OSError as error:
             raise NotKept(error.strerror or "the disk fails") from error
         try:
-            dropped = await self._add_row(kept, owner, call, len(content), settings.per_user)
+            dropped = await self._add_row(kept, owner, call, len(content), settings)
+        except StoreFull as error:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+            raise self._refused(str(error)) from None
         except StoreError as error:
             await asyncio.to_thread(path.unlink, missing_ok=True)
             raise NotKept("the database cannot be written") from error
         self.bytes += len(content)
         await self._delete_files(dropped)
         return kept
+
+    def _refused(self, problem: str) -> NotKept:
+        self.refused += 1
+        return NotKept(problem)
 
     async def load(self, owner: Owner, id: str) -> bytes | None:
         columns = kept_results.c
@@ -198,9 +226,9 @@ class KeptResultStore:
     # Rows
 
     async def _add_row(
-        self, kept: Kept, owner: Owner, call: str, size: int, most: int
+        self, kept: Kept, owner: Owner, call: str, size: int, limits: Results
     ) -> list[_Row]:
-        """Add a row; delete and return the owner's oldest rows above the limit of `most` bytes."""
+        """Add a row; delete and return the owner's oldest rows above the limit of a user."""
         columns = kept_results.c
         now, tenant, user = self._clock(), storable(owner[0]), storable(owner[1])
         of_owner = (columns.tenant == tenant, columns.user == user)
@@ -217,12 +245,16 @@ class KeptResultStore:
 
         async def work(connection: AsyncConnection) -> list[_Row]:
             query = select(*_COLUMNS).where(*of_owner).order_by(columns.created.desc())
-            left, dropped = most - size, []
+            left, dropped = limits.per_user - size, []
             for each in await _rows(connection, query):
                 left -= each.bytes
                 if left < 0 or each.expires <= now:
                     dropped.append(each)
             await _delete(connection, dropped)
+            total = await add_bytes(connection, _ALL, KIND, size)
+            if total > limits.total:
+                taken = f"the results of all users take {total:,} bytes with it"
+                raise StoreFull(f"{taken} (limit {limits.total:,}); older ones expire")
             await connection.execute(insert(kept_results).values(**row))
             return dropped
 
@@ -280,6 +312,19 @@ class KeptResultStore:
         return ages
 
 
+def delete_files(location: str | Path | None, names: Iterable[str]) -> None:
+    """Delete files whose rows have been deleted; missing files are ignored.
+
+    Args:
+        location: The location of the database, as for `open_database`.
+        names: The names of the files.
+    """
+    folder = folder_beside(location) / FOLDER
+    for name in names:
+        with suppress(OSError):  # the next start of a gateway deletes the file
+            (folder / name).unlink(missing_ok=True)
+
+
 async def _rows(connection: AsyncConnection, query: Select[Any]) -> list[_Row]:
     return [_Row(*row) for row in await connection.execute(query)]
 
@@ -288,7 +333,9 @@ async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
     ids = [row.id for row in rows]
     for begin in range(0, len(ids), 500):  # every SQLite version allows 500 parameters
         some = ids[begin : begin + 500]
-        await connection.execute(delete(kept_results).where(kept_results.c.id.in_(some)))
+        removed = delete(kept_results).where(kept_results.c.id.in_(some))
+        sizes = await connection.execute(removed.returning(kept_results.c.bytes))
+        await add_bytes(connection, _ALL, KIND, -sum(size for (size,) in sizes))
 
 
 def _bound_to(name: str, owner: Owner) -> bytes:

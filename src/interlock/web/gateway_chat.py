@@ -16,6 +16,7 @@ from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route, check_scope
 from interlock.store import ConversationStore
 from interlock.store.chat.apps import ChatAppStore
+from interlock.store.chat.space import ChatSpace
 from interlock.text.urls import origin
 from interlock.web.apps.apps import ROUTES as APP_ROUTES
 from interlock.web.apps.apps import Apps
@@ -44,11 +45,15 @@ class GatewayChat:
     def __init__(self, assembly: Assembly, settings: ChatPage, listener: Listener) -> None:
         self._models = ModelChoice(settings.models)
         self._listener = listener
+        services = assembly.services
+        space = ChatSpace(
+            lambda: settings.quotas, lambda: services.metrics.note_refusal("storage_full")
+        )
         self._users = CheckedAuth(listener.authenticator, _check_tools)
         engine = AgentEngine(
             self._models,
             assembly.server.toolbox,
-            ConversationStore(assembly.services.database),
+            ConversationStore(services.database, space=space),
             may_use=lambda *each: assembly.parts.policy.decide(*each).effect != "deny",
             system=settings.system,
             asks_people=True,

@@ -11,7 +11,7 @@ from interlock import __version__
 from interlock.auth import Authenticator, Principal
 from interlock.auth.page_session import PAGE_KEY
 from interlock.calls import Caller
-from interlock.errors import AuthError
+from interlock.errors import AuthError, StoreFull
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
@@ -149,7 +149,10 @@ class Site:
         content = await request.read_body(attachments.MAX_FILE)
         caller: Caller = self._context.caller(principal)
         store = self._context.engine.store.owned_by(caller.owner).files
-        file = await store.add(name, attachments.sniff(content), content)
+        try:
+            file = await store.add(name, attachments.sniff(content), content)
+        except StoreFull as error:
+            return _json(507, {"reason": "storage_full", "detail": str(error)})
         return _json(201, attachments.described(file))
 
     async def _authenticate(self, request: HttpRequest) -> Principal:

@@ -15,7 +15,8 @@ from interlock.gateway.admin.approvals import ApprovalDecisionBody
 from interlock.gateway.admin.operations import Operations
 from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.store.approvals import Approval
-from interlock.store.chat.chat_calls import ChatCall, ChatCallStore
+from interlock.store.chat.chat_calls import ChatCall
+from interlock.store.chat.conversations import ConversationStore
 from interlock.types import JsonObject
 
 Outcome = Literal["asking", "running", "ran", "failed", "refused", "limited", "held", "stopped"]
@@ -106,7 +107,7 @@ async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[J
 
 async def _kept(gate: Operations, request: ApiRequest, id: str) -> ChatCall | None:
     """Return a call that the caller's chat made; None if the chat did not make it."""
-    store = ChatCallStore(gate.services.database, Caller(request.principal).owner)
+    store = ConversationStore(gate.services.database, Caller(request.principal).owner).calls
     try:
         return await store.get(id)
     except UnknownConversation:

@@ -171,6 +171,7 @@ class Endpoint(GatewayFront):
             PageSessionStore(self._services.database),
             self._services.keys,
             is_trusted=self._is_trusted,
+            keep=lambda: self._assembly.parts.settings.keep.sessions,
         )
         self._operations = Operations(assembly)
         self._follows_reload: list[LatestAuth] = []

@@ -33,6 +33,7 @@ from interlock.errors import (
     InterlockError,
     ParseError,
     StoreError,
+    StoreFull,
 )
 from interlock.protocol import envelope
 from interlock.protocol.envelope import encode
@@ -84,6 +85,7 @@ _TITLES = {
     429: "Too Many Requests",
     500: "Internal Server Error",
     503: "Service Unavailable",
+    507: "Insufficient Storage",
 }
 _PARAMETER = re.compile(r"\{(\w+)(\*?)\}")
 _ALIKE = (401, 404)  # statuses whose responses must reveal nothing, so they have no reference
@@ -421,6 +423,8 @@ def _problem_of(error: Exception, authenticator: Authenticator, request: HttpReq
         case AuditUnavailable():  # the texts of these two errors name the database
             text = "changes cannot be recorded now, so they are not made; try again later"
             return Problem(503, "audit_unavailable", text, retry_after=1.0)
+        case StoreFull():
+            return Problem(507, "storage_full", str(error))
         case StoreError():
             _log.error("the database cannot be used: %s", error)
             text = "the database cannot be used now; try again later"

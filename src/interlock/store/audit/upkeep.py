@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from interlock import aio
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
-from interlock.config.gateway import Audit
+from interlock.config.gateway import Audit, Keep
 from interlock.errors import AuditUnavailable
 from interlock.store.audit import copies, rollups
 from interlock.store.audit.copies import copy_folder
@@ -68,6 +68,7 @@ async def open_trail(
     key: GatewayKey,
     settings: Audit,
     *,
+    keep: float = Keep().audit,
     about: JsonObject | None = None,
     on_failed: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[AuditWriter, None]:
@@ -76,7 +77,8 @@ async def open_trail(
     Args:
         location: The location of the database, as in `ConversationStore.open`.
         key: The key that signs the trail.
-        settings: The settings for retention and for the copy of the trail.
+        settings: The settings of the trail and of its copy.
+        keep: The age in seconds at which a record expires.
         about: Members for the record "started", such as the program's version.
         on_failed: Called once if a sync fails. After that, no record can be written until the
             process restarts, so the function should exit the process.
@@ -87,7 +89,7 @@ async def open_trail(
     async with AuditWriter.open(
         location, key=key, settings=settings, on_failed=on_failed
     ) as writer:
-        upkeep = AuditUpkeep(writer, key, settings.keep, copy_folder(settings, location))
+        upkeep = AuditUpkeep(writer, key, keep, copy_folder(settings, location))
         await writer.append(AuditRecord("started", body=msgspec.json.encode(about or {})))
         await upkeep.close_dead_writers()
         try:

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Row, and_, insert, select
+from sqlalchemy import Row, and_, insert, select, update
 
 from interlock.errors import UnknownConversation
+from interlock.store.chat.space import ChatSpace, size_of
 from interlock.store.database import tables
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
@@ -53,16 +54,22 @@ class ChatCall(Struct, frozen=True):
 class ChatCallStore:
     """A store of the calls in one owner's conversations."""
 
-    def __init__(self, database: Database, owner: str) -> None:
+    def __init__(self, database: Database, owner: str, space: ChatSpace) -> None:
+        self._space = space
         self._database = database
         self._owner = storable(owner)
 
     async def add(self, call: ChatCall) -> None:
-        """Store a call. A result larger than `MAX_KEPT` is left out."""
+        """Store a call. A result larger than `MAX_KEPT` is left out.
+
+        Raises:
+            StoreFull: The owner, or all owners, have no room for the call.
+            UnknownConversation: The owner has no such conversation.
+        """
         result = call.result
         if result is not None and len(result) > MAX_KEPT:
             result = None
-        values = {
+        values: dict[str, Any] = {
             **{name: getattr(call, name) for name in call.__struct_fields__},
             "tool": storable(call.tool),
             "tool_call_id": storable(call.tool_call_id),
@@ -70,14 +77,24 @@ class ChatCallStore:
             "approval": None if call.approval is None else _text(call.approval),
             "result": None if result is None else zlib.compress(result, 1),
         }
-        await self._database.write(
-            lambda connection: connection.execute(insert(tables.chat_calls).values(values))
-        )
+        size = values["bytes"] = size_of(values.values())
+        self._space.check_disk(self._database.reserve, size)
+        columns = tables.conversations.c
+        mine = and_(columns.id == storable(call.conversation_id), columns.owner == self._owner)
+        counted = update(tables.conversations).where(mine).values(bytes=columns.bytes + size)
+
+        async def work(connection: AsyncConnection) -> None:
+            if not (await connection.execute(counted)).rowcount:
+                raise UnknownConversation("no such conversation")
+            await self._space.add(connection, self._owner, "conversations", size)
+            await connection.execute(insert(tables.chat_calls).values(values))
+
+        await self._database.write(work)
 
     async def of(self, conversation: str, tool_call_ids: Collection[str]) -> list[ChatCall]:
         """Return a conversation's calls without their results, in the order in which they ended."""
         columns = tables.chat_calls.c
-        shown = [each for each in columns if each is not columns.result]
+        shown = [each for each in columns if each not in (columns.result, columns.bytes)]
         query = (
             select(*shown)
             .join(tables.conversations)
@@ -119,6 +136,7 @@ def _text(value: JsonObject) -> str:
 
 def _call(row: Row[Any]) -> ChatCall:
     values = dict(row._mapping)
+    values.pop("bytes", None)
     values["arguments"] = msgspec.json.decode(values["arguments"])
     if values["approval"] is not None:
         values["approval"] = msgspec.json.decode(values["approval"])

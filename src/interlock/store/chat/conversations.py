@@ -26,13 +26,15 @@ from sqlalchemy import (
     update,
 )
 
+from interlock.attachments import BLOCK
 from interlock.errors import UnknownConversation
 from interlock.messages import Message, Usage, interrupted
 from interlock.protocol.envelope import encode
 from interlock.store.chat.chat_calls import ChatCallStore
-from interlock.store.chat.chat_files import ChatFileStore
+from interlock.store.chat.chat_files import ChatFileStore, delete_unused, note_uses
 from interlock.store.chat.conversation_search import matching
 from interlock.store.chat.repair import answer_every_call, unanswered_calls
+from interlock.store.chat.space import ChatSpace, size_of
 from interlock.store.database import tables
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
@@ -57,6 +59,7 @@ class Conversation(Struct, frozen=True):
     settings: JsonObject = {}  # settings from the chat page
     parent: str = ""  # the id of the conversation that this is a copy of; "" if it is not a copy
     forked_at: int | None = None  # the number of messages that were copied from `parent`
+    bytes: int = 0  # the size of all messages and calls
 
 
 class StoredMessage(Struct, frozen=True):
@@ -86,7 +89,10 @@ class ConversationStore:
     server does. Call the methods only from the event loop that opened the store.
     """
 
-    def __init__(self, database: Database, owner: str = "") -> None:
+    def __init__(
+        self, database: Database, owner: str = "", *, space: ChatSpace | None = None
+    ) -> None:
+        self._space = space or ChatSpace()
         self._database = database
         self._owner = storable(owner)
 
@@ -123,28 +129,35 @@ class ConversationStore:
 
     def owned_by(self, owner: str) -> ConversationStore:
         """Return a store for another owner's conversations in the same database."""
-        return ConversationStore(self._database, owner)
+        return ConversationStore(self._database, owner, space=self._space)
 
     @property
     def calls(self) -> ChatCallStore:
-        return ChatCallStore(self._database, self._owner)
+        return ChatCallStore(self._database, self._owner, self._space)
 
     @property
     def files(self) -> ChatFileStore:
-        return ChatFileStore(self._database, self._owner)
+        return ChatFileStore(self._database, self._owner, self._space)
 
     # Conversations
 
     async def create(self, title: str = "", model: str = "") -> Conversation:
-        """Create an empty conversation. Characters that a database cannot store become U+FFFD."""
+        """Create an empty conversation. Characters that a database cannot store become U+FFFD.
+
+        Raises:
+            StoreFull: The owner, or all owners, have no room for it.
+        """
         conversation = self._new(title, model)
-        await self._database.write(lambda connection: _insert(connection, conversation))
+        self._space.check_disk(self._database.reserve, conversation.bytes)
+        await self._database.write(lambda connection: self._insert(connection, conversation))
         return conversation
 
     def _new(self, title: str, model: str) -> Conversation:
         id = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
         now = datetime.now(UTC)
-        return Conversation(id, storable(title), storable(model), now, now, owner=self._owner)
+        shown = (storable(title), storable(model))
+        size = size_of((id, *shown, self._owner))
+        return Conversation(id, *shown, now, now, owner=self._owner, bytes=size)
 
     async def resolve(self, prefix: str) -> Conversation:
         """Return the conversation whose id is `prefix`, or the only one whose id starts with it.
@@ -229,12 +242,16 @@ class ConversationStore:
         names = [columns.conversation_id.name, *(each.name for each in others)]
 
         async def work(connection: AsyncConnection) -> None:
-            await _insert(connection, copy)
+            await self._insert(connection, copy)
             await connection.execute(insert(tables.messages).from_select(names, copied))
             await connection.execute(_copied_calls(original.id, copy.id))
+            await connection.execute(_copied_uses(original.id, copy.id))
+            size = await _copied_bytes(connection, copy.id)
+            self._space.check_disk(self._database.reserve, size)
+            await self._touch(connection, copy.id, size)
 
         await self._database.write(work)
-        return copy
+        return await self.resolve(copy.id)
 
     async def branches(self, id: str) -> _Conversations:
         """Return the copies of a conversation, or of its original if it is a copy; oldest first."""
@@ -262,15 +279,37 @@ class ConversationStore:
         encoded = None if settings is None else encode(settings).decode()
         given = {"title": title, "model": model, "settings": encoded}
         changes = {name: storable(value) for name, value in given.items() if value is not None}
-        await self._database.write(lambda connection: self._touch(connection, id, **changes))
+        columns = tables.conversations.c
+        before = select(*(columns[name] for name in changes)).where(self._owned(id))
 
-    async def delete(self, id: str) -> None:
         async def work(connection: AsyncConnection) -> None:
-            deleted = await connection.execute(delete(tables.conversations).where(self._owned(id)))
-            if not deleted.rowcount:
-                raise _unknown(id)
+            row = (await connection.execute(before.with_for_update())).first() if changes else ()
+            grows = size_of([*changes.values()]) - size_of([*(row or ())])
+            await self._touch(connection, id, grows, **changes)
 
         await self._database.write(work)
+
+    async def delete(self, id: str) -> None:
+        """Delete a conversation, and the files that no other conversation uses.
+
+        Raises:
+            UnknownConversation: The owner has no such conversation.
+        """
+        await self._database.write(lambda connection: self._delete(connection, id))
+
+    async def _delete(self, connection: AsyncConnection, id: str) -> None:
+        uses = tables.chat_file_uses.c
+        used = select(uses.file_id).where(uses.conversation_id == storable(id))
+        files = [row.file_id for row in await connection.execute(used)]
+        removed = delete(tables.conversations).where(self._owned(id))
+        size = await connection.scalar(removed.returning(tables.conversations.c.bytes))
+        if size is None:
+            raise _unknown(id)
+        await self._space.add(connection, self._owner, "conversations", -size)
+        if files:
+            is_used = tables.chat_files.c.id.in_(files)
+            mine = tables.chat_files.c.owner == self._owner
+            await delete_unused(connection, self._space, mine, is_used)
 
     # Messages
 
@@ -286,6 +325,7 @@ class ConversationStore:
 
         Raises:
             UnknownConversation: The conversation was deleted or never existed.
+            StoreFull: The owner, or all owners, have no room for the messages.
             StoreError: A tool call's input is not JSON, or the database fails.
         """
         rows = [row_from_message(message) for message in messages]
@@ -374,21 +414,38 @@ class ConversationStore:
     # Inside a transaction
 
     async def _append(self, connection: AsyncConnection, id: str, rows: _Rows) -> None:
-        await self._touch(connection, id)
+        sizes = [size_of(row.values()) for row in rows]
+        self._space.check_disk(self._database.reserve, sum(sizes))
+        await self._touch(connection, id, sum(sizes))
         columns = tables.messages.c
         query = select(func.max(columns.position)).where(columns.conversation_id == id)
         last = await connection.scalar(query)
         first = 0 if last is None else last + 1
         common = {"conversation_id": id, "created": datetime.now(UTC)}
-        values = [{**row, **common, "position": first + index} for index, row in enumerate(rows)]
+        values = [
+            {**row, **common, "position": first + index, "bytes": size}
+            for index, (row, size) in enumerate(zip(rows, sizes, strict=True))
+        ]
         await connection.execute(insert(tables.messages), values)
+        texts = [row["content"] or "" for row in rows if row["role"] == "user"]
+        if files := [match[1] for text in texts for match in BLOCK.finditer(text)]:
+            await note_uses(connection, self._owner, storable(id), files)
 
-    async def _touch(self, connection: AsyncConnection, id: str, **changes: str) -> None:
+    async def _insert(self, connection: AsyncConnection, conversation: Conversation) -> None:
+        await self._space.add(connection, self._owner, "conversations", conversation.bytes)
+        await _insert(connection, conversation)
+
+    async def _touch(
+        self, connection: AsyncConnection, id: str, grows: int = 0, **changes: str
+    ) -> None:
         # In PostgreSQL the update also locks the row, so writers to one conversation take turns.
         change = update(tables.conversations).where(self._owned(id))
-        done = await connection.execute(change.values(updated=datetime.now(UTC), **changes))
-        if not done.rowcount:
+        size = tables.conversations.c.bytes + grows
+        values = {"updated": datetime.now(UTC), "bytes": size, **changes}
+        if not (await connection.execute(change.values(values))).rowcount:
             raise _unknown(id)
+        if grows:
+            await self._space.add(connection, self._owner, "conversations", grows)
 
     async def _messages(self, connection: AsyncConnection, id: str) -> _Messages:
         query = select(tables.messages).join(tables.conversations).where(self._owned(id))
@@ -429,6 +486,20 @@ def _copied_calls(original: str, copy: str) -> Insert:
     copied = select(literal(copy), *others).where(columns.conversation_id == original)
     names = [columns.conversation_id.name, *(each.name for each in others)]
     return insert(tables.chat_calls).from_select(names, copied)
+
+
+def _copied_uses(original: str, copy: str) -> Insert:
+    columns = tables.chat_file_uses.c
+    used = select(literal(copy), columns.file_id).where(columns.conversation_id == original)
+    return insert(tables.chat_file_uses).from_select(["conversation_id", "file_id"], used)
+
+
+async def _copied_bytes(connection: AsyncConnection, copy: str) -> int:
+    total = 0
+    for table in (tables.messages, tables.chat_calls):
+        size = select(func.sum(table.c.bytes)).where(table.c.conversation_id == copy)
+        total += int(await connection.scalar(size) or 0)
+    return total
 
 
 def _message(row: Row[Any]) -> Message:

@@ -22,7 +22,7 @@ from interlock.store.database.database import Database
 from interlock.store.database.tables import changes
 from interlock.text.timestamps import now_micros
 
-Kind = Literal["approvals", "credentials", "keys", "pins", "plugins", "probe"]
+Kind = Literal["approvals", "credentials", "keys", "people", "pins", "plugins", "probe"]
 
 POLL_EVERY = 0.9  # seconds, because some changes must take effect within a second
 KEPT = 86_400 * 1_000_000  # microseconds after which a row is deleted

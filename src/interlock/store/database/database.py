@@ -31,6 +31,7 @@ from interlock.errors import StoreError
 from interlock.store.database import postgres, sqlite_file
 from interlock.store.database.connection import AsyncConnection, connect, dispose
 from interlock.store.database.creation import create, is_created
+from interlock.store.database.disk_reserve import DiskReserve
 from interlock.store.database.error_mapping import (
     damage_error,
     is_failed_sync,
@@ -61,10 +62,12 @@ class Database:
 
     Attributes:
         location: The argument `location`.
+        reserve: Keeps space for the audit trail on the disk of an SQLite file.
     """
 
     def __init__(self, engine: Engine, location: str, file: Path | None = None) -> None:
         self.location = location
+        self.reserve = DiskReserve(None if file is None else file.parent)
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()

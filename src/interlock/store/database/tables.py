@@ -67,6 +67,8 @@ conversations = Table(
     Column("settings", Text, nullable=False, server_default="{}"),  # JSON, of the chat page
     Column("parent", String, nullable=False, server_default=""),  # the copied conversation
     Column("forked_at", Integer),  # the number of copied messages
+    # As counted in `stored_bytes`: of this row, its messages and its calls.
+    Column("bytes", BigInteger, nullable=False, server_default=text("0")),
     Index("conversations_owner_updated", "owner", "updated"),
 )
 
@@ -81,6 +83,7 @@ messages = Table(
     ),
     Column("position", Integer, primary_key=True, autoincrement=False),  # from 0, without gaps
     Column("role", String, nullable=False),
+    Column("bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("content", Text, nullable=False),
     Column("created", UtcDateTime, nullable=False),
     # The columns below are JSON, or NULL where a message has no such part.
@@ -151,6 +154,7 @@ chat_calls = Table(
     Column("reason", String, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("at", BigInteger, nullable=False),  # microseconds since 1970
+    Column("bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("approval", Text),  # JSON: state, by, at, rule
     Column("result", LargeBinary),  # the server's result, compressed; NULL for none
     Index("chat_calls_id", "id"),
@@ -178,6 +182,29 @@ chat_files = Table(
     Column("created", BigInteger, nullable=False),  # microseconds since 1970
     Column("content", LargeBinary, nullable=False),
     Index("chat_files_owner_created", "owner", "created"),
+)
+
+# The files that conversations use.
+chat_file_uses = Table(
+    "chat_file_uses",
+    metadata,
+    Column(
+        "conversation_id",
+        String,
+        ForeignKey("conversations.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("file_id", String, ForeignKey("chat_files.id", ondelete="CASCADE"), primary_key=True),
+    Index("chat_file_uses_file", "file_id"),
+)
+
+# Sums of what owners store; see `store.chat.space`. Of kept results, the sum of all users alone.
+stored_bytes = Table(
+    "stored_bytes",
+    metadata,
+    Column("kind", String, primary_key=True),  # conversations, files, results
+    Column("owner", String, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
 )
 
 audit = Table(

@@ -39,6 +39,7 @@ _STATUS = {
     "too_large": 413,
     "rate_limited": 429,
     "overloaded": 503,
+    "storage_full": 507,
 }
 _Input: TypeAlias = AguiInput | AiSdkInput
 _log = logging.getLogger("interlock.web")

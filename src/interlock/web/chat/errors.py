@@ -8,6 +8,7 @@ from interlock.errors import (
     InvalidArguments,
     ModelError,
     StepLimit,
+    StoreFull,
     UnknownConversation,
 )
 
@@ -35,6 +36,8 @@ def explained(error: Exception) -> tuple[str, str]:
             return "step_limit", str(error)
         case ModelError():
             return "model_failed", "its provider gave no usable answer; try again"
+        case StoreFull():
+            return "storage_full", str(error)
         case ConversationBusy():
             return "busy", "a turn of this conversation is under way"
         case UnknownConversation():

@@ -65,6 +65,7 @@ class GraphEngine:
         if turn.asked.files:
             files = self._store.owned_by(turn.owner).files
             given = blocks_of(await with_files(files, content, turn.asked.files))
+            await files.use(turn.conversation, turn.asked.files)
         async with aclosing(self._stream(turn, given)) as events:
             async for event in events:
                 yield event

@@ -9,9 +9,9 @@ from time import monotonic
 from typing import Any
 
 from interlock.calls import Caller
-from interlock.errors import UnknownConversation
+from interlock.errors import StoreFull, UnknownConversation
 from interlock.types import JsonObject
-from interlock.web.chat.errors import TurnError
+from interlock.web.chat.errors import TurnError, explained
 from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Engine, Listener, Turn, TurnLimits
 
@@ -76,8 +76,8 @@ class Turns:
             id = await self._engine.open(owner, conversation, content)
             if asked.replaces is not None:
                 id = await self._engine.branch(owner, id, asked.replaces)
-        except UnknownConversation:
-            raise TurnError("not_found", "no such conversation") from None
+        except (StoreFull, UnknownConversation) as error:
+            raise TurnError(*explained(error)) from None
         latest = self._latest.get(id)
         if latest is not None and not latest.has_ended:
             raise TurnError("busy", "a turn of this conversation is under way")

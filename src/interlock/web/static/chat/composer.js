@@ -234,7 +234,7 @@ function upload(key, file) {
   request.onerror = () => change(key, { problem: t("file.failed") });
   request.onload = () => {
     if (request.status !== 201) {
-      change(key, { problem: t("file.failed") });
+      change(key, { problem: request.status === 507 ? JSON.parse(request.responseText).detail : t("file.failed") });
       return;
     }
     const kept = JSON.parse(request.responseText);

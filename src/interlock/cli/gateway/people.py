@@ -1,0 +1,84 @@
+"""`interlock people`: erase what belongs to a person."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.database_options import database_of, principal_of
+from interlock.cli.gateway.recorder import open_recorder
+from interlock.cli.signals import run
+from interlock.cli.terminal import emit_table, is_terminal, say
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.store.people import PersonalData
+
+
+@click.group()
+def people() -> None:
+    """Erase what a gateway's database contains of a person.
+
+    \b
+    Example:
+      interlock people forget anna
+    """
+
+
+@people.command()
+@click.argument("user", metavar="USER")
+@click.option("--yes", is_flag=True, help="Erase without asking.")
+@config_option.config_option
+def forget(user: str, yes: bool, config: Path | None) -> None:
+    """Erase what the gateway's database contains of USER, and revoke the user's keys.
+
+    Shows first what would be erased: conversations, files, credentials, kept results, approvals,
+    sessions and plugins. A running gateway notices it within two seconds. The audit records stay,
+    with the user's name, until they expire: see "Security" in the documentation. USER may be
+    ISSUER#SUBJECT of a token.
+
+    \b
+    Example:
+      interlock people forget anna
+      interlock people forget anna --yes
+    """
+    run(_forget(config_option.load(config), principal_of(user), yes))
+
+
+async def _forget(config: Config, principal: str, yes: bool) -> None:
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.store.database.database import open_database
+    from interlock.store.database.location import folder_beside
+    from interlock.store.kept_results import delete_files
+    from interlock.store.people import PeopleStore, pseudonym_of
+
+    location = database_of(config)
+    database = await open_database(location)
+    try:
+        store = PeopleStore(database)
+        found = await store.find(principal)
+        _show(principal, found)
+        if not yes:
+            if not is_terminal(sys.stdin):
+                raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
+            click.confirm(f"Erase this of {principal}?", abort=True, err=True)
+        pseudonym = pseudonym_of(GatewayKey.load(folder_beside(location)), principal)
+        body = {"action": "person_forgotten", "person": pseudonym, "erased": found.counts}
+        async with open_recorder(config) as recorder:
+            record = None if recorder is None else partial(recorder.write, "admin", body)
+            await store.forget(principal, found, pseudonym, record=record)
+        delete_files(location, found.files)
+    finally:
+        await database.close()
+    say(f"erased; where a name is needed, it is {pseudonym} now")
+
+
+def _show(principal: str, found: PersonalData) -> None:
+    emit_table((name, str(count)) for name, count in found.counts.items() if count)
+    if not any(found.counts.values()):
+        say(f"the database contains nothing of {principal} but audit records")
