@@ -48,14 +48,14 @@ SMALL = {
 
 @pytest.mark.slow("starts a server")
 async def test_a_call_after_its_server_has_lost_the_session_is_answered():
-    async with (
-        EvilHttp(evil_http.LEGACY) as server,
-        Client.memory(gateway_of(HttpServer(url=server.url))) as client,
-    ):
-        for code, body in ((0, ""), (400, "Invalid session ID"), (401, "session not found")):
-            if code:
-                server.forget_sessions(code, body)
-            assert (await client.call_tool("s__echo", {"text": "hi"})).text == "hi"
+    async with EvilHttp(evil_http.LEGACY) as server:
+        gateway = gateway_of(HttpServer(url=server.url))
+        async with Client.memory(gateway) as client:
+            for code, body in ((0, ""), (400, "Invalid session ID"), (401, "session not found")):
+                if code:
+                    server.forget_sessions(code, body)
+                assert (await client.call_tool("s__echo", {"text": "hi"})).text == "hi"
+        await gateway.toolbox.close()
     assert server.times("initialize") == 3
 
 
