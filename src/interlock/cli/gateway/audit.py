@@ -295,7 +295,8 @@ def _summary(result: Verification) -> str:
     writers = f"{result.writers} writer{'s' * (result.writers != 1)}"
     problems = f"{result.total:,} problem{'s' * (result.total != 1)}"
     verdict = problems if result.total else "whole"
-    return f"{result.records:,} records of {writers}{when}: {verdict}"
+    records = f"{result.records:,} record{'s' * (result.records != 1)}"
+    return f"{records} of {writers}{when}: {verdict}"
 
 
 def _remarks(call: JsonObject) -> str:
