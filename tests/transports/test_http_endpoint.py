@@ -119,6 +119,17 @@ async def test_redirect_to_a_failing_url_is_not_kept(server: EvilHttp, pool: Htt
     assert [asked.path for asked in server.asked] == ["/mcp", "/messages", "/mcp"]
 
 
+async def test_a_large_request_is_sent_without_a_warning_also_after_a_redirect(
+    server: EvilHttp, pool: HttpPool
+):
+    server.tell("x", "status", times=1, code=307, headers={"Location": "/messages"})
+    server.tell("x", "status", code=404)
+
+    async with to(server.url, pool).request("POST", {}, BODY + b" " * 2**20) as response:
+        assert response.status == 404
+    assert [asked.path for asked in server.asked] == ["/mcp", "/messages"]
+
+
 @each_row(
     ("path", "location", "told"),
     [

@@ -14,6 +14,7 @@ import asyncio
 import os
 import socket
 import ssl
+import warnings
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -49,6 +50,7 @@ from interlock.transports.http_headers import check_headers, merged
 from interlock.transports.http_pool import HttpPool, deadline
 from interlock.transports.trace import Trace
 
+LARGEST_PLAIN_BODY = 2**20  # bytes; aiohttp warns of larger ones
 Request = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
 JSON = "application/json"
@@ -66,6 +68,15 @@ MAX_PENDING_REPLIES = 1_000  # responses
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
 _TOO_LONG = ("Got more than", "Too many headers")  # beginnings of aiohttp's errors about headers
+
+
+class _LargeBody(aiohttp.BytesPayload):
+    """A body for which aiohttp would advise to read a file: this one is in memory already."""
+
+    def __init__(self, body: bytes) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            super().__init__(body)
 
 
 class HttpEndpoint:
@@ -178,7 +189,7 @@ class HttpEndpoint:
         request: Request = partial(
             session.request,
             method,
-            data=body,
+            data=body if body is None or len(body) <= LARGEST_PLAIN_BODY else _LargeBody(body),
             proxy=self._proxy,
             allow_redirects=False,
             timeout=self._timeout,
