@@ -83,6 +83,7 @@ async def test_no_request_has_half_of_a_character(wire: Any) -> None:
     json.dumps(server.asked[0].body, ensure_ascii=False).encode()
 
 
+@pytest.mark.slow("llama.cpp")
 async def test_a_model_in_this_process_gets_no_half_of_a_character(tmp_path: Path) -> None:
     model = GgufModel(write_model(tmp_path / "m.gguf", {"\n": "Yes", "Yes": ""}))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xllamacpp
 
 from interlock.messages import AssistantMessage, Message, ToolCall
 from interlock.models import Model, Reply, learned
@@ -21,6 +20,8 @@ from tests.models.gguf.files import WITH_TOOLS, write_model
 from tests.providers.answer_forms import input_of
 from tests.providers.conversations import CONVERSATIONS, TO_CONTINUE, Conversation, asked
 from tests.providers.fake_provider import Says
+
+pytestmark = pytest.mark.slow("llama.cpp")
 
 # The checks of the templates of Mistral's models, which ours adds to those of a model with tools.
 STRICT = """\
@@ -58,6 +59,8 @@ async def model(
     monkeypatch.setattr(model_api, "_FIRST_PAUSE", 0.0)
     follows = {"\n": "Hello", "Hello": " there", " there": ""}
     path = write_model(tmp_path / "tiny.gguf", follows, template=template)
+    import xllamacpp  # needs libraries of the system that not every machine has
+
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx, params.n_parallel = 65_536, 1
