@@ -21,8 +21,6 @@ from tests.providers.answer_forms import input_of
 from tests.providers.conversations import CONVERSATIONS, TO_CONTINUE, Conversation, asked
 from tests.providers.fake_provider import Says
 
-pytestmark = pytest.mark.slow("llama.cpp")
-
 # The checks of the templates of Mistral's models, which ours adds to those of a model with tools.
 STRICT = """\
 {%- set checked = messages[1:] if messages[0].role == 'system' else messages %}
