@@ -149,9 +149,10 @@ def with_groups(
 ) -> Principal:
     """Return a principal with the groups of its token, and the scopes that it may have.
 
-    If the operator has granted scopes to groups, the principal has those of its groups, and of
-    them only those that a scope of the token includes, if the token states any. So no claim but
-    that of the groups adds a right. Without such grants, the token's scopes hold.
+    If the operator has granted scopes to groups, the principal has the scopes of its groups. If the
+    token also states scopes, the principal has only the granted scopes that the token includes, so
+    the claim of the groups is the only claim that adds a right. Without such grants, the principal
+    has the scopes of the token.
 
     Args:
         principal: The token's owner.

@@ -73,8 +73,8 @@ class Issuer(Struct, frozen=True, kw_only=True):
         groups: The name of the claim that lists a user's groups; "" if tokens lack such a claim.
         name: The issuer's name, for "group:NAME/GROUP" in `Rule.who`; "" if it has none.
         is_only: Whether no other issuer gives groups, so that "group:GROUP" is clear.
-        scopes: The scopes that each group gets; a token that states scopes has only those of them
-            that it states. Without grants to groups, the scopes of tokens hold.
+        scopes: The scopes that each group gets. A token that also states scopes has only the
+            granted scopes that it states. With {}, a token has the scopes that it states.
         client_id: The gateway's client id for logins on its pages; "" to offer no logins.
         client_secret: The gateway's client secret; "" if the client has no secret.
     """

@@ -1,4 +1,4 @@
-"""Finds and reads `mcpServers` files, including those that other programs have written.
+"""Finds and reads `mcpServers` files, also the files of other programs.
 
 1. A server that cannot be used costs only itself, unless it is `required`. Any other error refuses
    the whole file. Both name the line and the member.

@@ -165,7 +165,7 @@ class Forwarder:
             await upstream.want_log_level(level)
 
     def permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
-        """Return those of a client's capabilities that a server may use."""
+        """Return the capabilities of a client that a server may use."""
         upstream = self._toolbox.upstreams.get(entry.server)
         can = context.client_capabilities
         return can if upstream is None else upstream.calls.permitted(can)

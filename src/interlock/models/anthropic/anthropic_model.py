@@ -13,7 +13,7 @@ Rules for writing a conversation in the format of the Messages API:
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,18 +28,24 @@ from interlock.models.anthropic.messages_request import (
     text_blocks,
     wire_messages,
 )
-from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
+from interlock.models.http import (
+    HttpModel,
+    ModelApi,
+    ModelEndpoint,
+    ModelLimits,
+    ModelRequests,
+    RequestFormat,
+)
 from interlock.models.http.model_endpoint import host_of
-from interlock.models.model import ModelEvent, ToolDefinition
+from interlock.models.model import ToolDefinition
 from interlock.models.providers import BY_NAME
-from interlock.text import urls
 
 _PROVIDER = "anthropic"
 VERSION = "2023-06-01"  # of the API, in a header of each request
 _NEEDED = frozenset(("model", "max_tokens", "messages", "system", "tools"))
 
 
-class AnthropicModel:
+class AnthropicModel(HttpModel):
     """A model that is used through the Messages API.
 
     The first request opens the connections.
@@ -65,74 +71,36 @@ class AnthropicModel:
             options: Members to add to each request, such as {"temperature": 0.2}. "effort" is sent
                 in `output_config`.
         """
-        self._model = model
+        super().__init__(model, BY_NAME[_PROVIDER], base_url)
         self._api_key = api_key
-        self._base_url = base_url
         self._limits = ModelLimits(self.name)
         self._options = dict(options or {})
         self._max_tokens = self._options.pop("max_tokens", max_tokens)
         if effort := self._options.pop("effort", None):
             self._options.setdefault("output_config", {"effort": effort})
-        self._requests: ModelRequests | None = None
-
-    @property
-    def name(self) -> str:
-        address = f"@{urls.display(self._base_url)}" if self._base_url else ""
-        return f"{_PROVIDER}:{self._model}{address}"
-
-    @property
-    def _source(self) -> str:
-        """The model and the server, to which alone the data of an answer is sent back."""
-        row = BY_NAME[_PROVIDER]
-        own = row.address()  # the environment may replace Anthropic's URL
-        has_own = self._base_url is not None or own == row.url
-        return self.name if has_own else f"{self.name}@{urls.display(own)}"
-
-    async def stream(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncGenerator[ModelEvent, None]:
-        async for event in self._open().answer(messages, tools):
-            yield event
-
-    async def prepare(self) -> None:
-        """Import the HTTP client, so that the first request is fast.
-
-        Raises:
-            ModelUnavailable: The key is not set.
-        """
-        await self._open().api.open()
-
-    async def close(self) -> None:
-        """Close the connections. Closing twice is allowed, and the next request reopens them."""
-        if self._requests is not None:
-            await self._requests.api.close()
 
     def _open(self) -> ModelRequests:
-        if self._requests is None:
-            row = BY_NAME[_PROVIDER]
-            key = (self._api_key or os.environ.get(row.keys[0]) or "").strip()
-            token = "" if key else os.environ.get(row.keys[1], "").strip()
-            url = self._base_url or row.address()
-            if not (key or token) and url.startswith(row.url):
-                raise ModelUnavailable(
-                    f"no key for {self.name}: set {row.keys[0]} in the environment"
-                )
-            host = host_of(url, self.name)
-            variable = row.keys[1] if token else row.keys[0]
-            endpoint = ModelEndpoint(self.name, self._model, host, key or token, variable)
-            sent = {"Authorization": f"Bearer {token}"} if token else row.key_headers(key)
-            api = ModelApi(endpoint, url, {**sent, "Anthropic-Version": VERSION})
-            form = RequestFormat(
-                # A URL with the version is a mistake that is easy to make and to understand.
-                "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages",
-                _NEEDED,
-                self._request,
-                lambda: MessagesAnswer(self.name, self._source),
-                FILES,
-                LARGEST_IMAGE,
-            )
-            self._requests = ModelRequests(api, self._limits, self._options, lambda: form)
-        return self._requests
+        row = self._provider
+        key = (self._api_key or os.environ.get(row.keys[0]) or "").strip()
+        token = "" if key else os.environ.get(row.keys[1], "").strip()
+        url = self._base_url or row.address()
+        if not (key or token) and url.startswith(row.url):
+            raise ModelUnavailable(f"no key for {self.name}: set {row.keys[0]} in the environment")
+        host = host_of(url, self.name)
+        variable = row.keys[1] if token else row.keys[0]
+        endpoint = ModelEndpoint(self.name, self._model, host, key or token, variable)
+        sent = {"Authorization": f"Bearer {token}"} if token else row.key_headers(key)
+        api = ModelApi(endpoint, url, {**sent, "Anthropic-Version": VERSION})
+        form = RequestFormat(
+            # A URL with the version is a mistake that is easy to make and to understand.
+            "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages",
+            _NEEDED,
+            self._request,
+            lambda: MessagesAnswer(self.name, self._source),
+            FILES,
+            LARGEST_IMAGE,
+        )
+        return ModelRequests(api, self._limits, self._options, lambda: form)
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool

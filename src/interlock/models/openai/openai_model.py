@@ -6,15 +6,22 @@ shown and stored, but sent back to the same server only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message
-from interlock.models.http import ModelApi, ModelEndpoint, ModelLimits, ModelRequests, RequestFormat
+from interlock.models.http import (
+    HttpModel,
+    ModelApi,
+    ModelEndpoint,
+    ModelLimits,
+    ModelRequests,
+    RequestFormat,
+)
 from interlock.models.http.model_endpoint import host_of
-from interlock.models.model import ModelEvent, ToolDefinition
+from interlock.models.model import ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
 from interlock.models.openai.chat_request import (
     FILES,
@@ -33,7 +40,7 @@ _CHAT_NEEDS = frozenset(("model", "messages", "tools"))
 _RESPONSES_NEED = frozenset(("model", "input", "instructions", "tools"))
 
 
-class OpenAIModel:
+class OpenAIModel(HttpModel):
     """A model that is used through a chat completions API.
 
     The first request opens the connections.
@@ -67,71 +74,30 @@ class OpenAIModel:
         if row is None or row.name == "anthropic":
             known = ", ".join(each for each in BY_NAME if each != "anthropic")
             raise ValueError(f"provider {provider!r} is not one of {known}")
-        self._model = model
-        self._provider = row
+        super().__init__(model, row, base_url)
         self._api_key = api_key
-        self._base_url = base_url
         self._limits = ModelLimits(self.name, row.refused)
-        self._requests: ModelRequests | None = None
         self._options = dict(options or {})
         if "effort" in self._options:
             self._options.setdefault("reasoning_effort", self._options.pop("effort"))
 
-    @property
-    def name(self) -> str:
-        return f"{self._provider.name}:{self._model}{self._at}"
-
-    @property
-    def _at(self) -> str:
-        return f"@{urls.display(self._base_url)}" if self._base_url else ""
-
-    @property
-    def _source(self) -> str:
-        """The model and the server, to which alone the data of an answer is sent back."""
-        own = self._provider.address()  # the environment may replace the provider's URL
-        has_own = self._base_url is not None or own == self._provider.url
-        return self.name if has_own else f"{self.name}@{urls.display(own)}"
-
-    async def stream(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncGenerator[ModelEvent, None]:
-        async for event in self._open().answer(messages, tools):
-            yield event
-
-    async def prepare(self) -> None:
-        """Import the HTTP client, so that the first request is fast.
-
-        Raises:
-            ModelUnavailable: The key is not set.
-        """
-        await self._open().api.open()
-
-    async def close(self) -> None:
-        """Close the connections. Closing twice is allowed, and the next request reopens them."""
-        if self._requests is not None:
-            await self._requests.api.close()
-
     def _open(self) -> ModelRequests:
-        if self._requests is None:
-            row = self._provider
-            key = row.key() if self._api_key is None else self._api_key.strip()
-            address = self._base_url or row.address().replace("{model}", quote(self._model, ""))
-            if not key and not row.is_local and address.startswith(row.url or address):
-                raise ModelUnavailable(
-                    f"no key for {self.name}: set {row.keys[0]} in the environment"
-                )
-            is_own = address == row.url or (self._base_url is None and not row.url)  # Azure
-            if is_own and "max_tokens" in self._options:
-                # OpenAI's own models refuse the name that most servers expect.
-                self._options[row.output] = self._options.pop("max_tokens")
-            host = host_of(address, self.name)
-            variable = "" if self._api_key == "" else row.keys[0]
-            is_bare = self._base_url and not urlsplit(address).path.strip("/")
-            hint = f"did you mean {urls.display(address).rstrip('/')}/v1?" if is_bare else ""
-            endpoint = ModelEndpoint(self.name, self._model, host, key, variable, hint)
-            api = ModelApi(endpoint, address, row.key_headers(key))
-            self._requests = ModelRequests(api, self._limits, self._options, self._format)
-        return self._requests
+        row = self._provider
+        key = row.key() if self._api_key is None else self._api_key.strip()
+        address = self._base_url or row.address().replace("{model}", quote(self._model, ""))
+        if not key and not row.is_local and address.startswith(row.url or address):
+            raise ModelUnavailable(f"no key for {self.name}: set {row.keys[0]} in the environment")
+        is_own = address == row.url or (self._base_url is None and not row.url)  # Azure
+        if is_own and "max_tokens" in self._options:
+            # OpenAI's own models refuse the name that most servers expect.
+            self._options[row.output] = self._options.pop("max_tokens")
+        host = host_of(address, self.name)
+        variable = "" if self._api_key == "" else row.keys[0]
+        is_bare = self._base_url and not urlsplit(address).path.strip("/")
+        hint = f"did you mean {urls.display(address).rstrip('/')}/v1?" if is_bare else ""
+        endpoint = ModelEndpoint(self.name, self._model, host, key, variable, hint)
+        api = ModelApi(endpoint, address, row.key_headers(key))
+        return ModelRequests(api, self._limits, self._options, self._format)
 
     def _format(self) -> RequestFormat:
         if self._limits.lesson("responses"):
