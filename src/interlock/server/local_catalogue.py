@@ -22,6 +22,7 @@ from interlock.server.catalogue import (
 )
 from interlock.server.resources import FunctionCompletion, FunctionPrompt, FunctionResource
 from interlock.server.subscribers import Subscribers
+from interlock.server.tool_options import Visible, is_visible
 from interlock.server.tools import FunctionTool
 from interlock.types import (
     JsonObject,
@@ -38,7 +39,9 @@ _T = TypeVar("_T")
 
 
 class LocalCatalogue:
-    """A `Catalogue` with the same items for all callers. Subscribers are notified of changes.
+    """A `Catalogue` of items that were added. Subscribers are notified of changes.
+
+    All callers see the same items, except for tools with a predicate `visible`.
 
     Attributes:
         version: The number of changes so far.
@@ -48,6 +51,7 @@ class LocalCatalogue:
         self.version = 0
         self._subscribers = subscribers
         self._tools: dict[str, ServedTool] = {}
+        self._visible: dict[str, Visible] = {}  # the predicates of tools, by name
         self._resources: dict[str, FunctionResource] = {}
         self._templates: dict[str, FunctionResource] = {}
         self._prompts: dict[str, FunctionPrompt] = {}
@@ -71,14 +75,20 @@ class LocalCatalogue:
             extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
 
-    def view(self, context: Context) -> None:
-        """Return the same key for all callers, because all callers see the same items."""
+    def view(self, context: Context) -> tuple[bool, ...] | None:
+        """Return which of the tools with a predicate the caller sees; None if there are none."""
+        if not self._visible:
+            return None
+        return tuple(is_visible(name, each, context) for name, each in self._visible.items())
+
+    def _hides(self, name: str, context: Context) -> bool:
+        return name in self._visible and not is_visible(name, self._visible[name], context)
 
     def page(
         self,
         kind: Kind,
         cursor: str,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> tuple[Sequence[Definition], str | None]:
         """Return up to `PAGE_SIZE` definitions, in the order in which they were added."""
         tables: dict[Kind, Mapping[str, Any]] = {
@@ -87,7 +97,8 @@ class LocalCatalogue:
             "resourceTemplates": self._templates,
             "prompts": self._prompts,
         }
-        items = [each.definition for each in tables[kind].values()]
+        hides = self._hides if kind == "tools" and self._visible else _hides_nothing
+        items = [each.definition for name, each in tables[kind].items() if not hides(name, context)]
         start = _start(cursor, len(items))
         end = start + PAGE_SIZE
         return items[start:end], str(end) if end < len(items) else None
@@ -106,8 +117,10 @@ class LocalCatalogue:
     def find(
         self, kind: Literal["prompts"], name: str, context: Context
     ) -> ServedPrompt | None: ...
-    def find(self, kind: str, name: str, context: Context) -> Any:  # noqa: ARG002
+    def find(self, kind: str, name: str, context: Context) -> Any:
         if kind == "tools":
+            if name in self._visible and self._hides(name, context):
+                return None
             return self._tools.get(name)
         if kind == "prompts":
             return self._prompts.get(name)
@@ -151,11 +164,14 @@ class LocalCatalogue:
                 raise LocalProtocolError(f"the definition of tool {name!r} has no inputSchema")
             schema.check_tool_input(encode(input_schema(definition)))
         _add(self._tools, name, tool, "tool")
+        if isinstance(tool, FunctionTool) and tool.visible is not None:
+            self._visible[name] = tool.visible
         self._changed("tools")
 
     def remove_tool(self, name: str) -> None:
         if self._tools.pop(name, None) is None:
             raise UnknownTool(f"unknown tool {name!r}")
+        self._visible.pop(name, None)
         self._changed("tools")
 
     def add_resource(self, uri: str, resource: FunctionResource) -> None:
@@ -192,6 +208,10 @@ def _add(table: dict[Any, _T], key: Any, item: _T, noun: str) -> None:
     if key in table:
         raise LocalProtocolError(f"the server has a {noun} {key!r} already; remove it first")
     table[key] = item
+
+
+def _hides_nothing(_name: str, _context: Context) -> bool:
+    return False
 
 
 def _start(cursor: str, count: int) -> int:

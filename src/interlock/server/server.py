@@ -14,9 +14,10 @@ import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from interlock.context import Context
+from interlock.errors import LocalProtocolError
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
@@ -29,7 +30,7 @@ from interlock.server.resources import (
     ItemOptions,
 )
 from interlock.server.sealing import SigningSeal
-from interlock.server.subscribers import Subscribers
+from interlock.server.subscribers import ListKind, Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TASK_TTL
 from interlock.server.tools import FunctionTool, ToolOptions
@@ -129,11 +130,11 @@ class Server:
     # Tools, resources, prompts
 
     @overload
-    def tool(self, function: _F, /) -> _F: ...
+    def tool(self, function: _F, /, **options: Unpack[ToolKeywords]) -> _F: ...
     @overload
     def tool(self, /, **options: Unpack[ToolKeywords]) -> Callable[[_F], _F]: ...
     def tool(self, function: Any = None, /, **options: Unpack[ToolKeywords]) -> Any:
-        """Offer a function as a tool: `@server.tool` or `@server.tool(name=...)`.
+        """Offer a function as a tool: `@server.tool`, `@server.tool(...)` or `tool(function, ...)`.
 
         Name, description and schemas are taken from the function, unless options replace them. A
         plain function runs in a worker thread, an async function in the event loop. The decorator
@@ -144,26 +145,26 @@ class Server:
             LocalProtocolError: The server already has a tool with this name.
         """
         if function is None:
-            return lambda function: (
-                self.tool(function)
-                if not options
-                else self._add_function(function, ToolOptions(**options))
-            )
-        return self._add_function(function, ToolOptions())
+            return lambda function: self._add_function(function, ToolOptions(**options))
+        return self._add_function(function, ToolOptions(**options))
 
     def _add_function(self, function: _F, options: ToolOptions) -> _F:
         self._catalogue.add_tool(FunctionTool(function, options, self._workers))
         return function
 
-    def add_tool(self, tool: ServedTool) -> None:
-        """Add a tool that is not a function: an object with `definition` and `call`.
+    def add_tool(self, tool: ServedTool | Callable[..., Any]) -> None:
+        """Add a function as `tool` does, or another tool: an object with `definition` and `call`.
 
         Raises:
             LocalProtocolError: The server already has a tool with this name, or the name is
                 missing.
             SchemaError: The input schema is not usable.
+            SignatureError: A parameter of the function cannot be described by a schema.
         """
-        self._catalogue.add_tool(tool)
+        if callable(getattr(tool, "call", None)) and hasattr(tool, "definition"):
+            self._catalogue.add_tool(cast("ServedTool", tool))
+        else:
+            self.tool(cast("Callable[..., Any]", tool))
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool, and notify subscribed clients.
@@ -228,6 +229,19 @@ class Server:
             return function
 
         return add
+
+    def list_changed(self, kind: ListKind) -> None:
+        """Notify subscribed clients that a list has changed: "tools", "prompts" or "resources".
+
+        Use it when tools with `visible` appear or disappear for a caller. The server notifies
+        clients itself when you add or remove something.
+
+        Raises:
+            LocalProtocolError: `kind` is not the name of a list.
+        """
+        if kind not in get_args(ListKind):
+            raise LocalProtocolError(f"{kind!r} is not one of {', '.join(get_args(ListKind))}")
+        self.subscribers.list_changed(kind)
 
     # Lifespan
 
@@ -358,6 +372,12 @@ class ToolKeywords(TypedDict, total=False):
     title: str
     description: str  # by default, the first part of the function's docstring
     annotations: ToolAnnotations
+    read_only: bool  # whether the tool changes nothing
+    destructive: bool  # whether it may delete or overwrite something
+    idempotent: bool  # whether a repeated call has no further effect
+    open_world: bool  # whether it reaches beyond the server's own data, such as the web
+    scopes: Sequence[str]  # over HTTP, callers without these scopes get 403
+    visible: Callable[[Context], object]  # for other callers, the tool does not exist
     icons: list[Icon]
     input_schema: Mapping[str, Any]  # used unchanged, instead of one derived from the function
     output_schema: Mapping[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +29,7 @@ from interlock.errors import (
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
+from interlock.server.tool_options import Visible, checked_scopes, checked_visible, with_hints
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
 from interlock.server.wire_errors import log_bug, log_name
 from interlock.server.workers import Workers
@@ -48,6 +49,12 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     title: str | None = None
     description: str | None = None
     annotations: ToolAnnotations | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+    scopes: Sequence[str] = ()
+    visible: Visible | None = None
     icons: list[Icon] | None = None
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
@@ -65,6 +72,10 @@ class FunctionTool:
         options: The options of the tool.
         workers: The threads that run plain functions.
 
+    Attributes:
+        scopes: The scopes that callers over HTTP need.
+        visible: Returns whether a caller may see the tool; None if all callers may.
+
     Raises:
         SignatureError: A parameter's type cannot be described by a schema; the text names it.
         SchemaError: A schema in the options is not usable.
@@ -80,6 +91,8 @@ class FunctionTool:
         if options.task not in (True, False, "required", "later"):
             raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
         self.task = options.task
+        self.scopes = checked_scopes(name, options.scopes)
+        self.visible = checked_visible(name, options.visible)
         self._function = function
         self._workers = workers
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
@@ -102,7 +115,14 @@ class FunctionTool:
             description=summary(function) if options.description is None else options.description,
             input_schema=dict(self._input_schema),
             output_schema=None if output is None else dict(output),
-            annotations=options.annotations,
+            annotations=with_hints(
+                name,
+                options.annotations,
+                read_only=options.read_only,
+                destructive=options.destructive,
+                idempotent=options.idempotent,
+                open_world=options.open_world,
+            ),
             icons=options.icons,
             meta=options.meta,
         )
