@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING
 from interlock.lazy import loader
 from interlock.server.methods import Handler
 from interlock.server.server import Middleware, Server
+from interlock.server.tool_layers import ServedCall, ToolHandler, ToolLayer
 from interlock.server.values import audio, image
 
 if TYPE_CHECKING:
     from interlock.server.http.http_options import HttpOptions
 
-__all__ = ["Handler", "HttpOptions", "Middleware", "Server", "audio", "image"]
+__all__ = [
+    "Handler",
+    "HttpOptions",
+    "Middleware",
+    "ServedCall",
+    "Server",
+    "ToolHandler",
+    "ToolLayer",
+    "audio",
+    "image",
+]
 
 # Loaded on first use, because a server on stdio needs no HTTP module.
 __getattr__ = loader(__name__, {"HttpOptions": "server.http.http_options"})

@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from interlock.context import Context
-from interlock.errors import LocalProtocolError
+from interlock.errors import LocalProtocolError, SignatureError
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
@@ -33,6 +33,8 @@ from interlock.server.sealing import SigningSeal
 from interlock.server.subscribers import ListKind, Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TASK_TTL
+from interlock.server.tool_edits import ToolEdits
+from interlock.server.tool_layers import ToolLayer, build_layers
 from interlock.server.tools import FunctionTool, ToolOptions
 from interlock.server.watchdog import watched
 from interlock.server.workers import Workers
@@ -59,7 +61,10 @@ class Server:
         title, description, website_url, icons: For display.
         lifespan: A context that is entered before the first request and exited after the last one,
             for example to open and close a connection pool.
-        middleware: Functions that wrap a handler in another handler; the first is outermost.
+        around: Layers around every tool call; the first is outermost. A layer takes a handler,
+            an async function from `ServedCall` to the function's value, and returns its own.
+        middleware: Functions that wrap a handler of raw requests in another handler; the first is
+            outermost.
         sealing_key: Signs the state that modern clients send back between rounds of questions, with
             at least 32 bytes. Required if several processes serve the same clients.
         list_ttl_ms: Milliseconds for which clients may cache lists.
@@ -82,6 +87,7 @@ class Server:
         website_url: str | None = None,
         icons: list[Icon] | None = None,
         lifespan: Callable[[Server], AbstractAsyncContextManager[Any]] | None = None,
+        around: Sequence[ToolLayer] = (),
         middleware: Sequence[Middleware] = (),
         sealing_key: bytes | None = None,
         list_ttl_ms: int = 0,
@@ -102,8 +108,11 @@ class Server:
         self._lifespan = lifespan
         self._lifespan_holder = Lifespan(self._open)
         self._workers = Workers()
+        self._is_entered = False
+        self._mounted: list[Server] = []
+        self._has_middleware = bool(middleware)
         self._memory_connections: set[asyncio.Task[None]] = set()
-        self._catalogue = LocalCatalogue(self.subscribers)
+        self._catalogue = LocalCatalogue(self.subscribers, build_layers(around))
         self._methods = Methods(
             self.info,
             instructions,
@@ -114,13 +123,16 @@ class Server:
             task_store,
             task_ttl,
         )
-        handler: Handler = self._methods.answer
-        if middleware:
-            handler = self._answer_changed
+        # Answers a request with an encoded result, or raises an `InterlockError`.
+        self.answer: Handler = self._handler(middleware)
+
+    def _handler(self, middleware: Sequence[Middleware]) -> Handler:
+        if not middleware:
+            return self._methods.answer
+        handler: Handler = self._answer_changed
         for wrap in reversed(middleware):
             handler = wrap(handler)
-        # Answers a request with an encoded result, or raises an `InterlockError`.
-        self.answer: Handler = handler
+        return handler
 
     def _answer_changed(self, request: Request, context: Context) -> Awaitable[bytes]:
         """Answer a request that middleware may have changed, without its decoded params."""
@@ -194,7 +206,7 @@ class Server:
 
     def resource_updated(self, uri: str) -> None:
         """Notify the clients subscribed to a resource that the resource has changed."""
-        self.subscribers.resource_updated(uri)
+        self._catalogue.resource_updated(uri)
 
     @overload
     def prompt(self, function: _F, /) -> _F: ...
@@ -241,7 +253,41 @@ class Server:
         """
         if kind not in get_args(ListKind):
             raise LocalProtocolError(f"{kind!r} is not one of {', '.join(get_args(ListKind))}")
-        self.subscribers.list_changed(kind)
+        self._catalogue.list_changed(kind)
+
+    def mount(self, prefix: str, other: Server, *, tools: ToolEdits | None = None) -> None:
+        """Offer the items of another server as well, now and whenever that server changes.
+
+        Its tools and prompts are named PREFIX_NAME, and its resources keep their URIs. Its lifespan
+        is entered with that of this server, and calls pass its layers as well.
+
+        Args:
+            prefix: The prefix of the names; "" to keep the names.
+            other: The other server.
+            tools: Changes to the other server's tools, by their own names: False to leave a tool
+                out, or a dict with `name`, `title`, `description` and `arguments`. `arguments` has
+                a dict with `name`, `description`, `default`, `value` or `hide` for each argument
+                to change, by its own name. An argument with a `value` is not offered to clients.
+
+        Raises:
+            SignatureError: A name clashes, a change cannot be made, or `other` cannot be mounted.
+        """
+        if not isinstance(other, Server):
+            raise SignatureError(
+                f"mount takes a Server, not {type(other).__name__}; interlock.gateway.Gateway "
+                "joins servers of every kind"
+            )
+        if other._has_middleware:
+            raise SignatureError(
+                f"server {other.info.name!r} has middleware, which gets whole requests and cannot "
+                "be mounted; use around=[...]"
+            )
+        if self._is_entered:
+            raise SignatureError(
+                f"server {self.info.name!r} is running already; mount before it starts"
+            )
+        self._catalogue.mount(prefix, other._catalogue, tools or {})
+        self._mounted.append(other)
 
     # Lifespan
 
@@ -255,6 +301,10 @@ class Server:
             stack.enter_context(watched())
             if self._lifespan is not None:
                 await stack.enter_async_context(self._lifespan(self))
+            self._is_entered = True
+            stack.callback(setattr, self, "_is_entered", False)
+            for mounted in self._mounted:
+                await stack.enter_async_context(mounted.running())
             # Stop workers and tasks before exiting the lifespan, because they may use its objects.
             stack.callback(self._workers.close)
             stack.push_async_callback(self._methods.tasks.close)

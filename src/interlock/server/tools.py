@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 from msgspec import Raw, Struct
@@ -29,6 +30,8 @@ from interlock.errors import (
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
+from interlock.server.tool_edits import ArgumentEdits
+from interlock.server.tool_layers import LayerStack, ServedCall, pass_on
 from interlock.server.tool_options import Visible, checked_scopes, checked_visible, with_hints
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
 from interlock.server.wire_errors import log_bug, log_name
@@ -75,6 +78,7 @@ class FunctionTool:
     Attributes:
         scopes: The scopes that callers over HTTP need.
         visible: Returns whether a caller may see the tool; None if all callers may.
+        layers: The layers around calls, those of the outermost server first.
 
     Raises:
         SignatureError: A parameter's type cannot be described by a schema; the text names it.
@@ -97,6 +101,7 @@ class FunctionTool:
         self._workers = workers
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
         self._is_limited = bool(options.concurrency) or options.timeout is not None
+        self.layers: tuple[LayerStack, ...] = ()
         if options.input_schema is not None:
             self._prepare_explicit(function, options.input_schema)
         else:
@@ -133,6 +138,7 @@ class FunctionTool:
         schema.check_tool_input(encoded)
         self._validator = schema.compile(encoded)
         self._decode = None
+        self._restore: Callable[[JsonObject], JsonObject] = dict
         self._input_schema = dict(given)
         self._inferred_output = None
         self._context, self._is_async = find_context(function, Context), is_async(function)
@@ -142,7 +148,22 @@ class FunctionTool:
         problems = self._validator.errors(arguments, echo=False)
         if problems:
             raise InvalidArguments("; ".join(problems))
-        return dict(arguments)
+        return self._restore(arguments)
+
+    def with_definition(self, definition: Tool, edits: ArgumentEdits | None) -> Self:
+        """Return a copy with another definition, whose arguments have been edited.
+
+        Raises:
+            SignatureError: A constant in the edits is not valid.
+        """
+        tool = copy.copy(self)
+        tool.definition = definition
+        if edits is not None and self._decode is not None:
+            tool._decode = edits.decode_by(self._decode)
+        elif edits is not None:
+            tool._validator = schema.compile(encode(edits.schema))
+            tool._restore = edits.restore
+        return tool
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
         """Check the arguments and run the function. Most errors become a result for the model.
@@ -160,10 +181,13 @@ class FunctionTool:
             if raw == _NULL:  # some clients write this for missing arguments
                 return await self.call(None, context)
             return _failure(str(error) if isinstance(error, InvalidArguments) else problem(error))
-        if self._context is not None:
+        if self._context is not None and not self.layers:
             named[self._context] = context
         try:
-            if self._is_limited:
+            if self.layers:
+                outermost = self.layers[0]
+                value = await outermost.handle(ServedCall(outermost.name, named, context, self))
+            elif self._is_limited:
                 value = await self._run_limited(named, context)
             elif self._is_async:
                 value = await self._function(**named)
@@ -180,6 +204,20 @@ class FunctionTool:
             raise
         except BaseException as error:
             return _failed(self.definition.name, error)
+
+    async def proceed(self, call: ServedCall) -> Any:
+        """Run a call that has passed a stack of layers; return what the function returned."""
+        depth = call._depth + 1
+        if depth < len(self.layers):
+            return await pass_on(call, self.layers[depth])
+        named = call.arguments
+        if self._context is not None:
+            named = {**named, self._context: call.context}
+        if self._is_limited:
+            return await self._run_limited(named, call.context)
+        if self._is_async:
+            return await self._function(**named)
+        return await self._workers.run(self._function, named, call.context)
 
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
         if isinstance(value, CallToolResult):
