@@ -394,16 +394,11 @@ class Server:
             ConfigError: Others can reach the address, and the server has no authentication; or
                 the address cannot be used; or an item of `proxies` is not an address.
         """
-        from interlock.config.gateway import Address
-        from interlock.server.http.listening import bound, listen
-        from interlock.server.http.serve import UvicornServer, check_exposure
+        from interlock.server.http.serve import check_exposure, run_app
 
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
-        with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
-            listen(listener)
-            server = UvicornServer(endpoint, host, port, announces=True, proxies=proxies)
-            server.run([listener])
+        run_app(endpoint, host, port, proxies)
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
