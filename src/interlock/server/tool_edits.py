@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
@@ -196,6 +197,8 @@ class ArgumentEdits:
                 value, field.type, dec_hook=decoder.dec_hook, strict=decoder.strict
             )
         except msgspec.ValidationError as error:
+            if isinstance(field.type, type) and isinstance(value, field.type):
+                return value  # an object that JSON cannot express, such as a pydantic model
             raise SignatureError(
                 f"{self._where}: the constant for {field.encode_name!r} is not valid: {error}"
             ) from None
@@ -206,5 +209,6 @@ def _edited_member(member: Any, change: ArgumentEdit) -> Any:
     if "description" in change:
         edited["description"] = change["description"]
     if "default" in change:
-        edited["default"] = msgspec.to_builtins(change["default"])
+        with suppress(TypeError, ValueError):  # an object that JSON cannot express
+            edited["default"] = msgspec.to_builtins(change["default"])
     return edited or member
