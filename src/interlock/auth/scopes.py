@@ -33,12 +33,14 @@ def _within(scopes: frozenset[str], wide: frozenset[str]) -> frozenset[str]:
 def scope_challenge(challenge: str, scopes: Iterable[str]) -> str:
     """Return a `WWW-Authenticate` header that asks the client to request further scopes.
 
+    Return "" if the credentials are not tokens, which alone have scopes that a client can request.
+
     Args:
         challenge: The header for a request without a credential; it may state scopes.
         scopes: The scopes that the request needs in addition.
     """
     scheme, _, rest = challenge.partition(" ")
-    if not scheme:
+    if scheme.lower() not in ("bearer", "dpop"):
         return ""
     stated = dict(_STATED.findall(rest)).get("scope", "").split()
     others = _STATED.sub("", rest).strip(", ")
