@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 
 from interlock.errors import LocalProtocolError, ToolError
 from interlock.protocol.envelope import encode_into
-from interlock.schema.signature import pydantic_encode
+from interlock.schema import hooks
 from interlock.text import quoting
 from interlock.text.quoting import replace_surrogates
 from interlock.types import (
@@ -30,7 +30,7 @@ from interlock.types import (
 
 _CONTENT = get_args(Content)
 # Not `encode`, which ends the process when it runs out of memory.
-encode_value_into = msgspec.json.Encoder(enc_hook=pydantic_encode).encode_into
+encode_value_into = msgspec.json.Encoder(enc_hook=hooks.write).encode_into
 
 
 def image(data: bytes, mime_type: str = "image/png") -> ImageContent:
@@ -129,7 +129,7 @@ def _builtins(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return msgspec.json.decode(value) if isinstance(value, Raw) else pydantic_encode(value)
+    return msgspec.json.decode(value) if isinstance(value, Raw) else hooks.write(value)
 
 
 def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
