@@ -7,8 +7,9 @@ user's program imports pydantic.
 from __future__ import annotations
 
 import copy
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
 from typing import Any, ClassVar, Literal
@@ -109,6 +110,13 @@ def _prefixed(schema: JsonObject, prefix: str) -> JsonObject:
 
 
 # Values
+
+
+def writer(hint: Any) -> Callable[[Any], Any] | None:
+    """Return the function that makes plain values of an adapted type; None for other types."""
+    if not (isinstance(hint, type) and issubclass(hint, Adapted)):
+        return None
+    return functools.partial(hint.adapter.dump_python, mode="json", by_alias=True, warnings="none")
 
 
 def read(hint: Any, value: Any) -> Any:

@@ -14,6 +14,7 @@ import inspect
 import re
 import types
 import typing
+from collections import abc
 from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin
 
@@ -21,11 +22,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.errors import SignatureError
+from interlock.media import Media
 from interlock.schema import hooks
 from interlock.schema.docstrings import argument_texts, routine
 from interlock.schema.hints import EMPTY, FunctionParameter, parameter, rewritten
 from interlock.schema.type_schema import schema_of
 from interlock.types import CallToolResult, Content, JsonObject
+
+_CONTENT = (CallToolResult, *get_args(Content), *get_args(Media))
 
 
 class Signature(Struct, frozen=True):
@@ -36,6 +40,7 @@ class Signature(Struct, frozen=True):
         context: The name of the parameter that receives the `Context`; None without it.
         input_schema: The JSON Schema for an object with the arguments.
         output_schema: The JSON Schema for the result; None for text, content and unknown types.
+        write: Converts the result to plain values; None if msgspec encodes it.
         decode: Decodes arguments to a struct with a field for each parameter. It raises msgspec's
             errors, which `problem` converts to text.
         is_async: Whether the function is `async def`.
@@ -45,6 +50,7 @@ class Signature(Struct, frozen=True):
     context: str | None
     input_schema: JsonObject
     output_schema: JsonObject | None
+    write: Callable[[Any], Any] | None
     decode: Callable[[Raw], Struct]
     is_async: bool
 
@@ -122,11 +128,13 @@ def _describe(function: Callable[..., Any], context_type: type, *, strict: bool)
     schema.pop("title", None)
     _add_defaults(schema, fields)
     _add_descriptions(schema, fields, argument_texts(function))
+    output, write = _output(_hint(function, "return", f"what {name} returns"), name)
     return Signature(
         parameters=tuple(field.argument for field in fields),
         context=context,
         input_schema=schema,
-        output_schema=_output_schema(_hint(function, "return", f"what {name} returns"), name),
+        output_schema=output,
+        write=write,
         decode=msgspec.json.Decoder(arguments, dec_hook=hooks.read, strict=strict).decode,
         is_async=is_async(function),
     )
@@ -305,21 +313,33 @@ def _line(error: Exception) -> str:
 # Results
 
 
-def _output_schema(hint: Any, name: str) -> JsonObject | None:
-    """Return the schema of a result; None for text, content and unknown types."""
+def _output(hint: Any, name: str) -> tuple[JsonObject | None, Callable[[Any], Any] | None]:
+    """Return the schema of a result, and how pydantic converts it to plain values.
+
+    Text, content and unknown types have no schema.
+    """
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    if bare in (EMPTY, None, type(None), Any, str, bytes, object) or _has_content(bare):
-        return None
+    if bare in (EMPTY, None, type(None), Any, str, bytes, object):
+        return None, None
+    if _has_content(bare) or _is_any_list(bare):
+        return None, None
+    new = rewritten(hint, f"what {name} returns", name)
     try:
-        return schema_of(rewritten(hint, f"what {name} returns", name), hooks.output_schema)
+        return schema_of(new, hooks.output_schema), hooks.writer(new)
     except (TypeError, ValueError) as error:
-        if isinstance(error, SignatureError):
-            raise
         kind = _type_name(hint)
         raise SignatureError(f"{name} returns type {kind}, {_no_schema(error)}") from error
 
 
 def _has_content(hint: Any) -> bool:
     if isinstance(hint, type):
-        return issubclass(hint, CallToolResult) or hint in get_args(Content)
+        return issubclass(hint, _CONTENT)
     return any(_has_content(each) for each in get_args(hint))
+
+
+def _is_any_list(hint: Any) -> bool:
+    """Return whether a type is a list or tuple of anything, of which a schema says nothing."""
+    origin = get_origin(hint) or hint
+    return origin in (list, tuple, abc.Sequence, abc.Iterable, abc.Iterator) and all(
+        each in (Any, object, ...) for each in get_args(hint)
+    )

@@ -46,7 +46,7 @@ def read_options(kind: type[_T], given: Mapping[str, Any], function: Callable[..
             f"class, such as server.tool(CLASS.{function.__func__.__name__})"
         )
     if not callable(function):
-        raise _at_caller(f"a {type(function).__name__} is not a function")
+        raise _at_caller(f"{type(function).__name__} is not a function")
     for name in given.keys() - set(kind.__struct_fields__):
         raise located(function, f"unknown option {nearest(name, kind.__struct_fields__)}")
     return kind(**given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -41,7 +41,14 @@ from interlock.schema.signature import (
 )
 from interlock.server.catalogue import ServedTool
 from interlock.server.options import check_limits, check_name, tool_annotations
-from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
+from interlock.server.values import (
+    MARK,
+    check_finite,
+    encode_value_into,
+    refuse_content,
+    to_json,
+    tool_result,
+)
 from interlock.server.wire_errors import log_bug, log_name
 from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
@@ -116,7 +123,7 @@ class FunctionTool:
             signature = describe(function, Context)
             self._decode: Callable[[Raw], Struct] | None = signature.decode
             self._context, self._is_async = signature.context, signature.is_async
-            self._inferred_output = signature.output_schema
+            self._inferred_output, self._write = signature.output_schema, signature.write
             self._input_schema: JsonObject = signature.input_schema
         self._inputs = None if strict else schema.compile(encode(self._input_schema))
         output = (
@@ -144,7 +151,7 @@ class FunctionTool:
         self._validator = schema.compile(encoded)
         self._decode = None
         self._input_schema = dict(given)
-        self._inferred_output = None
+        self._inferred_output = self._write = None
         self._context, self._is_async = find_context(function, Context), is_async(function)
 
     def _check_explicit(self, raw: Raw) -> dict[str, Any]:
@@ -217,20 +224,28 @@ class FunctionTool:
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
         if isinstance(value, CallToolResult):
             return value if value.is_error else _checked(value, output)
+        if self._write is not None:
+            value = self._write(value)
         encoded = bytearray()
         try:
             encode_value_into(value, encoded)
         except (TypeError, ValueError, OverflowError, RecursionError):
+            if isinstance(value, Iterator):
+                value = list(value)
             encoded[:] = to_json(value)
         if b"null" in encoded:
             check_finite(value)
-        problems = output.errors(msgspec.json.decode(encoded), echo=False)
+        if MARK in encoded:
+            refuse_content(value)
+        plain = msgspec.json.decode(encoded)
+        problems = output.errors(plain, echo=False)
         if problems:
             raise LocalProtocolError(
                 f"the result is not valid for the output schema: {'; '.join(problems)}"
             )
-        text = TextContent(text=encoded.decode())
-        return CallToolResult(content=[text], structured_content=Raw(bytes(encoded)))
+        text = plain if type(plain) is str else encoded.decode()
+        structured = Raw(bytes(encoded))
+        return CallToolResult(content=[TextContent(text=text)], structured_content=structured)
 
     async def _run_limited(self, arguments: dict[str, Any], context: Context) -> Any:
         if self._slots is None:
