@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -212,6 +212,15 @@ IDIOMS: list[tuple[Any, Any, list[tuple[Any, Any]], list[tuple[Any, str]]]] = [
     (Iterable[int], {"type": "array", "items": INT}, [([1], [1])], [(1, "n: ")]),
     (object, {}, [([1], [1])], []),
     (Annotated[int, object()], INT, [(1, 1)], []),
+    (Annotated[int, Ge(2**64)], ..., [(2**64, 2**64)], [(0, "n: input should be greater")]),
+    (Annotated[str, Field(pattern=r"^\p{L}+")], ..., [("a", "a")], [("1", "n: string should")]),
+    (Annotated[datetime, annotated_types.Timezone(...)], {**TEXT, "format": "date-time"},
+     [("2026-07-28T10:00:00Z", datetime(2026, 7, 28, 10, tzinfo=UTC))],
+     [("2026-07-28T10:00:00", "n: expected `datetime` with a timezone")]),
+    (dict[str, Annotated[int, AfterValidator(even)]], ..., [({"a": 2}, {"a": 4})],
+     [({CANARY: 1}, "n: odd")]),
+    (Annotated[int | str, Field(union_mode="left_to_right")], ..., [("a", "a")],
+     [([1], "n: input should be a valid integer")]),
 ]  # fmt: skip
 
 
@@ -408,6 +417,9 @@ class OldKeys(TypedDict):
         (taking(Annotated[str, Field(ge=1)]), "parameter 'n' of function: ge cannot be applied to"),
         (taking(Annotated[int, Field(pattern="a")]), "pattern cannot be applied to <class 'int'>"),
         (taking(Annotated[bool | None, Ge(1)]), "ge cannot be applied to"),
+        (taking(Annotated[str, Field(pattern="[")]), "needs pydantic for the pattern"),
+        (taking(Annotated[int, Ge(0.5)]), "needs pydantic for ge"),
+        (taking(Annotated[datetime, annotated_types.Timezone("Asia/Tokyo")]), "use Timezone(...)"),
         (taking(list[int], Field(default_factory=lambda values: [])), "without parameters"),
         (taking(Struct | Cat), "needs pydantic for a union of models"),
     ],

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import inspect
 import math
+import re
 import sys
 import types
 import typing
@@ -237,6 +238,10 @@ class _Rewriter:
             return self._of_field(each)
         if type(each).__name__ == "Unit":  # a note for readers, which limits nothing
             return {}
+        if type(each).__name__ == "Timezone":
+            if each.tz not in (None, ...):
+                self._refuse(f"{each!r} cannot be applied; use Timezone(...) or Timezone(None)")
+            return {"tz": each.tz is ...}
         if hasattr(each, "__is_annotated_types_grouped_metadata__"):
             parts: dict[str, Any] = {}
             for part in each:
@@ -259,8 +264,10 @@ class _Rewriter:
                 raise _NeedsPydantic(f"{key}={value!r}")
             return int(value) if isinstance(value, float) and value.is_integer() else value
         # In Python "$" also matches before a last line break, which pydantic refuses.
-        if key == "pattern" and (not isinstance(value, str) or "$" in value):
-            raise _NeedsPydantic("a pattern")
+        if key == "pattern" and (
+            not isinstance(value, str) or "$" in value or not _is_pattern(value)
+        ):
+            raise _NeedsPydantic("the pattern")
         return value
 
     def _of_field(self, field: Any) -> dict[str, Any]:
@@ -293,6 +300,8 @@ class _Rewriter:
             if takes is None:
                 raise _NeedsPydantic(", ".join(sorted(limits)))
             if fitting := {key: each for key, each in limits.items() if key in takes}:
+                if _origin(member) is int and not all(map(_is_int64, fitting.values())):
+                    raise _NeedsPydantic(", ".join(sorted(fitting)))
                 members[at] = _with_meta(member, fitting)
                 unused -= fitting.keys()
         if unused:
@@ -389,6 +398,18 @@ def _merge(said: dict[str, Any], more: dict[str, Any]) -> None:
         if open_ in said and closed in said:  # msgspec accepts only one of them
             keep = stricter(said[open_], said[closed])
             del said[closed if said[open_] == keep else open_]
+
+
+def _is_int64(value: Any) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError):
+        return False
+    return True
 
 
 # Metadata of pydantic and annotated_types

@@ -195,7 +195,7 @@ def _problem(error: Any, hint: Any) -> str:
         own = error.get("ctx", {}).get("error")  # raised by a validator of the user's program
         # pydantic's own checks, such as that for email addresses, explain with parts of the value.
         text = str(own) if own is not None else text.partition(":")[0]
-    names = set(_names(input_schema(hint)))
+    names = set(_names(input_schema(hint)))  # other steps are keys of the client, or types
     steps = list(error["loc"])
     if error["type"] == "extra_forbidden":
         names.add(steps[-1])
@@ -203,9 +203,7 @@ def _problem(error: Any, hint: Any) -> str:
         text = "not one of the values allowed"
         names.add(tag := error["ctx"]["discriminator"].strip("'"))
         steps.append(tag)
-    place = ".".join(
-        str(each) if isinstance(each, int) or each in names else "..." for each in steps
-    )
+    place = ".".join(str(each) for each in steps if isinstance(each, int) or each in names)
     return f"{place}: {text[:1].lower()}{text[1:]}" if place else text
 
 

@@ -75,8 +75,7 @@ def check_uri(uri: object) -> None:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a name with the most similar known one, or with all that are known."""
     known = sorted(known)
-    match = [_ELSEWHERE.get(name, "")] if _ELSEWHERE.get(name) in known else []
-    match = match or difflib.get_close_matches(name, known, 1)
+    match = difflib.get_close_matches(_ELSEWHERE.get(name, name), known, 1)
     return f"{name!r}; " + (f"use {match[0]!r}" if match else f"known are {', '.join(known)}")
 
 
