@@ -14,6 +14,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import annotated_types
 import pydantic
@@ -176,6 +177,10 @@ IDIOMS: list[tuple[Any, Any, list[tuple[Any, Any]], list[tuple[Any, str]]]] = [
      [(4, 8)], [(2, "n: input should be greater than or equal to 4")]),
     (HttpUrl, ..., [("https://a.example/", HttpUrl("https://a.example/"))],
      [(CANARY, "n: input should be a valid URL")]),
+    (Annotated[ZoneInfo, AfterValidator(lambda zone: zone)], ..., [("UTC", ZoneInfo("UTC"))],
+     [(CANARY, "n: input is not valid")]),
+    (pydantic.ByteSize, ..., [("1KB", 1000)],
+     [("1canary", "n: input should have a known unit")]),
     (SecretStr, {**TEXT, "format": "password", "writeOnly": True}, [("s", SecretStr("s"))],
      [([CANARY], "n: input should be a valid string")]),
     (Cat | Dog, ..., [({"kind": "dog"}, Dog(kind="dog"))],

@@ -57,6 +57,7 @@ def test_a_wrong_option_of_a_tool_is_refused_with_file_and_line(options, says):
         (lambda server: server.prompt("x"), "write prompt(name='x')"),
         (lambda server: server.resource(add), 'a resource needs its URI; write resource("notes'),
         (lambda server: server.tool(5), "int is not a function"),
+        (lambda server: server.tool(print), "parameter 'args' of print: * and ** parameters"),
         (lambda server: server.add_tool(5), "int is not a function"),
         (lambda server: server.tool(vars(Desk)["ask"]), "ask is not bound to its class yet"),
         (lambda server: server.resource("x://", mime="a")(print), "'mime'; use 'mime_type'"),
@@ -70,6 +71,7 @@ def test_a_wrong_use_of_a_decorator_is_refused(wrong, says):
         wrong(Server("options"))
 
     assert says in str(raised.value)
+    assert str(raised.value).startswith(f"{__file__}:")
 
 
 @each_row(

@@ -138,7 +138,7 @@ def read(hint: Any, value: Any) -> Any:
     except ValueError as error:
         if not hasattr(error, "errors"):
             raise
-        first = error.errors(include_url=False, include_input=False)[0]
+        first = error.errors(include_url=False)[0]
         raise ValueError(_problem(first, hint)) from None
 
 
@@ -182,15 +182,20 @@ def module_of(hint: type) -> str:
 
 # Errors of pydantic
 
+MAX_COINCIDENCE = 3  # characters of a value that a text may have by chance, as in a limit
 _OWN_TEXTS = {  # instead of texts that show a part of the value
     "uuid_parsing": "Input should be a valid UUID",
     "import_error": "Input should be a valid python path",
+    "byte_size_unit": "Input should have a known unit of bytes",
 }
 
 
 def _problem(error: Any, hint: Any) -> str:
     """Return an error of pydantic as text, with the place inside of the value."""
     text = _OWN_TEXTS.get(error["type"], error["msg"])
+    given = error["input"]
+    if isinstance(given, str) and len(given) > MAX_COINCIDENCE and given in text:
+        text = "Input is not valid"
     if error["type"] in ("value_error", "assertion_error"):
         own = error.get("ctx", {}).get("error")  # raised by a validator of the user's program
         # pydantic's own checks, such as that for email addresses, explain with parts of the value.

@@ -12,6 +12,7 @@ import copy
 import functools
 import inspect
 import re
+import sys
 import types
 import typing
 from collections import abc
@@ -77,7 +78,21 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
 def located(function: Callable[..., Any], problem: str) -> SignatureError:
     """Return an error that begins with the file and line of a function."""
     code = getattr(inspect.unwrap(routine(function)), "__code__", None)
-    place = f"{code.co_filename}:{code.co_firstlineno}: " if code else ""
+    if code is None:  # a builtin function
+        return at_caller(problem)
+    return _at(code.co_filename, code.co_firstlineno, problem)
+
+
+def at_caller(problem: str) -> SignatureError:
+    """Return an error that begins with the file and line that called this package."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("interlock."):
+        frame = frame.f_back
+    return _at(frame.f_code.co_filename, frame.f_lineno, problem)
+
+
+def _at(file: str, line: int, problem: str) -> SignatureError:
+    place = f"{file}:{line}: "
     return SignatureError(problem if problem.startswith(place) else f"{place}{problem}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.errors import SignatureError
-from interlock.schema.signature import located
+from interlock.schema.signature import at_caller, located
 from interlock.types import ToolAnnotations
 
 _T = TypeVar("_T", bound=Struct)
@@ -41,12 +40,12 @@ def read_options(kind: type[_T], given: Mapping[str, Any], function: Callable[..
             nearest known one.
     """
     if isinstance(function, classmethod | staticmethod):
-        raise _at_caller(
+        raise at_caller(
             f"{function.__func__.__name__} is not bound to its class yet; register it after the "
             f"class, such as server.tool(CLASS.{function.__func__.__name__})"
         )
     if not callable(function):
-        raise _at_caller(f"{type(function).__name__} is not a function")
+        raise at_caller(f"{type(function).__name__} is not a function")
     for name in given.keys() - set(kind.__struct_fields__):
         raise located(function, f"unknown option {nearest(name, kind.__struct_fields__)}")
     return kind(**given)
@@ -59,7 +58,7 @@ def check_function(function: object, decorator: str, example: str) -> None:
         SignatureError: The value is text.
     """
     if isinstance(function, str):
-        raise _at_caller(f"{decorator} takes no positional name; write {example}")
+        raise at_caller(f"{decorator} takes no positional name; write {example}")
 
 
 def check_uri(uri: object) -> None:
@@ -69,7 +68,7 @@ def check_uri(uri: object) -> None:
         SignatureError: The value is not text.
     """
     if not isinstance(uri, str):
-        raise _at_caller('a resource needs its URI; write resource("notes://{name}")')
+        raise at_caller('a resource needs its URI; write resource("notes://{name}")')
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -130,11 +129,3 @@ def tool_annotations(given: object) -> ToolAnnotations | None:
         return msgspec.convert(dict(given), ToolAnnotations)
     except msgspec.ValidationError as error:
         raise SignatureError(f"annotations: {error}") from error
-
-
-def _at_caller(problem: str) -> SignatureError:
-    """Return an error that begins with the file and line that called this package."""
-    frame: Any = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("interlock."):
-        frame = frame.f_back
-    return SignatureError(f"{frame.f_code.co_filename}:{frame.f_lineno}: {problem}")
