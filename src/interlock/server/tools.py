@@ -45,6 +45,7 @@ from interlock.server.values import (
     MARK,
     check_finite,
     encode_value_into,
+    listed,
     refuse_content,
     to_json,
     tool_result,
@@ -143,12 +144,12 @@ class FunctionTool:
 
     def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
         """Use the schema from the options; the function gets the arguments as keywords."""
-        self._bound = bound_arguments(function)
-        if shown := self._bound & given.get("properties", {}).keys():
-            raise SignatureError(f"input_schema has {min(shown)!r}, which the partial has bound")
         encoded = encode(given)
         schema.check_tool_input(encoded)
         self._validator = schema.compile(encoded)
+        self._bound = bound_arguments(function)
+        if shown := self._bound & set(given.get("properties", ())):
+            raise SignatureError(f"input_schema has {min(shown)!r}, which the partial has bound")
         self._decode = None
         self._input_schema = dict(given)
         self._inferred_output = self._write = None
@@ -231,7 +232,7 @@ class FunctionTool:
             encode_value_into(value, encoded)
         except (TypeError, ValueError, OverflowError, RecursionError):
             if isinstance(value, Iterator):
-                value = list(value)
+                value = listed(value)
             encoded[:] = to_json(value)
         if b"null" in encoded:
             check_finite(value)
