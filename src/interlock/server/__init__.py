@@ -8,7 +8,6 @@ from interlock.lazy import loader
 from interlock.server.methods import Handler
 from interlock.server.server import Middleware, Server
 from interlock.server.tool_layers import ServedCall, ToolHandler, ToolLayer
-from interlock.server.values import audio, image
 
 if TYPE_CHECKING:
     from interlock.server.http.http_options import HttpOptions
@@ -21,8 +20,6 @@ __all__ = [
     "Server",
     "ToolHandler",
     "ToolLayer",
-    "audio",
-    "image",
 ]
 
 # Loaded on first use, because a server on stdio needs no HTTP module.

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from interlock import schema
 from interlock.context import Context
-from interlock.errors import InterlockError, InvalidArguments, LocalProtocolError, SignatureError
+from interlock.errors import InterlockError, InvalidArguments, LocalProtocolError
 from interlock.protocol.envelope import encode, encode_large
+from interlock.schema.signature import at_caller
 from interlock.server.catalogue import Kind, ServedTool, input_schema
 from interlock.server.subscribers import ListKind, Subscribers
 from interlock.server.tool_edits import ArgumentEdits, ToolEdit, ToolEdits, check_edits
@@ -113,7 +114,7 @@ class Mountable:
             SignatureError: An item clashes, an edit cannot be made, or the child contains this.
         """
         if child is self or child.contains(self):
-            raise SignatureError("a server cannot be mounted in itself")
+            raise at_caller("a server cannot be mounted in itself")
         mount = Mount(prefix, self, child, edits)
         self.mounts.append(mount)
         child.parents.append(mount)
@@ -153,7 +154,7 @@ class Mount:
 
     def __init__(self, prefix: str, parent: Mountable, child: Mountable, edits: ToolEdits) -> None:
         if prefix and not _NAME.fullmatch(prefix):
-            raise SignatureError(f"prefix {prefix!r} must be letters, digits, _, ., / and -")
+            raise at_caller(f"prefix {prefix!r} must be letters, digits, _, ., / and -")
         check_edits(edits, child.tables["tools"])
         self._prefix = f"{prefix}_" if prefix else ""
         self.parent = parent
@@ -164,7 +165,7 @@ class Mount:
         for table, key, item in self._items():
             place = table, self._key(table, key)
             if place in taken and place[1] is not None:
-                raise SignatureError(f"two tools would be {place[1]!r}; rename one of them")
+                raise at_caller(f"two tools would be {place[1]!r}; rename one of them")
             taken.add(place)
             self.check(table, key, item)
 
@@ -194,12 +195,10 @@ class Mount:
         if name is None:
             return
         if table in ("tools", "prompts") and not _NAME.fullmatch(name):
-            raise SignatureError(
-                f"invalid name {name!r}; use 1 to 128 letters, digits, _, ., / and -"
-            )
+            raise at_caller(f"invalid name {name!r}; use 1 to 128 letters, digits, _, ., / and -")
         if name in self.parent.tables[table]:
             what = table.removesuffix("s")
-            raise SignatureError(
+            raise at_caller(
                 f"{what} {key!r} of the mounted server would be {name!r}, which the server has "
                 "already; mount it with another prefix, or rename one of them"
             )

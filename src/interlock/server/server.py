@@ -14,15 +14,17 @@ import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from interlock.context import Context
-from interlock.errors import LocalProtocolError, SignatureError
+from interlock.errors import LocalProtocolError
 from interlock.protocol import Request
+from interlock.schema.signature import at_caller
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
+from interlock.server.options import check_function, check_uri, read_options
 from interlock.server.resources import (
     FunctionCompletion,
     FunctionPrompt,
@@ -70,6 +72,8 @@ class Server:
         list_ttl_ms: Milliseconds for which clients may cache lists.
         task_store: The store for tasks of tools marked `task`; None to keep the tasks in memory.
         task_ttl: The seconds that a task may run, and that its result is kept after it ends.
+        strict: Whether arguments must have the types of a tool's schema. False also reads JSON from
+            text where the schema permits one reading and nothing is lost, such as 3 from "3".
 
     Attributes:
         dropped: The numbers of dropped messages, keyed by the reason: unusable messages, refused
@@ -93,14 +97,10 @@ class Server:
         list_ttl_ms: int = 0,
         task_store: TaskStore | None = None,
         task_ttl: float = TASK_TTL,
+        strict: bool = True,
     ) -> None:
         self.info = Implementation(
-            name=name,
-            version=version,
-            title=title,
-            description=description,
-            website_url=website_url,
-            icons=icons,
+            name, version, title, description, website_url=website_url, icons=icons
         )
         self.instructions = instructions
         self.dropped: Counter[str] = Counter()
@@ -108,6 +108,7 @@ class Server:
         self._lifespan = lifespan
         self._lifespan_holder = Lifespan(self._open)
         self._workers = Workers()
+        self._strict = strict
         self._is_entered = False
         self._mounted: list[Server] = []
         self._has_middleware = bool(middleware)
@@ -146,7 +147,7 @@ class Server:
     @overload
     def tool(self, /, **options: Unpack[ToolKeywords]) -> Callable[[_F], _F]: ...
     def tool(self, function: Any = None, /, **options: Unpack[ToolKeywords]) -> Any:
-        """Offer a function as a tool: `@server.tool`, `@server.tool(...)` or `tool(function, ...)`.
+        """Offer a function: `@server.tool`, `@server.tool(name=...)`, `server.tool(f, name=...)`.
 
         Name, description and schemas are taken from the function, unless options replace them. A
         plain function runs in a worker thread, an async function in the event loop. The decorator
@@ -156,16 +157,19 @@ class Server:
             SignatureError: A parameter's type cannot be described by a schema; the text names it.
             LocalProtocolError: The server already has a tool with this name.
         """
+        check_function(function, "tool", f"tool(name={function!r})")
         if function is None:
-            return lambda function: self._add_function(function, ToolOptions(**options))
-        return self._add_function(function, ToolOptions(**options))
+            return lambda function: self._add_function(function, options)
+        return self._add_function(function, options)
 
-    def _add_function(self, function: _F, options: ToolOptions) -> _F:
-        self._catalogue.add_tool(FunctionTool(function, options, self._workers))
+    def _add_function(self, function: _F, given: Mapping[str, Any]) -> _F:
+        options = read_options(ToolOptions, given, function)
+        tool = FunctionTool(function, options, self._workers, strict=self._strict)
+        self._catalogue.add_tool(tool)
         return function
 
     def add_tool(self, tool: ServedTool | Callable[..., Any]) -> None:
-        """Add a function as `tool` does, or another tool: an object with `definition` and `call`.
+        """Add a function as `tool` does, or an object with `definition` and `call`.
 
         Raises:
             LocalProtocolError: The server already has a tool with this name, or the name is
@@ -173,10 +177,10 @@ class Server:
             SchemaError: The input schema is not usable.
             SignatureError: A parameter of the function cannot be described by a schema.
         """
-        if callable(getattr(tool, "call", None)) and hasattr(tool, "definition"):
-            self._catalogue.add_tool(cast("ServedTool", tool))
+        if isinstance(tool, ServedTool):
+            self._catalogue.add_tool(tool)
         else:
-            self.tool(cast("Callable[..., Any]", tool))
+            self.tool(tool)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool, and notify subscribed clients.
@@ -193,8 +197,11 @@ class Server:
         returns text, bytes, `ResourceContents`, or another value, which is encoded as JSON.
         """
 
+        check_uri(uri)
+
         def add(function: _F) -> _F:
-            served = FunctionResource(uri, function, ItemOptions(**options), self._workers)
+            given = read_options(ItemOptions, options, function)
+            served = FunctionResource(uri, function, given, self._workers)
             self._catalogue.add_resource(uri, served)
             return function
 
@@ -215,8 +222,11 @@ class Server:
     def prompt(self, function: Any = None, /, **options: Unpack[ItemKeywords]) -> Any:
         """Offer a function as a prompt. It takes strings, and returns text, messages or content."""
 
+        check_function(function, "prompt", f"prompt(name={function!r})")
+
         def add(function: _F) -> _F:
-            served = FunctionPrompt(function, ItemOptions(**options), self._workers)
+            given = read_options(ItemOptions, options, function)
+            served = FunctionPrompt(function, given, self._workers)
             self._catalogue.add_prompt(served)
             return function
 
@@ -273,19 +283,17 @@ class Server:
             SignatureError: A name clashes, a change cannot be made, or `other` cannot be mounted.
         """
         if not isinstance(other, Server):
-            raise SignatureError(
+            raise at_caller(
                 f"mount takes a Server, not {type(other).__name__}; interlock.gateway.Gateway "
                 "joins servers of every kind"
             )
         if other._has_middleware:
-            raise SignatureError(
+            raise at_caller(
                 f"server {other.info.name!r} has middleware, which gets whole requests and cannot "
                 "be mounted; use around=[...]"
             )
         if self._is_entered:
-            raise SignatureError(
-                f"server {self.info.name!r} is running already; mount before it starts"
-            )
+            raise at_caller(f"server {self.info.name!r} is running already; mount before it starts")
         self._catalogue.mount(prefix, other._catalogue, tools or {})
         self._mounted.append(other)
 
@@ -416,7 +424,8 @@ class ToolKeywords(TypedDict, total=False):
     name: str  # by default, the function's name
     title: str
     description: str  # by default, the first part of the function's docstring
-    annotations: ToolAnnotations
+    # A dict has the names of the specification, such as {"readOnlyHint": True}.
+    annotations: ToolAnnotations | Mapping[str, Any]
     read_only: bool  # whether the tool changes nothing
     destructive: bool  # whether it may delete or overwrite something
     idempotent: bool  # whether a repeated call has no further effect

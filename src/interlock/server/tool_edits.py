@@ -13,7 +13,7 @@ from msgspec import NODEFAULT, Raw, Struct
 from msgspec.structs import FieldInfo, asdict, fields
 
 from interlock.config.section import nearest
-from interlock.errors import SignatureError
+from interlock.schema.signature import at_caller
 from interlock.types import JsonObject
 
 ARGUMENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -55,9 +55,7 @@ def check_edits(tools: ToolEdits, known: Collection[str]) -> None:
     for tool, edit in tools.items():
         where = f"tools[{tool!r}]"
         if tool not in known:
-            raise SignatureError(
-                f"{where}: the mounted server has no such tool{nearest(tool, known)}"
-            )
+            raise at_caller(f"{where}: the mounted server has no such tool{nearest(tool, known)}")
         if edit is False:
             continue
         _check_keys(edit, ToolEdit, where, "a dict of changes, or False to leave the tool out")
@@ -67,23 +65,23 @@ def check_edits(tools: ToolEdits, known: Collection[str]) -> None:
 
 def _check_keys(edit: object, shape: type, where: str, wanted: str) -> None:
     if not isinstance(edit, Mapping):
-        raise SignatureError(f"{where} must be {wanted}, not {edit!r}")
+        raise at_caller(f"{where} must be {wanted}, not {edit!r}")
     known = shape.__annotations__
     for key in edit:
         if key not in known:
-            raise SignatureError(f"{where}: unknown key {key!r}{nearest(key, known)}")
+            raise at_caller(f"{where}: unknown key {key!r}{nearest(key, known)}")
 
 
 def _check_argument(change: ArgumentEdit, where: str) -> None:
     _check_keys(change, ArgumentEdit, where, "a dict of changes")
     others = [key for key in ("name", "description", "default", "hide") if key in change]
     if "value" in change and others:
-        raise SignatureError(f"{where}: {others[0]!r} stands beside 'value', which is always used")
+        raise at_caller(f"{where}: {others[0]!r} stands beside 'value', which is always used")
     if "default" in change and change.get("hide"):
-        raise SignatureError(f"{where}: 'default' stands beside 'hide'; write 'value' instead")
+        raise at_caller(f"{where}: 'default' stands beside 'hide'; write 'value' instead")
     name = change.get("name", "x")
     if not isinstance(name, str) or not ARGUMENT_NAME.fullmatch(name):
-        raise SignatureError(f"{where}: name {name!r} must be 1 to 64 letters, digits, _, . and -")
+        raise at_caller(f"{where}: name {name!r} must be 1 to 64 letters, digits, _, . and -")
 
 
 class ArgumentEdits:
@@ -107,12 +105,12 @@ class ArgumentEdits:
         properties = schema.get("properties", {})
         for name in changes:
             if name not in properties:
-                raise SignatureError(
+                raise at_caller(
                     f"{self._where}: the tool has no argument {name!r}{nearest(name, properties)}"
                 )
         complex = sorted(_COMPLEX & schema.keys())
         if complex:
-            raise SignatureError(
+            raise at_caller(
                 f"{self._where}: the tool's input schema uses {complex[0]}, so its arguments "
                 "cannot be changed"
             )
@@ -126,9 +124,7 @@ class ArgumentEdits:
                 continue
             name = change.get("name", own)
             if name in self._names:
-                raise SignatureError(
-                    f"{self._where}: two arguments have the name {name!r}; rename one"
-                )
+                raise at_caller(f"{self._where}: two arguments have the name {name!r}; rename one")
             self._names[name] = own
             edited[name] = _edited_member(member, change)
             if own in required and "default" not in change:
@@ -140,7 +136,7 @@ class ArgumentEdits:
 
     def _check_hidden(self, own: str, change: ArgumentEdit, is_required: bool) -> None:
         if change.get("hide") and is_required:
-            raise SignatureError(
+            raise at_caller(
                 f"{self._where}: argument {own!r} is required but hidden; set its value"
             )
 
@@ -197,9 +193,10 @@ class ArgumentEdits:
                 value, field.type, dec_hook=decoder.dec_hook, strict=decoder.strict
             )
         except msgspec.ValidationError as error:
-            if isinstance(field.type, type) and isinstance(value, field.type):
+            is_plain = value is None or isinstance(value, str | int | float | list | dict)
+            if not is_plain and isinstance(field.type, type) and isinstance(value, field.type):
                 return value  # an object that JSON cannot express, such as a pydantic model
-            raise SignatureError(
+            raise at_caller(
                 f"{self._where}: the constant for {field.encode_name!r} is not valid: {error}"
             ) from None
 

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.context import Context
-from interlock.errors import SignatureError
 from interlock.protocol.envelope import encode_large
+from interlock.schema.signature import at_caller
 from interlock.server.catalogue import ServedTool
 from interlock.server.values import tool_result
 from interlock.types import CallToolResult, JsonObject, Tool
@@ -79,7 +79,7 @@ def build_layers(layers: Sequence[ToolLayer]) -> ToolHandler | None:
         if not callable(handle):
             if hasattr(handle, "close"):
                 handle.close()
-            raise SignatureError(
+            raise at_caller(
                 f"layer {name} returned no handler; a layer is a plain function that takes the "
                 "next handler and returns an async function of one ServedCall"
             )

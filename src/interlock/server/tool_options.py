@@ -20,13 +20,10 @@ Visible: TypeAlias = Callable[[Context], object]
 """Returns whether a request's caller may see and call a tool."""
 
 
-def with_hints(
-    tool: str, annotations: ToolAnnotations | None, **hints: bool | None
-) -> ToolAnnotations | None:
+def with_hints(annotations: ToolAnnotations | None, **hints: bool | None) -> ToolAnnotations | None:
     """Return a tool's annotations with further hints.
 
     Args:
-        tool: The tool's name, for errors.
         annotations: The annotations that the author gave as a whole.
         hints: Hints that the author gave as booleans, without their suffix; None if not given.
 
@@ -36,40 +33,35 @@ def with_hints(
     given = {name: value for name, value in hints.items() if value is not None}
     for name, value in given.items():
         if not isinstance(value, bool):
-            raise SignatureError(f"tool {tool!r}: {name}={value!r} must be True or False")
+            raise SignatureError(f"{name}={value!r} must be True or False")
     if not given:
         return annotations
     whole = annotations or _NO_HINTS
     for name, value in given.items():
         if value != getattr(whole, f"{name}_hint") != getattr(_NO_HINTS, f"{name}_hint"):
-            raise SignatureError(
-                f"tool {tool!r}: {name}={value} contradicts its annotations; remove one of them"
-            )
+            raise SignatureError(f"{name}={value} contradicts the annotations; remove one of them")
     if given.get("read_only") and given.get("destructive"):
-        raise SignatureError(
-            f"tool {tool!r} cannot be read_only and destructive; remove one of them"
-        )
+        raise SignatureError("a tool cannot be read_only and destructive; remove one of them")
     return replace(whole, **{f"{name}_hint": value for name, value in given.items()})
 
 
-def checked_scopes(tool: str, scopes: Sequence[str]) -> tuple[str, ...]:
+def checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     """Return the scopes that a tool needs.
 
     Raises:
         SignatureError: `scopes` is not a list of scopes.
     """
     if isinstance(scopes, str):
-        raise SignatureError(f"tool {tool!r}: scopes must be a list; write scopes=[{scopes!r}]")
+        raise SignatureError(f"scopes must be a list; write scopes=[{scopes!r}]")
     for scope in scopes:
         if not isinstance(scope, str) or not SCOPE.fullmatch(scope):
             raise SignatureError(
-                f"tool {tool!r}: {scope!r} is not a valid scope; use printable ASCII without "
-                "spaces and quotes"
+                f"{scope!r} is not a valid scope; use printable ASCII without spaces and quotes"
             )
     return tuple(scopes)
 
 
-def checked_visible(tool: str, visible: Visible | None) -> Visible | None:
+def checked_visible(visible: Visible | None) -> Visible | None:
     """Return the predicate of a tool.
 
     Raises:
@@ -78,19 +70,13 @@ def checked_visible(tool: str, visible: Visible | None) -> Visible | None:
     if visible is None:
         return None
     if not callable(visible):
-        raise SignatureError(
-            f"tool {tool!r}: visible={visible!r} is not a function; write lambda context: ..."
-        )
+        raise SignatureError(f"visible={visible!r} is not a function; write lambda context: ...")
     if is_async(visible):
-        raise SignatureError(
-            f"tool {tool!r}: visible is async, but lists do not wait; use a plain function"
-        )
+        raise SignatureError("visible is async, but lists do not wait for it; use a plain function")
     try:
         inspect.signature(visible).bind(None)
     except TypeError:
-        raise SignatureError(
-            f"tool {tool!r}: visible must take one argument, the context"
-        ) from None
+        raise SignatureError("visible must take one argument, the context") from None
     except ValueError:  # a builtin without a signature
         return visible
     return visible
