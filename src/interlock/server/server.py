@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, over
 from interlock.context import Context
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
+from interlock.server.debugging import check_reach, debugged, is_debugging
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
@@ -64,6 +66,8 @@ class Server:
         list_ttl_ms: Milliseconds for which clients may cache lists.
         task_store: The store for tasks of tools marked `task`; None to keep the tasks in memory.
         task_ttl: The seconds that a task may run, and that its result is kept after it ends.
+        debug: Whether the text of a failed call contains the exception and the line of your code,
+            for clients on this machine; None for whether INTERLOCK_DEBUG is 1.
 
     Attributes:
         dropped: The numbers of dropped messages, keyed by the reason: unusable messages, refused
@@ -86,6 +90,7 @@ class Server:
         list_ttl_ms: int = 0,
         task_store: TaskStore | None = None,
         task_ttl: float = TASK_TTL,
+        debug: bool | None = None,
     ) -> None:
         self.info = Implementation(
             name=name,
@@ -113,13 +118,15 @@ class Server:
             task_store,
             task_ttl,
         )
-        handler: Handler = self._methods.answer
-        if middleware:
-            handler = self._answer_changed
+        self._debugs = is_debugging(debug)
+        # Answers a request with an encoded result, or raises an `InterlockError`.
+        self.answer: Handler = self._stack(middleware)
+
+    def _stack(self, middleware: Sequence[Middleware]) -> Handler:
+        handler: Handler = self._answer_changed if middleware else self._methods.answer
         for wrap in reversed(middleware):
             handler = wrap(handler)
-        # Answers a request with an encoded result, or raises an `InterlockError`.
-        self.answer: Handler = handler
+        return debugged(handler) if self._debugs else handler
 
     def _answer_changed(self, request: Request, context: Context) -> Awaitable[bytes]:
         """Answer a request that middleware may have changed, without its decoded params."""
@@ -286,6 +293,7 @@ class Server:
         task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
         self._memory_connections.add(task)
         task.add_done_callback(self._connection_ended)
+        theirs.serving = task
         return theirs
 
     def _connection_ended(self, serving: asyncio.Task[None]) -> None:
@@ -304,6 +312,8 @@ class Server:
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
+        for host in (options.get("hosts") or ()) if self._debugs else ():
+            check_reach(host)
         return HttpApp(self, HttpOptions(**options))
 
     def run_http(
@@ -332,13 +342,37 @@ class Server:
         """
         from interlock.config.gateway import Address
         from interlock.server.http.listening import bound, listen
-        from interlock.server.http.serve import UvicornServer, check_exposure
+        from interlock.server.http.serve import announce, check_exposure
 
+        if self._debugs:
+            check_reach(host)
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
-        with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
+        with bound(Address(host, port)) as listener:
             listen(listener)
-            server = UvicornServer(endpoint, host, port, announces=True, proxies=proxies)
+            self.run_on_socket(endpoint, listener, announce, proxies=proxies)
+
+    def run_on_socket(
+        self,
+        endpoint: HttpApp,
+        listener: socket.socket,
+        on_start: Callable[[str], object],
+        *,
+        proxies: Sequence[str] = (),
+    ) -> None:
+        """Serve as `run_http` does, but on a socket that listens already.
+
+        Args:
+            endpoint: The application that `asgi` returns.
+            listener: The socket. The caller has checked who can reach it.
+            on_start: Called with the URL once the server accepts connections.
+            proxies: See `run_http`.
+        """
+        from interlock.server.http.serve import UvicornServer
+
+        host, port = listener.getsockname()[:2]
+        server = UvicornServer(endpoint, host, port, on_start=on_start, proxies=proxies)
+        with suppress(KeyboardInterrupt):
             server.run([listener])
         self.close()
 

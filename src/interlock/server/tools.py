@@ -29,6 +29,7 @@ from interlock.errors import (
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
+from interlock.server.debugging import observer
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
 from interlock.server.wire_errors import log_bug, log_name
 from interlock.server.workers import Workers
@@ -139,7 +140,9 @@ class FunctionTool:
         except (InvalidArguments, msgspec.DecodeError, RecursionError, TypeError) as error:
             if raw == _NULL:  # some clients write this for missing arguments
                 return await self.call(None, context)
-            return _failure(str(error) if isinstance(error, InvalidArguments) else problem(error))
+            if not isinstance(error, InvalidArguments):
+                error = InvalidArguments(problem(error))
+            return _failed(self.definition.name, error)
         if self._context is not None:
             named[self._context] = context
         try:
@@ -231,7 +234,7 @@ def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult
 def _failed(tool: str, error: BaseException) -> CallToolResult:
     """Return the result for a failed call. Log the error if its text is not for the model."""
     if isinstance(error, _FOR_THE_MODEL):
-        return _failure(str(error))
+        return _failure(error, str(error))
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
         raise error  # the call was cancelled, and not just a task inside the function
@@ -239,8 +242,11 @@ def _failed(tool: str, error: BaseException) -> CallToolResult:
     reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"
-    return _failure(f"tool {tool} {kind}; {log_name()} has the details under {reference}")
+    return _failure(error, f"tool {tool} {kind}; {log_name()} has the details under {reference}")
 
 
-def _failure(text: str) -> CallToolResult:
+def _failure(error: BaseException, text: str) -> CallToolResult:
+    observe = observer.get()
+    if observe is not None:
+        text = observe(error, text)
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
