@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -342,37 +341,15 @@ class Server:
         """
         from interlock.config.gateway import Address
         from interlock.server.http.listening import bound, listen
-        from interlock.server.http.serve import announce, check_exposure
+        from interlock.server.http.serve import UvicornServer, announce, check_exposure
 
         if self._debugs:
             check_reach(host)
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
-        with bound(Address(host, port)) as listener:
+        with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
             listen(listener)
-            self.run_on_socket(endpoint, listener, announce, proxies=proxies)
-
-    def run_on_socket(
-        self,
-        endpoint: HttpApp,
-        listener: socket.socket,
-        on_start: Callable[[str], object],
-        *,
-        proxies: Sequence[str] = (),
-    ) -> None:
-        """Serve as `run_http` does, but on a socket that listens already.
-
-        Args:
-            endpoint: The application that `asgi` returns.
-            listener: The socket. The caller has checked who can reach it.
-            on_start: Called with the URL once the server accepts connections.
-            proxies: See `run_http`.
-        """
-        from interlock.server.http.serve import UvicornServer
-
-        host, port = listener.getsockname()[:2]
-        server = UvicornServer(endpoint, host, port, on_start=on_start, proxies=proxies)
-        with suppress(KeyboardInterrupt):
+            server = UvicornServer(endpoint, host, port, on_start=announce, proxies=proxies)
             server.run([listener])
         self.close()
 

@@ -28,11 +28,13 @@ class ChildReport(Struct, frozen=True):
         files: The files that it has imported.
         error: Why it cannot serve; "" if it can.
         url: The URL at which it accepts connections; "" before it does, and on stdio.
+        closed: Whether it accepts no more connections.
     """
 
     files: tuple[str, ...] = ()
     error: str = ""
     url: str = ""
+    closed: bool = False
 
 
 class ChildServer:

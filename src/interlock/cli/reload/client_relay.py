@@ -282,7 +282,7 @@ class ClientRelay:
         finally:
             del self._own[id]
 
-    def use(self, child: ChildServer) -> None:
+    async def use(self, child: ChildServer) -> None:
         """Let a process that is ready answer from now on."""
         self.current, self._problem = child, ""
         for id, frame in self._listens.items():

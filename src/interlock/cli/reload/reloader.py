@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from interlock.cli.reload.child_server import ChildReport, ChildServer
+from interlock.cli.reload.child_server import PATIENCE, ChildReport, ChildServer
 from interlock.cli.reload.client_relay import DRAIN, ClientRelay
 from interlock.cli.reload.watched_files import WatchedFiles
 from interlock.cli.terminal import complain, say
@@ -38,7 +38,9 @@ class _Front(Protocol):
         """Return when a new process is ready."""
         ...
 
-    def use(self, child: ChildServer) -> None: ...
+    async def use(self, child: ChildServer) -> None:
+        """Send new requests to a process that is ready, and none to its predecessor."""
+        ...
 
     def fail(self, problem: str) -> None: ...
 
@@ -55,6 +57,7 @@ class _Port:
     def __init__(self) -> None:
         self.current: ChildServer | None = None
         self._ready: dict[ChildServer, asyncio.Event] = {}
+        self._closed: dict[ChildServer, asyncio.Event] = {}
         self._has_announced = False
 
     def reported(self, child: ChildServer, report: ChildReport) -> None:
@@ -63,6 +66,8 @@ class _Port:
             if not self._has_announced:
                 say(f"serving at {report.url}")
                 self._has_announced = True
+        if report.closed:
+            self._closed.setdefault(child, asyncio.Event()).set()
 
     def from_child(self, child: ChildServer, frames: list[bytes]) -> None:
         """Do nothing: clients are connected to the process itself."""
@@ -70,18 +75,24 @@ class _Port:
     async def introduce(self, child: ChildServer) -> None:
         await self._ready.setdefault(child, asyncio.Event()).wait()
 
-    def use(self, child: ChildServer) -> None:
-        self.current = child
+    async def use(self, child: ChildServer) -> None:
+        old, self.current = self.current, child
+        if old is not None:
+            old.drain()
+            closed = self._closed.setdefault(old, asyncio.Event())
+            await _first(
+                closed=closed.wait(), exited=old.exited.wait(), late=asyncio.sleep(PATIENCE)
+            )
 
     def fail(self, problem: str) -> None:
         """Do nothing: clients wait for a process that accepts their connections."""
 
     async def drained(self, child: ChildServer) -> None:
-        child.drain()
-        await asyncio.wait({asyncio.ensure_future(child.exited.wait())}, timeout=DRAIN)
+        await _first(exited=child.exited.wait(), late=asyncio.sleep(DRAIN))
 
     def lost(self, child: ChildServer) -> None:
         self._ready.pop(child, None)
+        self._closed.pop(child, None)
         if self.current is child:
             self.current = None
 
@@ -182,7 +193,7 @@ class _Reloader:
                     await self._end(child)
                     continue
                 if state == "ready":
-                    self._replace(child)
+                    await self._replace(child)
                 else:
                     await self._end(child)
                     self._tell_failure(child.reason)
@@ -218,9 +229,9 @@ class _Reloader:
             changed=self._files.changed(),
         )
 
-    def _replace(self, child: ChildServer) -> None:
+    async def _replace(self, child: ChildServer) -> None:
         old = self._front.current
-        self._front.use(child)
+        await self._front.use(child)
         if old is not None:
             if self._draining is not None:
                 self._draining.cancel()

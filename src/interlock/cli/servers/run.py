@@ -118,10 +118,10 @@ def _serve_as_child(
         return
     listener = socket.socket(fileno=listening[0])
 
-    endpoint = server.asgi(**options)
-    server.run_on_socket(
-        endpoint, listener, lambda url: report(ChildReport(url=url)), proxies=proxies
-    )
+    from interlock.cli.reload.child_http import serve_http
+
+    serve_http(server.asgi(**options), listener, report, proxies)
+    server.close()
 
 
 def _address(http: str) -> tuple[str, int]:
