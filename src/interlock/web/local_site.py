@@ -136,10 +136,9 @@ async def open_local_site(
     """
     loaded = config or Config()
     built_in = loaded.gateway is None
-    location = resolve(loaded, os.environ).database
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(bound(Address("127.0.0.1", port)))
-        database = await open_database(location or None)
+        database = await open_database(resolve(loaded, os.environ).database or None)
         stack.push_async_callback(database.close)
         choice = ModelChoice(models, opens, settings)
         stack.push_async_callback(choice.close)
