@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interlock.config import HttpServer, StdioServer
     from interlock.context import Context
     from interlock.errors import InterlockError, ToolError
+    from interlock.media import Audio, File, Image
     from interlock.server import Server
     from interlock.toolbox import Toolbox
 
@@ -19,9 +20,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Agent",
+    "Audio",
     "Client",
     "Context",
+    "File",
     "HttpServer",
+    "Image",
     "InterlockError",
     "Server",
     "StdioServer",
@@ -31,9 +35,12 @@ __all__ = [
 
 _HOMES = {
     "Agent": "agent",
+    "Audio": "media",
     "Client": "client",
     "Context": "context",
+    "File": "media",
     "HttpServer": "config",
+    "Image": "media",
     "InterlockError": "errors",
     "Server": "server",
     "StdioServer": "config",

@@ -13,7 +13,8 @@ from msgspec.structs import asdict, replace
 from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.protocol.envelope import encode
-from interlock.schema.signature import Signature, describe, is_async, problem, summary
+from interlock.schema.docstrings import summary
+from interlock.schema.signature import Signature, describe, is_async, located, problem
 from interlock.server.uri_templates import UriTemplate
 from interlock.server.values import prompt_result, resource_result
 from interlock.server.workers import Workers
@@ -71,14 +72,17 @@ class FunctionResource:
     def __init__(
         self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
     ) -> None:
-        self.template = UriTemplate(uri)
+        try:
+            self.template = UriTemplate(uri)
+        except SignatureError as error:
+            raise located(function, str(error)) from None
         self._options = options
         self._call = _Function(function, workers)
         variables = self.template.variables
         if set(variables) != set(self._call.signature.parameters):
             takes = ", ".join(self._call.signature.parameters) or "no parameters"
             has = ", ".join(variables) or "no variables"
-            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
+            raise located(function, f"resource {uri!r} has {has}, but its function has {takes}")
         common: dict[str, Any] = {
             "name": options.name or getattr(function, "__name__", uri),
             "title": options.title,

@@ -8,13 +8,16 @@ from urllib.parse import quote, unquote
 from interlock.errors import SignatureError
 
 MAX_URI = 64 * 1024
+_UNSAFE = re.compile(r"\0|^[/\\]|^[A-Za-z]:[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)")
+_STARRED = re.compile(r"\{(\w+)\*\}")
 _PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class UriTemplate:
     """A URI template such as `notes://{folder}/{name}`; only `{+path}` matches slashes.
 
-    There must be text between two variables, so that each URI matches in only one way.
+    There must be text between two variables, so that each URI matches in only one way. A value that
+    would leave a folder does not match: an absolute path, a segment "..", or a null character.
     """
 
     def __init__(self, text: str) -> None:
@@ -30,6 +33,10 @@ class UriTemplate:
             end = match.end()
         self._literals.append(text[end:])
         if any("{" in literal or "}" in literal for literal in self._literals):
+            if found := _STARRED.search(text):
+                raise SignatureError(
+                    f"URI template {text!r}: {found[0]} is not supported; write {{+{found[1]}}}"
+                )
             raise SignatureError(
                 f"URI template {text!r}: only {{name}} and {{+name}} are supported"
             )
@@ -62,6 +69,8 @@ class UriTemplate:
             if "/" in value and not takes_slashes:
                 return None
             values[name] = unquote(value)
+            if _UNSAFE.search(values[name]):
+                return None
             place = end + len(literal)
         return values if place == len(uri) else None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interlock.errors import ConfigError
+from interlock.errors import ConfigError, SignatureError
 
 if TYPE_CHECKING:
     from interlock.server import Server
@@ -67,6 +67,8 @@ def _module(path: Path) -> ModuleType:
     except SyntaxError as error:
         place = f"{error.filename or path}, line {error.lineno}"
         raise ConfigError(f"{place}: {error.msg}") from error
+    except SignatureError as error:  # its text begins with the place
+        raise ConfigError(str(error)) from error
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{_place(error, path)}: {_format_error(error)}") from error
     return module
@@ -140,6 +142,8 @@ def _made(function: Callable[..., Any], path: Path) -> Server:
         raise ConfigError(f"{where}: {name} is called without arguments: {error}") from None
     try:
         made = function()
+    except SignatureError as error:
+        raise ConfigError(str(error)) from error
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{_place(error, path.resolve())}: {_format_error(error)}") from error
     if inspect.iscoroutine(made):

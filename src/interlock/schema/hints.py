@@ -1,0 +1,546 @@
+"""Type hints of a server's author, rewritten once for msgspec when a function is described.
+
+Plain limits and descriptions of pydantic, `annotated_types` and `Doc` become `msgspec.Meta`. A hint
+that needs more of pydantic becomes one type that a `TypeAdapter` reads. Classes are recognised by
+their modules, because only the user's program imports these packages.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import math
+import re
+import sys
+import types
+import typing
+from collections import abc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, time
+from typing import Annotated, Any, NoReturn, get_args, get_origin
+
+from msgspec import Meta, Struct
+
+from interlock.errors import SignatureError
+from interlock.schema import hooks
+
+EMPTY = inspect.Parameter.empty
+
+_NUMBERS = frozenset(("gt", "ge", "lt", "le", "multiple_of"))
+_LENGTHS = frozenset(("min_length", "max_length"))
+_LIMITS = _NUMBERS | _LENGTHS | {"pattern", "tz"}
+_META = (*_LIMITS, "title", "description", "examples", "extra_json_schema", "extra")
+_SIZED = (
+    *(bytes, bytearray, list, set, frozenset, dict, tuple),
+    *(abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet),
+    *(abc.Mapping, abc.MutableMapping),
+)
+# The limits that msgspec checks for each type. A type that is missing here is for pydantic.
+_LIMITS_OF: dict[Any, frozenset[str]] = {
+    **dict.fromkeys((bool, type(None)), frozenset()),
+    **dict.fromkeys((int, float), _NUMBERS),
+    **dict.fromkeys(_SIZED, _LENGTHS),
+    str: _LENGTHS | {"pattern"},
+    **dict.fromkeys((datetime, time), frozenset(("tz",))),
+}
+_LISTS = (abc.Iterable, abc.Iterator)
+_DATE_TIME = Meta(extra_json_schema={"format": "date-time"})
+_TIME = Meta(extra_json_schema={"format": "time"})
+_WRAPPERS = ("Required", "NotRequired", "ReadOnly")
+
+
+class FunctionParameter(Struct, frozen=True):
+    """A parameter of a function, as msgspec reads it.
+
+    Attributes:
+        name: The name in the function.
+        argument: The name for clients.
+        hint: The rewritten type hint.
+        default: The default; `EMPTY` for a required parameter.
+        factory: A function that makes the default for each call.
+    """
+
+    name: str
+    argument: str
+    hint: Any
+    default: Any = EMPTY
+    factory: Callable[[], Any] | None = None
+
+
+def parameter(name: str, hint: Any, default: Any, where: str) -> FunctionParameter:
+    """Return a parameter with its rewritten hint. `Field(...)` may be in the hint or the default.
+
+    Raises:
+        SignatureError: A limit cannot be applied; the text begins with `where`.
+    """
+    if _is_field(default):
+        hint, default = Annotated[hint, default], EMPTY
+    argument, factory = name, None
+    if get_origin(hint) is Annotated:
+        for field in filter(_is_field, hint.__metadata__):
+            argument = _alias(field, where) or argument
+            given, made = _default(field, where)
+            if made is not None:
+                factory = made
+            elif given is not EMPTY and default is EMPTY:
+                default = given
+        bare = [_bare(each) if _is_field(each) else each for each in hint.__metadata__]
+        hint = Annotated[(hint.__origin__, *bare)]
+    if default is not EMPTY:
+        factory = None
+    return FunctionParameter(name, argument, rewritten(hint, where, name), default, factory)
+
+
+def rewritten(hint: Any, where: str, name: str = "value") -> Any:
+    """Return a hint that msgspec reads, with `schema.hooks` as its hooks.
+
+    Args:
+        hint: A hint in which all names are resolved.
+        where: The place of the hint, with which errors begin.
+        name: The prefix of the definitions of pydantic.
+
+    Raises:
+        SignatureError: Known metadata cannot be applied.
+    """
+    try:
+        return _Rewriter(where, None, []).rewrite(hint)
+    except _NeedsPydantic as reason:
+        need = str(reason)
+    if "pydantic" not in sys.modules:
+        raise SignatureError(f"{where}: {need} needs pydantic; import it, or use msgspec.Meta")
+    if lost := _lost_meta(hint, []):
+        raise SignatureError(f"{where}: {lost} has msgspec.Meta beside {need}; use Field")
+    try:
+        return hooks.adapted(_for_pydantic(hint), name)
+    except TypeError as error:
+        raise SignatureError(f"{where} needs pydantic for {need}: {error}") from error
+
+
+class _NeedsPydantic(Exception):
+    """Only pydantic can apply a part of the hint; the text names the part."""
+
+
+class _Rewriter:
+    """Rewrites one hint.
+
+    Args:
+        where: The place of the hint, with which errors begin.
+        owner: The class whose member the hint is, if it is not the hint of a parameter.
+        seen: The classes and aliases on the way to the hint.
+    """
+
+    def __init__(self, where: str, owner: type | None, seen: list[Any]) -> None:
+        self._where = where
+        self._owner = owner
+        self._seen = seen
+
+    def rewrite(self, hint: Any) -> Any:
+        origin = get_origin(hint)
+        if origin is Annotated:
+            return self._annotated(hint.__origin__, hint.__metadata__)
+        if origin in (typing.Union, types.UnionType):
+            return self._union([self.rewrite(each) for each in get_args(hint)])
+        if type(origin or hint).__name__ == "TypeAliasType":
+            return self._alias(hint)
+        if hasattr(hint, "__supertype__"):
+            return self.rewrite(hint.__supertype__)
+        if getattr(origin, "_name", "") in _WRAPPERS:
+            return self.rewrite(get_args(hint)[0])
+        if origin in _LISTS or hint in _LISTS:
+            return self._generic(list, get_args(hint))
+        if origin is not None and origin is not typing.Literal:
+            self._class(origin)
+            return self._generic(origin, get_args(hint), hint)
+        return self._class(hint)
+
+    def _generic(self, origin: Any, arguments: tuple[Any, ...], hint: Any = None) -> Any:
+        if origin is abc.Callable or origin is type:
+            return hint
+        new = tuple(self.rewrite(each) for each in arguments)
+        if hint is not None and all(a is b for a, b in zip(new, arguments, strict=True)):
+            return hint
+        return origin[new] if new else origin
+
+    def _class(self, hint: Any) -> Any:
+        if hint is object:
+            return Any
+        if hint is datetime:
+            return Annotated[datetime, _DATE_TIME]
+        if hint is time:
+            return Annotated[time, _TIME]
+        if not isinstance(hint, type) or hooks.is_model(hint):
+            return hint
+        if issubclass(hint, Struct):
+            self._struct(hint)
+        elif hooks.is_of_pydantic(hint):
+            raise _NeedsPydantic(hint.__name__)
+        elif _has_members(hint):
+            self._members(hint, self._where)
+        return hint
+
+    def _alias(self, hint: Any) -> Any:
+        if any(hint == each for each in self._seen):
+            raise _NeedsPydantic(f"the recursive type {hint}")
+        alias = get_origin(hint) or hint
+        try:
+            value = alias.__value__
+        except Exception as error:  # the value may be any code
+            raise SignatureError(f"{self._where} has type {hint}: {error}") from error
+        self._seen.append(hint)
+        result = self.rewrite(value[get_args(hint)] if get_args(hint) else value)
+        self._seen.remove(hint)
+        return result
+
+    def _union(self, members: list[Any]) -> Any:
+        bare = [_origin(each) for each in members]
+        if str in bare:  # text is read as text
+            members = [each for each in members if not hooks.is_text(_origin(each))]
+        others = [each for each in bare if each is not type(None)]
+        if len(others) > 1 and any(hooks.is_model(each) for each in others):
+            raise _NeedsPydantic("a union of models")
+        return typing.Union[tuple(members)]  # noqa: UP007 - made from a list
+
+    # Metadata
+
+    def _annotated(self, base: Any, metadata: tuple[Any, ...]) -> Any:
+        found: dict[str, Any] = {}
+        for each in self._known(metadata):
+            _merge(found, each)
+        base = self.rewrite(base)
+        if not found:
+            return base
+        limits = {key: each for key, each in found.items() if key in _LIMITS}
+        notes = {key: each for key, each in found.items() if key not in _LIMITS}
+        if limits:
+            base = self._limited(base, limits)
+        return _with_meta(base, notes) if notes else base
+
+    def _known(self, metadata: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+        """Yield what the known metadata says, as keyword arguments of `Meta`."""
+        texts = [each for each in metadata if isinstance(each, str)]
+        if len(texts) == 1:
+            yield {"description": texts[0]}
+        for each in metadata:
+            if isinstance(each, Meta):
+                yield _said(each)
+            elif isinstance(getattr(each, "documentation", None), str):  # `Doc`
+                yield {"description": each.documentation}
+            elif each is not None and _is_of_peers(each):
+                if self._owner is not None:  # members of a class cannot be rewritten
+                    raise _NeedsPydantic(f"{each!r} in {self._owner.__name__}")
+                yield self._of_peer(each)
+
+    def _of_peer(self, each: Any) -> dict[str, Any]:
+        """Return what metadata of pydantic or `annotated_types` says."""
+        if _is_field(each):
+            return self._of_field(each)
+        if type(each).__name__ == "Unit":  # a note for readers, which limits nothing
+            return {}
+        if type(each).__name__ == "Timezone":
+            if each.tz not in (None, ...):
+                self._refuse(f"{each!r} cannot be applied; use Timezone(...) or Timezone(None)")
+            return {"tz": each.tz is ...}
+        if hasattr(each, "__is_annotated_types_grouped_metadata__"):
+            parts: dict[str, Any] = {}
+            for part in each:
+                _merge(parts, self._of_peer(part))
+            return parts
+        said = {
+            key: value
+            for key, value in _attributes(each).items()
+            if value is not None and value is not False
+        }
+        if not said or not said.keys() <= _LIMITS - {"tz"}:
+            raise _NeedsPydantic(type(each).__name__)
+        for key, value in said.items():
+            said[key] = self._plain_limit(key, value)
+        return said
+
+    def _plain_limit(self, key: str, value: Any) -> Any:
+        if key in _NUMBERS:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise _NeedsPydantic(f"{key}={value!r}")
+            return int(value) if isinstance(value, float) and value.is_integer() else value
+        # In Python "$" also matches before a last line break, which pydantic refuses.
+        if key == "pattern" and (
+            not isinstance(value, str) or "$" in value or not _is_pattern(value)
+        ):
+            raise _NeedsPydantic("the pattern")
+        return value
+
+    def _of_field(self, field: Any) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        for each in field.metadata:
+            _merge(said, self._of_peer(each))
+        for need in ("discriminator", "field_title_generator"):
+            if getattr(field, need, None) is not None:
+                raise _NeedsPydantic(need)
+        if field.alias is not None or field.validation_alias is not None:
+            self._refuse(f"alias={field.alias or field.validation_alias!r} is inside of a type")
+        for key in ("title", "description", "examples"):
+            if (value := getattr(field, key, None)) is not None:
+                said[key] = list(value) if key == "examples" else value
+        extra = field.json_schema_extra
+        if callable(extra):
+            self._refuse("json_schema_extra is a function; pass a dict")
+        extra = dict(extra or {})
+        if getattr(field, "deprecated", None):
+            extra["deprecated"] = True
+        return said | ({"extra_json_schema": extra} if extra else {})
+
+    def _limited(self, base: Any, limits: dict[str, Any]) -> Any:
+        """Add limits to a type, or to those members of a union that can have them."""
+        is_union = get_origin(base) in (typing.Union, types.UnionType)
+        members = list(get_args(base)) if is_union else [base]
+        unused = set(limits)
+        for at, member in enumerate(members):
+            takes = _LIMITS_OF.get(_origin(member))
+            if takes is None:
+                raise _NeedsPydantic(", ".join(sorted(limits)))
+            if fitting := {key: each for key, each in limits.items() if key in takes}:
+                if _origin(member) is int and not all(map(_is_int64, fitting.values())):
+                    raise _NeedsPydantic(", ".join(sorted(fitting)))
+                members[at] = _with_meta(member, fitting)
+                unused -= fitting.keys()
+        if unused:
+            self._refuse(f"{', '.join(sorted(unused))} cannot be applied to {base}")
+        return typing.Union[tuple(members)] if is_union else members[0]  # noqa: UP007
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise SignatureError(f"{self._where}: {problem}")
+
+    # Classes with members
+
+    def _members(self, hint: type, where: str) -> None:
+        """Look at the members of a class.
+
+        Raises:
+            _NeedsPydantic: A member has metadata for pydantic.
+        """
+        if any(hint is each for each in self._seen):
+            return
+        self._seen.append(hint)
+        inner = _Rewriter(where, hint, self._seen)
+        try:
+            for each in _member_hints(hint).values():
+                inner.rewrite(each)
+            if any(_is_field(each) for each in _member_defaults(hint)):
+                raise _NeedsPydantic(f"Field in {hint.__name__}")
+        except _NeedsPydantic:
+            if type(hint).__module__ == "typing" and sys.version_info < (3, 12):
+                self._refuse(
+                    f"{hint.__name__} is a typing.TypedDict, which pydantic cannot read before "
+                    "Python 3.12; use typing_extensions.TypedDict"
+                )
+            raise
+
+    def _struct(self, hint: type[Struct]) -> None:
+        if any(hint is each for each in self._seen):
+            return
+        self._seen.append(hint)
+        inner = _Rewriter(self._where, hint, self._seen)
+        members = _member_hints(hint)
+        names, values = hint.__struct_fields__, hint.__struct_defaults__
+        defaults = dict(zip(reversed(names), reversed(values), strict=False))
+        for name, each in members.items():
+            try:
+                inner.rewrite(each)
+                if _is_field(defaults.get(name)):
+                    raise _NeedsPydantic("Field")
+            except _NeedsPydantic as need:
+                self._refuse(
+                    f"member {name!r} of the Struct {hint.__name__} has {need}, which msgspec "
+                    "ignores; use msgspec.Meta, or a dataclass"
+                )
+
+
+# Meta
+
+
+def _said(meta: Meta) -> dict[str, Any]:
+    return {key: value for key in _META if (value := getattr(meta, key)) is not None}
+
+
+def _with_meta(base: Any, said: dict[str, Any]) -> Any:
+    if get_origin(base) is Annotated:
+        whole: dict[str, Any] = {}
+        for each in filter(lambda each: isinstance(each, Meta), base.__metadata__):
+            _merge(whole, _said(each))
+        _merge(whole, said)
+        base, said = base.__origin__, whole
+    try:
+        return Annotated[base, Meta(**said)]
+    except (TypeError, ValueError) as error:
+        raise _NeedsPydantic(", ".join(f"{key}={each!r}" for key, each in said.items())) from error
+
+
+def _merge(said: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add what further metadata says: of two limits the stricter one, of two notes the second."""
+    for key, value in more.items():
+        old = said.get(key)
+        if old is None:
+            said[key] = value
+        elif key in ("ge", "gt", "min_length"):
+            said[key] = max(old, value)
+        elif key in ("le", "lt", "max_length"):
+            said[key] = min(old, value)
+        elif key == "multiple_of" and isinstance(old, int) and isinstance(value, int):
+            said[key] = math.lcm(old, value)
+        elif key == "extra_json_schema":
+            said[key] = {**old, **value}
+        elif key in _LIMITS and old != value:
+            raise _NeedsPydantic(f"two values of {key}")
+        else:
+            said[key] = value
+    for open_, closed, stricter in (("gt", "ge", max), ("lt", "le", min)):
+        if open_ in said and closed in said:  # msgspec accepts only one of them
+            keep = stricter(said[open_], said[closed])
+            del said[closed if said[open_] == keep else open_]
+
+
+def _is_int64(value: Any) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError):
+        return False
+    return True
+
+
+# Metadata of pydantic and annotated_types
+
+
+def _is_of_peers(each: Any) -> bool:
+    kind = each if isinstance(each, type) else type(each)
+    return hasattr(each, "__get_pydantic_core_schema__") or any(
+        hooks.module_of(base) in ("pydantic", "annotated_types") for base in kind.__mro__
+    )
+
+
+def _is_field(each: Any) -> bool:
+    return any(
+        base.__name__ == "FieldInfo" and hooks.module_of(base) == "pydantic"
+        for base in type(each).__mro__
+    )
+
+
+def _attributes(each: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(each) and not isinstance(each, type):
+        return {member.name: getattr(each, member.name) for member in dataclasses.fields(each)}
+    return dict(getattr(each, "__dict__", {}))
+
+
+def _alias(field: Any, where: str) -> str | None:
+    alias = field.alias if field.validation_alias is None else field.validation_alias
+    if alias is not None and not isinstance(alias, str):
+        raise SignatureError(f'{where}: {alias!r} is not one name; use alias="NAME"')
+    return alias
+
+
+def _default(field: Any, where: str) -> tuple[Any, Callable[[], Any] | None]:
+    """Return the default of a field, or the function that makes it."""
+    factory = field.default_factory
+    if factory is not None:
+        with suppress(TypeError, ValueError):
+            inspect.signature(factory).bind()
+            return EMPTY, factory
+        raise SignatureError(f"{where}: default_factory must be a function without parameters")
+    is_missing = field.default is ... or type(field.default).__name__ == "PydanticUndefinedType"
+    return (EMPTY if is_missing else field.default), None
+
+
+def _bare(field: Any) -> Any:
+    """Return a copy of a field without what concerns the parameter, and not its values."""
+    field = copy.copy(field)
+    field.alias = field.validation_alias = field.serialization_alias = None
+    field.default, field.default_factory = sys.modules["pydantic_core"].PydanticUndefined, None
+    return field
+
+
+# Classes
+
+
+def _has_members(hint: type) -> bool:
+    return (
+        dataclasses.is_dataclass(hint)
+        or typing.is_typeddict(hint)
+        or hasattr(hint, "__total__")
+        or (issubclass(hint, tuple) and hasattr(hint, "_fields"))
+    )
+
+
+def _member_hints(hint: type) -> dict[str, Any]:
+    with suppress(Exception):  # msgspec reports what is wrong with a hint
+        return typing.get_type_hints(hint, include_extras=True)
+    return {}
+
+
+def _member_defaults(hint: type) -> Iterator[Any]:
+    yield from getattr(hint, "_field_defaults", {}).values()
+    for each in getattr(hint, "__dataclass_fields__", {}).values():
+        yield each.default
+
+
+def _origin(hint: Any) -> Any:
+    bare = hint.__origin__ if get_origin(hint) is Annotated else hint
+    return get_origin(bare) or bare
+
+
+# Hints for pydantic
+
+
+def _for_pydantic(hint: Any) -> Any:
+    """Return a hint for a `TypeAdapter`, with the metadata that only we know as `Field`."""
+    hint = getattr(hint, "__supertype__", hint)
+    origin = get_origin(hint)
+    if origin is Annotated:
+        texts = [each for each in hint.__metadata__ if isinstance(each, str)]
+        metadata = [_field_of(each, len(texts)) for each in hint.__metadata__]
+        return Annotated[(_for_pydantic(hint.__origin__), *metadata)]
+    arguments = get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(_for_pydantic, arguments))]  # noqa: UP007
+    if origin in _LISTS or hint in _LISTS:
+        origin, hint = list, list
+    if origin is None or origin in (typing.Literal, abc.Callable) or not arguments:
+        return Any if hint is object else hint
+    new = tuple(map(_for_pydantic, arguments))
+    return hint if new == arguments and get_origin(hint) is origin else origin[new]
+
+
+def _lost_meta(hint: Any, seen: list[Any]) -> str:
+    """Return the name of a class or alias with `Meta` inside, which pydantic would ignore."""
+    alias = type(get_origin(hint) or hint).__name__ == "TypeAliasType"
+    if alias or (isinstance(hint, type) and _has_members(hint)):
+        if any(hint == each for each in seen):
+            return ""
+        seen.append(hint)
+        members = [(get_origin(hint) or hint).__value__] if alias else _member_hints(hint).values()
+        if any(_has_meta(each) for each in members):
+            return str(getattr(hint, "__name__", hint))
+        return next(filter(None, (_lost_meta(each, seen) for each in members)), "")
+    return next(filter(None, (_lost_meta(each, seen) for each in get_args(hint))), "")
+
+
+def _has_meta(hint: Any) -> bool:
+    return isinstance(hint, Meta) or any(
+        _has_meta(each) for each in (*get_args(hint), *getattr(hint, "__metadata__", ()))
+    )
+
+
+def _field_of(each: Any, texts: int) -> Any:
+    field = sys.modules["pydantic"].Field
+    if isinstance(each, Meta):
+        said = _said(each)
+        said.pop("extra", None)
+        return field(**said, json_schema_extra=said.pop("extra_json_schema", None))
+    if isinstance(each, str) and texts == 1:
+        return field(description=each)
+    if isinstance(getattr(each, "documentation", None), str):
+        return field(description=each.documentation)
+    return each
