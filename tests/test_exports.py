@@ -27,7 +27,7 @@ TABLE = """
     context policy layers
     client server openapi toolbox
     models compaction agent chat
-    callables langchain langgraph
+    callables langchain langgraph testing
     gateway web claude
     cli __main__
 """

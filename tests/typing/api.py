@@ -29,6 +29,7 @@ from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ReasoningDelta, ScriptedModel, TextDelta
 from interlock.protocol import Progress
 from interlock.server import ServedCall, ToolHandler
+from interlock.testing import call
 from interlock.toolbox import Entry, ServerStatus
 from interlock.types import (
     CallToolResult,
@@ -213,5 +214,13 @@ server.add_tool(chart)
 
 async def use_a_server_in_this_program() -> None:
     assert_type(add(1), int)
-    async with Client.memory(server) as client:
-        await client.call_tool("add", {"a": 1})
+    assert_type(call(server, "add", a=1), CallToolResult)
+    assert_type(call(server, "add", a=1).structured, Any)
+    async with Client(server, elicitation=elicit, timeout=3.0) as client:
+        assert_type(client, Client)
+        assert_type((await client.call_tool("add", {"a": 1})).structured, Any)
+    async with Client("https://example.org/mcp", on_log=on_log) as client:
+        await client.ping()
+
+    Client(3)  # type: ignore[arg-type]  # is no server
+    call(server, add, a=1)  # type: ignore[arg-type]  # tools have names

@@ -21,6 +21,7 @@ from interlock.errors import LocalProtocolError
 from interlock.protocol import Request
 from interlock.schema.signature import at_caller
 from interlock.server.catalogue import ServedTool
+from interlock.server.debugging import check_reach, debugged, is_debugging
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
@@ -72,6 +73,8 @@ class Server:
         list_ttl_ms: Milliseconds for which clients may cache lists.
         task_store: The store for tasks of tools marked `task`; None to keep the tasks in memory.
         task_ttl: The seconds that a task may run, and that its result is kept after it ends.
+        debug: Whether the text of a failed call contains the exception and the line of your code,
+            for clients on this machine; None for whether INTERLOCK_DEBUG is 1.
         strict: Whether arguments must have the types of a tool's schema. False also reads JSON from
             text where the schema permits one reading and nothing is lost, such as 3 from "3".
 
@@ -97,6 +100,7 @@ class Server:
         list_ttl_ms: int = 0,
         task_store: TaskStore | None = None,
         task_ttl: float = TASK_TTL,
+        debug: bool | None = None,
         strict: bool = True,
     ) -> None:
         self.info = Implementation(
@@ -124,16 +128,15 @@ class Server:
             task_store,
             task_ttl,
         )
+        self._debugs = is_debugging(debug)
         # Answers a request with an encoded result, or raises an `InterlockError`.
-        self.answer: Handler = self._handler(middleware)
+        self.answer: Handler = self._stack(middleware)
 
-    def _handler(self, middleware: Sequence[Middleware]) -> Handler:
-        if not middleware:
-            return self._methods.answer
-        handler: Handler = self._answer_changed
+    def _stack(self, middleware: Sequence[Middleware]) -> Handler:
+        handler: Handler = self._answer_changed if middleware else self._methods.answer
         for wrap in reversed(middleware):
             handler = wrap(handler)
-        return handler
+        return debugged(handler) if self._debugs else handler
 
     def _answer_changed(self, request: Request, context: Context) -> Awaitable[bytes]:
         """Answer a request that middleware may have changed, without its decoded params."""
@@ -358,6 +361,7 @@ class Server:
         task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
         self._memory_connections.add(task)
         task.add_done_callback(self._connection_ended)
+        theirs.serving = task
         return theirs
 
     def _connection_ended(self, serving: asyncio.Task[None]) -> None:
@@ -376,6 +380,8 @@ class Server:
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
+        for host in (options.get("hosts") or ()) if self._debugs else ():
+            check_reach(host)
         return HttpApp(self, HttpOptions(**options))
 
     def run_http(
@@ -404,6 +410,8 @@ class Server:
         """
         from interlock.server.http.serve import check_exposure, run_app
 
+        if self._debugs:
+            check_reach(host)
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
         run_app(endpoint, host, port, proxies)

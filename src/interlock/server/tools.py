@@ -41,6 +41,7 @@ from interlock.schema.signature import (
     problem,
 )
 from interlock.server.catalogue import ServedTool
+from interlock.server.debugging import observer
 from interlock.server.options import check_limits, check_name, tool_annotations
 from interlock.server.tool_edits import ArgumentEdits
 from interlock.server.tool_layers import LayerStack, ServedCall, pass_on
@@ -239,9 +240,9 @@ class FunctionTool:
                 return await self.call(None, context)
             read = self._read_leniently(raw)
             if read is None:
-                return _failure(
-                    str(error) if isinstance(error, InvalidArguments) else problem(error)
-                )
+                if not isinstance(error, InvalidArguments):
+                    error = InvalidArguments(problem(error))
+                return _failed(self.definition.name, error)
             named = read
         if self._context is not None and not self.layers:
             named[self._context] = context
@@ -359,7 +360,7 @@ def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult
 def _failed(tool: str, error: BaseException) -> CallToolResult:
     """Return the result for a failed call. Log the error if its text is not for the model."""
     if isinstance(error, _FOR_THE_MODEL):
-        return _failure(str(error))
+        return _failure(error, str(error))
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
         raise error  # the call was cancelled, and not just a task inside the function
@@ -367,8 +368,11 @@ def _failed(tool: str, error: BaseException) -> CallToolResult:
     reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"
-    return _failure(f"tool {tool} {kind}; {log_name()} has the details under {reference}")
+    return _failure(error, f"tool {tool} {kind}; {log_name()} has the details under {reference}")
 
 
-def _failure(text: str) -> CallToolResult:
+def _failure(error: BaseException, text: str) -> CallToolResult:
+    observe = observer.get()
+    if observe is not None:
+        text = observe(error, text)
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
