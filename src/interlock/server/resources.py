@@ -14,6 +14,13 @@ from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import Signature, describe, is_async, problem, summary
+from interlock.server.dependencies import (
+    CONTEXT,
+    Resolver,
+    Runtime,
+    check_context,
+    dependencies_of,
+)
 from interlock.server.uri_templates import UriTemplate
 from interlock.server.values import prompt_result, resource_result
 from interlock.server.workers import Workers
@@ -47,19 +54,28 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 class _Function:
     """A function whose parameters are strings, and which is called with keywords."""
 
-    def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
-        self.signature: Signature = describe(function, Context, strict=False)
+    def __init__(self, function: Callable[..., Any], runtime: Runtime) -> None:
+        filled = dependencies_of(function)
+        self.signature: Signature = describe(function, Context, strict=False, without=filled)
         self._function = function
-        self._workers = workers
+        self._workers = runtime.workers
+        self._lifespan = runtime.lifespan
+        self._context, self._is_async = self.signature.context, self.signature.is_async
+        check_context(function, self._context, runtime)
+        if filled:
+            arguments = self.signature.parameters
+            self._function = Resolver(function, arguments, self._context, runtime)
+            self._context, self._is_async = CONTEXT, self._function.is_async
 
     async def __call__(self, values: dict[str, str], context: Context) -> Any:
         try:
             arguments = asdict(self.signature.decode(Raw(encode(values))))
         except msgspec.ValidationError as error:
             raise InvalidArguments(problem(error)) from None
-        if self.signature.context is not None:
-            arguments[self.signature.context] = context
-        if self.signature.is_async:
+        if self._context is not None:
+            context.lifespan = self._lifespan.value
+            arguments[self._context] = context
+        if self._is_async:
             running: Awaitable[Any] = self._function(**arguments)
             return await running
         return await self._workers.run(self._function, arguments, context)
@@ -69,11 +85,11 @@ class FunctionResource:
     """A function that is a resource, or a resource template if `uri` contains variables."""
 
     def __init__(
-        self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
+        self, uri: str, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
     ) -> None:
         self.template = UriTemplate(uri)
         self._options = options
-        self._call = _Function(function, workers)
+        self._call = _Function(function, runtime)
         variables = self.template.variables
         if set(variables) != set(self._call.signature.parameters):
             takes = ", ".join(self._call.signature.parameters) or "no parameters"
@@ -114,9 +130,9 @@ class FunctionPrompt:
     """A prompt: a function that takes strings and returns messages."""
 
     def __init__(
-        self, function: Callable[..., Any], options: ItemOptions, workers: Workers
+        self, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
     ) -> None:
-        self._call = _Function(function, workers)
+        self._call = _Function(function, runtime)
         signature = self._call.signature
         properties = signature.input_schema["properties"]
         required = signature.input_schema.get("required", [])

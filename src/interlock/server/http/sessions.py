@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from time import monotonic
 
 import msgspec
@@ -40,7 +40,7 @@ from interlock.server import request_context
 from interlock.server.answering import Answering
 from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import LATER, HttpRefusal
+from interlock.server.http.responses import LATER, Header, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
@@ -181,6 +181,7 @@ class LegacySession:
                 can_stream,
                 address=http.address,
                 caller_headers=http.caller_headers,
+                headers=http.scope["headers"],
             )
             for each in requests
         }
@@ -363,6 +364,7 @@ class LegacyCall(Struct, eq=False):
         meta, params: The decoded `_meta` and params, if they are already decoded.
         address: The client's address, if it is known.
         caller_headers: Headers of the request that a gateway may pass on.
+        headers: All headers of the request.
         refusal: The reply if the request was refused as a whole; None otherwise.
         task: The task that answers the request, if it runs in a separate task.
     """
@@ -374,6 +376,7 @@ class LegacyCall(Struct, eq=False):
     params: CallParams | None = None
     address: str = ""
     caller_headers: HiddenValues = NO_VALUES
+    headers: Sequence[Header] = ()
     refusal: RequestRefusal | None = None
     task: asyncio.Task[None] | None = None
 
