@@ -21,6 +21,7 @@ from interlock import revisions, schema
 from interlock.auth.principal import Principal
 from interlock.connection import cancel_reason
 from interlock.errors import (
+    CapabilityError,
     ClientRefused,
     InputRequired,
     InvalidArguments,
@@ -153,6 +154,7 @@ class Session(Struct):
     client_info: Implementation | None = None
     log_level: LogLevel | None = "info"  # until `logging/setLevel`
     subscriptions: set[str] = set()  # URIs
+    is_stateless: bool = False  # whether the session ends with its request
 
 
 class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
@@ -460,6 +462,11 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
         return _checked(answer, question, question.method)
 
     def _check(self, question: Question) -> None:
+        if self.session is not None and self.session.is_stateless:
+            raise CapabilityError(
+                f"the server keeps no sessions (stateless=True), so a client of {self.revision} "
+                "cannot be asked; work without the question, or use a client of 2026-07-28"
+            )
         known = revisions.has_method(revisions.SERVER_METHODS, question.method, self.revision)
         for needed in _needed(question):
             if not known or not self.can(needed):

@@ -115,6 +115,10 @@ class Runtime:
 # Definition
 
 
+class _UnresolvedHint(SignatureError):
+    """A type hint cannot be evaluated, so it is unknown whether it marks a dependency."""
+
+
 class _Step(Struct, frozen=True):
     """One dependency of a plan, and where its parameters come from.
 
@@ -145,7 +149,12 @@ def dependencies_of(function: Callable[..., Any]) -> dict[str, Callable[..., Any
     """
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        provide = _dependency(function, parameter)
+        try:
+            provide = _dependency(function, parameter)
+        except _UnresolvedHint:  # `describe` reports it, unless the tool has a schema of its own
+            if "Depends" in str(parameter.annotation):
+                raise
+            continue
         if provide is not None:
             found[name] = provide
     return found
@@ -189,7 +198,11 @@ def _is_inside(hint: Any) -> bool:
 
 
 def _hint(function: Callable[..., Any], name: str) -> Any:
-    """Return the type hint of one parameter; `_EMPTY` if it has none, or none that resolves."""
+    """Return the type hint of one parameter; `_EMPTY` if it has none.
+
+    Raises:
+        SignatureError: The hint cannot be resolved, so the parameter may be marked or not.
+    """
     target: Any = function
     while isinstance(target, partial):
         target = target.func
@@ -203,8 +216,14 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
     )
     try:
         return typing.get_type_hints(alone, include_extras=True)[name]
-    except Exception:  # a hint may run any code; `describe` reports the hints of arguments
-        return _EMPTY
+    except Exception as error:
+        what = f"what {_name(function)} returns"
+        if name != "return":
+            what = f"parameter {name!r} of {_name(function)}"
+        raise _UnresolvedHint(
+            f"the type hint of {what} cannot be resolved: {' '.join(str(error).split())}; types "
+            "in hints must be defined at the top of a module"
+        ) from error
 
 
 def _name(function: Any) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
-from interlock.protocol.envelope import encode
 from interlock.schema.signature import Signature, describe, is_async, problem, summary
 from interlock.server.dependencies import (
     CONTEXT,
@@ -21,8 +20,10 @@ from interlock.server.dependencies import (
     check_context,
     dependencies_of,
 )
+from interlock.server.prompt_messages import prompt_result
+from interlock.server.text_arguments import TextArguments
 from interlock.server.uri_templates import UriTemplate
-from interlock.server.values import prompt_result, resource_result
+from interlock.server.values import resource_result
 from interlock.server.workers import Workers
 from interlock.types import (
     Annotations,
@@ -52,11 +53,12 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A function whose parameters are strings, and which is called with keywords."""
+    """A function whose arguments arrive as text, and which is called with keywords."""
 
     def __init__(self, function: Callable[..., Any], runtime: Runtime) -> None:
         filled = dependencies_of(function)
         self.signature: Signature = describe(function, Context, strict=False, without=filled)
+        self.text = TextArguments(self.signature.input_schema)
         self._function = function
         self._workers = runtime.workers
         self._lifespan = runtime.lifespan
@@ -69,7 +71,7 @@ class _Function:
 
     async def __call__(self, values: dict[str, str], context: Context) -> Any:
         try:
-            arguments = asdict(self.signature.decode(Raw(encode(values))))
+            arguments = asdict(self.signature.decode(self.text.encoded(values)))
         except msgspec.ValidationError as error:
             raise InvalidArguments(problem(error)) from None
         if self._context is not None:
@@ -91,10 +93,7 @@ class FunctionResource:
         self._options = options
         self._call = _Function(function, runtime)
         variables = self.template.variables
-        if set(variables) != set(self._call.signature.parameters):
-            takes = ", ".join(self._call.signature.parameters) or "no parameters"
-            has = ", ".join(variables) or "no variables"
-            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
+        self._check_variables()
         common: dict[str, Any] = {
             "name": options.name or getattr(function, "__name__", uri),
             "title": options.title,
@@ -109,6 +108,24 @@ class FunctionResource:
             if variables
             else Resource(uri=uri, **common)
         )
+
+    def _check_variables(self) -> None:
+        signature, uri = self._call.signature, self.template.text
+        if set(self.template.variables) != set(signature.parameters):
+            takes = ", ".join(signature.parameters) or "no parameters"
+            has = ", ".join(self.template.variables) or "no variables"
+            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
+        for name in self.template.query:
+            if name in signature.input_schema.get("required", ()):
+                raise SignatureError(
+                    f"resource {uri!r}: the query variable {name!r} may be absent; give its "
+                    "parameter a default"
+                )
+
+    @property
+    def choices(self) -> Mapping[str, list[str]]:
+        """The possible values of variables that have a few."""
+        return self._call.text.choices
 
     def serves(self, uri: str) -> bool:
         return self.template.match(uri) is not None
@@ -127,7 +144,7 @@ class FunctionResource:
 
 
 class FunctionPrompt:
-    """A prompt: a function that takes strings and returns messages."""
+    """A prompt: a function that takes arguments as text and returns messages."""
 
     def __init__(
         self, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
@@ -139,7 +156,9 @@ class FunctionPrompt:
         arguments = [
             PromptArgument(
                 name=name,
-                description=properties[name].get("description"),
+                description=_described(
+                    properties[name].get("description"), self._call.text.hint(name)
+                ),
                 required=name in required,
             )
             for name in signature.parameters
@@ -153,6 +172,11 @@ class FunctionPrompt:
             meta=options.meta,
         )
 
+    @property
+    def choices(self) -> Mapping[str, list[str]]:
+        """The possible values of arguments that have a few."""
+        return self._call.text.choices
+
     async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
         """Call the function, and return its messages.
 
@@ -165,6 +189,10 @@ class FunctionPrompt:
         except InvalidArguments as error:
             raise InvalidArguments(f"prompt {name!r}: {error}") from None
         return prompt_result(value, self.definition.description)
+
+
+def _described(description: str | None, hint: str) -> str | None:
+    return " ".join(filter(None, (description, hint))) or None
 
 
 class FunctionCompletion:

@@ -19,6 +19,7 @@ from interlock.server.wire_errors import wire_error
 from interlock.types import JsonObject, RequestId
 
 _SESSION = b"mcp-session-id"
+_FIRST = "2025-03-26"  # the first revision with streamable HTTP
 _EMPTY = Raw(b"{}")
 
 
@@ -36,6 +37,10 @@ class Legacy:
         self._budget = sessions.budget
 
     def _session_of(self, http: HttpRequest) -> LegacySession:
+        if self._sessions.is_stateless:
+            # Clients of 2025-03-26 send no header with the revision.
+            revision = http.header(b"mcp-protocol-version") or _FIRST
+            return self._sessions.make_stateless(http.principal, revision)
         id = http.headers.get(_SESSION)
         if id is None:
             raise HttpRefusal(400, "Mcp-Session-Id is missing; begin with initialize")
@@ -59,7 +64,10 @@ class Legacy:
             await self._initialize(http, message)
             return
         id = http.headers.get(_SESSION)
-        session = self._session_of(http) if id is None else self._sessions.find(id, http.principal)
+        if id is None or self._sessions.is_stateless:
+            session = self._session_of(http)
+        else:
+            session = self._sessions.find(id, http.principal)
         if message.method is UNSET:
             session.receive_response(message)
             await reply_empty(http.send, 202, http.extra)
@@ -129,6 +137,8 @@ class Legacy:
         finally:
             if call.stream is not None:
                 call.stream.end()
+            if session.session.is_stateless:
+                session.close()
 
     async def serve_batch(self, http: HttpRequest, body: bytes) -> None:
         """Handle a batch of messages, which only revision 2025-03-26 allows.
@@ -181,7 +191,7 @@ class Legacy:
         session = self._sessions.make(http.principal)
         body = await session.answer(request, LegacyCall(session, session.standalone, False))
         extra: list[Header] = list(http.extra)
-        if session.session.revision:
+        if session.session.revision and not self._sessions.is_stateless:
             self._sessions.check_room(http.principal)
             self._sessions.add(session)
             extra.append((_SESSION, session.id.encode()))

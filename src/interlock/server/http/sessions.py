@@ -66,6 +66,7 @@ class LegacySession:
         budget: The limits that all streams of the endpoint share.
         single: Whether one stream carries all messages and ends with the session, as in the
             HTTP+SSE transport of 2024-11-05.
+        stateless: Whether the session has one request only, so that no other can find it.
     """
 
     def __init__(
@@ -75,10 +76,11 @@ class LegacySession:
         budget: Budget,
         *,
         single: bool = False,
+        stateless: bool = False,
     ) -> None:
         self.id = secrets.token_urlsafe(32)
         self.principal = principal
-        self.session = Session()
+        self.session = Session(is_stateless=stateless)
         self.used = monotonic()
         self._server = server
         self._budget = budget
@@ -105,7 +107,8 @@ class LegacySession:
     @property
     def primes(self) -> bool:
         """Whether the client accepts an event without data; the event's id lets it reconnect."""
-        return revisions.at_least(self.session.revision, _PRIMING)
+        session = self.session
+        return not session.is_stateless and revisions.at_least(session.revision, _PRIMING)
 
     def use(self, principal: Principal | None) -> None:
         """Replace the session's principal with the current request's, whose rights may differ."""
@@ -237,7 +240,11 @@ class LegacySession:
         """Return a new stream of the session, for the replies to a request or a batch."""
         self._last_stream += 1
         stream = ReplayStream(
-            self._last_stream, self._budget, primed=self.primes, is_batch=is_batch
+            self._last_stream,
+            self._budget,
+            numbered=not self.session.is_stateless,
+            primed=self.primes,
+            is_batch=is_batch,
         )
         self.standalone.primed = self.primes
         self._streams[stream.number] = stream
@@ -251,6 +258,8 @@ class LegacySession:
     # Other messages from the client
 
     def receive_notification(self, message: Envelope) -> None:
+        if self.session.is_stateless:
+            return
         if message.method == "notifications/initialized":
             try:
                 self._server.subscribers.add(self._subscriber)
@@ -382,6 +391,8 @@ class LegacyCall(Struct, eq=False):
 
     @property
     def caller(self) -> Hashable:
+        if self.session.session.is_stateless:
+            return self.address or self.session
         return self.session
 
     def open_stream(self) -> ReplayStream:
@@ -424,6 +435,7 @@ class Sessions:
         self._max = options.max_sessions
         self._max_per_principal = options.max_sessions_per_principal
         self._idle = options.session_idle
+        self.is_stateless = options.stateless
         self._open: OrderedDict[str, LegacySession] = OrderedDict()  # least recently used first
         self._owners: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
@@ -457,6 +469,12 @@ class Sessions:
         """
         self.check_room(principal)
         return LegacySession(self._server, principal, self.budget, single=single)
+
+    def make_stateless(self, principal: Principal | None, revision: str) -> LegacySession:
+        """Make a session for one request, whose header states the revision."""
+        session = LegacySession(self._server, principal, self.budget, stateless=True)
+        session.session.revision = revision
+        return session
 
     def add(self, session: LegacySession) -> None:
         self._open[session.id] = session
