@@ -106,7 +106,7 @@ def server_of(provide: Callable[..., Any]) -> Server:
     async def in_loop(email: str, value: Any, again: Any) -> str:
         return f"{value}" if value is again else "two values"
 
-    def in_thread(email: str, value: Any = Depends(provide)) -> str:  # noqa: B008
+    def in_thread(email: str, value: Any = Depends(provide)) -> str:
         return f"{value}"
 
     in_loop.__annotations__ |= {"value": Filled, "again": Filled}

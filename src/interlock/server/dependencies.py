@@ -67,7 +67,7 @@ def Depends(provide: Callable[..., Any], /) -> Any:  # noqa: N802 - FastAPI and 
 
 
 class Runtime:
-    """What the functions of one server share when they run.
+    """The objects that the functions of one server share when they run.
 
     Attributes:
         workers: The threads that run plain functions.

@@ -79,7 +79,8 @@ def _of(role: Role, parts: list[Content]) -> list[PromptMessage]:
 
 def _part(value: Any) -> Content:
     if isinstance(value, _CONTENT):
-        return value
+        content: Content = value
+        return content
     if isinstance(value, dict) and isinstance(value.get("type"), str):
         try:
             block: Content = msgspec.convert(value, Content)

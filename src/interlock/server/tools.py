@@ -69,7 +69,7 @@ class FunctionTool:
     Args:
         function: A plain function, which runs in a worker thread, or an async function.
         options: The options of the tool.
-        runtime: What the server's functions share.
+        runtime: The objects that the functions of the server share.
 
     Raises:
         SignatureError: A parameter's type cannot be described by a schema; the text names it.
