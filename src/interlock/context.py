@@ -71,7 +71,10 @@ ASK_TIMEOUT = 600.0  # seconds
 """Seconds that a user has to answer a question."""
 
 
-_CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"x-api-key"})
+# Without authentication, the id of a session is a credential as well.
+_CREDENTIALS = frozenset(
+    {b"authorization", b"cookie", b"mcp-session-id", b"proxy-authorization", b"x-api-key"}
+)
 # The names of FastMCP and of the MCP SDK for what `Context` offers, with the names here.
 _ELSEWHERE = {
     **dict.fromkeys(("debug", "info", "warning", "error"), "log(level, data)"),

@@ -68,6 +68,12 @@ def plainly_dependent(a: int, b: int, found: int = Depends(look_up_plainly)) -> 
     return found + b
 
 
+@server.tool
+async def mixed(a: int, b: int, found: int = Depends(look_up_plainly)) -> int:
+    """Add two numbers, one of which a dependency has found in a thread."""
+    return found + b
+
+
 Call = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -102,8 +108,9 @@ async def call() -> AsyncIterator[Call]:
         ("text", "modern", 16, 5),
         ("typed", "modern", 18, 5),
         ("plain", "modern", 24, 6),  # and what its thread does
-        ("dependent", "modern", 18 + 4, 5),
-        ("plainly_dependent", "modern", 24 + 4, 6),
+        ("dependent", "modern", 18 + 2, 5),
+        ("plainly_dependent", "modern", 24, 6),
+        ("mixed", "modern", 24 + 2, 6),
         ("text", "legacy", 18, 5),
         ("typed", "legacy", 20, 5),
         ("plain", "legacy", 26, 6),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
-from interlock import Client, Server
+from interlock import Client, Context, Depends, Server
 from interlock.errors import RemoteError, SignatureError, UnknownResource
 from interlock.types import PromptReference, ResourceTemplateReference
 from tests.support.rows import each_row
@@ -64,13 +64,17 @@ async def ask(
     sure: bool = False,
     count: int | None = None,
     anything: Any = None,
+    mixed: str | list[str] = "",
+    number: Literal[1, 2] = 1,
 ) -> list[str]:
     """Ask.
 
     Args:
         tags: The tags.
     """
-    return [repr(each) for each in (tags, when, m, level, color, sure, count, anything)]
+    return [
+        repr(each) for each in (tags, when, m, level, color, sure, count, anything, mixed, number)
+    ]
 
 
 @BOTH
@@ -119,7 +123,11 @@ async def test_prompt_arguments_are_text_or_json_text(revision):
     async with Client.memory(server, revision=revision) as client:
         prompt = (await client.list_prompts())[0]
         given = {"tags": '["a"]', "when": "2026-11-27", "m": '{"size": 3}', "color": "blue"}
-        more = {"sure": "true", "count": "5", "anything": "[plain text"}
+        more = {"sure": "true", "count": "5", "anything": "[plain text", "number": "2"}
+        texts = [
+            (await client.get_prompt("ask", {**given, "mixed": text})).messages[8].content.text
+            for text in ("a", "1", '["a"]')
+        ]
         answer = await client.get_prompt("ask", {**given, **more})
 
     described = {each.name: each.description for each in prompt.arguments or []}
@@ -136,7 +144,10 @@ async def test_prompt_arguments_are_text_or_json_text(revision):
         "True",
         "5",
         "'[plain text'",
+        "''",
+        "2",
     ]
+    assert texts == ["'a'", "'1'", "['a']"]
 
 
 @each_row(
@@ -196,3 +207,16 @@ async def test_a_function_for_completion_replaces_the_choices():
         found = await client.complete(PromptReference(name="ask"), "level", "l")
 
     assert found.values == ["l!"]
+
+
+async def value_of(typed: str) -> str:
+    return typed
+
+
+@each_row("hints", [{"typed": str, "other": Annotated[str, Depends(value_of)]}, {"other": Context}])
+def test_a_completion_with_dependencies_or_a_context_is_refused(hints):
+    def suggest(typed, other): ...
+
+    suggest.__annotations__ = hints
+    with pytest.raises(SignatureError, match="suggest can have neither dependencies nor a context"):
+        Server("s").completion("ask", "level")(suggest)

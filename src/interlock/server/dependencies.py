@@ -454,7 +454,7 @@ class Resolver:
         raise self._swallowed()
 
     async def _run(self, plan: _Plan, values: dict[Any, Any], stack: AsyncExitStack | None) -> Any:
-        run, context = self._runtime.workers.run, values[CONTEXT]
+        workers, context = self._runtime.workers, values[CONTEXT]
         for number, step in enumerate(plan.steps):
             given = {}
             for name, key in step.inputs:
@@ -464,7 +464,8 @@ class Resolver:
                 if step.is_async:
                     values[number] = await step.call(**given)
                 else:
-                    values[number] = await run(step.call, given, context)
+                    made = await workers.submit(step.call, given, context)
+                    values[number] = await made if hasattr(made, "__await__") else made
             elif stack is not None:
                 if step.is_async:
                     values[number] = await stack.enter_async_context(step.call(**given))
@@ -475,7 +476,7 @@ class Resolver:
             if key in values:
                 given[name] = values[key]
         if self._is_plain:
-            return await run(self._function, given, context)
+            return await workers.run(self._function, given, context)
         return await self._function(**given)
 
     async def _enter(

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
-from interlock.schema.signature import Signature, describe, is_async, problem, summary
+from interlock.schema.signature import Signature, describe, find_context, is_async, problem, summary
 from interlock.server.dependencies import (
     CONTEXT,
     Resolver,
@@ -203,9 +203,11 @@ class FunctionCompletion:
     """
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
+        name = getattr(function, "__name__", function)
+        if dependencies_of(function) or find_context(function, Context):
+            raise SignatureError(f"completion {name} can have neither dependencies nor a context")
         count = len(inspect.signature(function).parameters)
         if count not in (1, 2):
-            name = getattr(function, "__name__", function)
             raise SignatureError(
                 f"completion {name} has {count} parameters; define (value) or (value, arguments)"
             )

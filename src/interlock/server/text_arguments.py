@@ -33,10 +33,13 @@ class TextArguments:
         self._definitions: JsonObject = schema.get("$defs", {})
         self.choices: dict[str, list[str]] = {}
         self._json: set[str] = set()
+        self._maybe_text: set[str] = set()  # such as `str | list[str]`
         for name, each in schema.get("properties", {}).items():
             kinds, values = self._kinds(each)
             if not kinds <= _TEXT:
                 self._json.add(name)
+                if "string" in kinds:
+                    self._maybe_text.add(name)
             elif values is not None:
                 self.choices[name] = values
 
@@ -88,9 +91,12 @@ class TextArguments:
         if name not in self._json:
             return text
         try:
-            return msgspec.json.decode(text)
+            value = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
+            if name in self._maybe_text:
+                return text
             raise InvalidArguments(f"{name}: not valid JSON; send {self.hint(name)}") from None
+        return text if name in self._maybe_text and not isinstance(value, list | dict) else value
 
 
 class Choices:
