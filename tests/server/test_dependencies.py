@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Annotated, Any
 
 import fastapi
+import fastmcp.dependencies
 import pytest
+from mcp.server.mcpserver import Resolve
 
 from interlock import Client, Context, Depends, Server, ToolError
 from interlock.errors import SignatureError
@@ -156,12 +158,13 @@ async def test_a_dependency_of_a_tool_with_its_own_schema_cannot_be_set():
     schema = {"type": "object", "properties": {"email": {"type": "string"}}}
 
     @server.tool(input_schema=schema)
-    async def greet(value: str = Depends(name), **arguments: Unknown) -> str:  # noqa: F821
-        return value
+    async def greet(value: str = Depends(name), **more: Unknown) -> str:  # noqa: F821
+        return f"{value} {more}"
 
     async with Client.memory(server) as client:
-        assert (await client.call_tool("greet", {})).text == "nobody"
-        assert (await client.call_tool("greet", {"value": "forged"})).text == "nobody"
+        assert (await client.call_tool("greet", {})).text == "nobody {}"
+        forged = await client.call_tool("greet", {"value": "forged", "other": 1})
+        assert forged.text == "nobody {'other': 1}"
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -399,6 +402,8 @@ loop_a.__annotations__["b"] = Annotated[int, Depends(loop_b)]
         (takes(Annotated[int, Depends(plain)], Depends(needs_size)), "2 dependencies"),
         (takes(Annotated[int, fastapi.Depends(plain)]), "Depends of fastapi; import Depends"),
         (takes(int, fastapi.Depends(plain)), "Depends of fastapi; import Depends"),
+        (takes(int, fastmcp.dependencies.Depends(plain)), "of uncalled_for; import Depends"),
+        (takes(Annotated[int, Resolve(plain)]), "Resolve of mcp; import Depends"),
         (takes(Context[int]), r"Context\[int\], but the server's lifespan yields .*Database"),
         (
             takes(int, Depends(lambda context: 1)),

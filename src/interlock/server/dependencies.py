@@ -34,8 +34,9 @@ from interlock.server.workers import Workers
 
 CONTEXT = "__context"  # the keyword of the context; no argument can have this name
 _EMPTY = inspect.Parameter.empty
-# What other packages mark a dependency with; the server would take it for an argument.
-_FOREIGN = frozenset({"Depends", "Security", "Resolve", "_Depends"})
+# The marks of FastAPI, FastMCP (by `uncalled_for`) and the MCP SDK. Without an error, the parameter
+# would be an argument, which the client could set.
+_FOREIGN = {"fastapi": {"Depends", "Security"}, "uncalled_for": {"Dependency"}, "mcp": {"Resolve"}}
 
 
 class Dependency(Struct, frozen=True):
@@ -126,6 +127,7 @@ class _Step(Struct, frozen=True):
     the number of an earlier step.
     """
 
+    name: str
     call: Callable[..., Any]
     inputs: tuple[tuple[str, str | int], ...]
     is_async: bool
@@ -136,7 +138,7 @@ class _Plan(Struct, frozen=True):
     """The dependencies of a function, in the order in which they run."""
 
     steps: tuple[_Step, ...]
-    inputs: tuple[tuple[str, str | int], ...]  # of the function itself
+    filled: tuple[tuple[str, int], ...]  # parameters of the function, and the numbers of steps
     is_async: bool
     opens: bool
 
@@ -167,13 +169,13 @@ def _dependency(
     hint = _hint(function, parameter.name)
     marks = [parameter.default, *_metadata(hint)]
     for mark in marks:
-        kind = type(mark)
-        if kind.__name__ in _FOREIGN and not isinstance(mark, Dependency):
+        for kind in type(mark).__mro__:
             package = kind.__module__.partition(".")[0]
-            raise SignatureError(
-                f"{where} is marked by {kind.__name__} of {package}; "
-                "import Depends from interlock instead"
-            )
+            if kind.__name__ in _FOREIGN.get(package, ()):
+                raise SignatureError(
+                    f"{where} is marked by {kind.__name__} of {package}; "
+                    "import Depends from interlock instead"
+                )
     found = [mark.provide for mark in marks if isinstance(mark, Dependency)]
     if len(found) > 1:
         raise SignatureError(f"{where} has {len(found)} dependencies; keep one Depends")
@@ -251,16 +253,14 @@ class _Planner:
         self._steps: list[_Step] = []
         self.numbers: dict[Callable[..., Any], int] = {}
 
-    def plan(self, function: Callable[..., Any], given: Collection[str]) -> _Plan:
-        """Return the plan of a function that takes `given` as they are, and its dependencies."""
-        own = dependencies_of(function)
-        inputs = [*((name, name) for name in given)]
-        numbered = [(name, self._add(each, ())) for name, each in own.items()]
-        unwrapped = inspect.unwrap(function)
+    def plan(self, function: Callable[..., Any]) -> _Plan:
+        """Return the plan of a function."""
+        dependencies = dependencies_of(function).items()
+        filled = tuple((name, self._add(each, ())) for name, each in dependencies)
         return _Plan(
             steps=tuple(self._steps),
-            inputs=(*inputs, *numbered),
-            is_async=is_async(unwrapped) or any(each.is_async for each in self._steps),
+            filled=filled,
+            is_async=is_async(inspect.unwrap(function)) or any(s.is_async for s in self._steps),
             opens=any(each.opens for each in self._steps),
         )
 
@@ -273,7 +273,7 @@ class _Planner:
         used = self._runtime.overrides.get(provide, provide)
         inputs = self._inputs(used, (*path, provide))
         call, is_async, opens = _opened(used)
-        self._steps.append(_Step(call, tuple(inputs), is_async, opens))
+        self._steps.append(_Step(_name(used), call, tuple(inputs), is_async, opens))
         self.numbers[provide] = number = len(self._steps) - 1
         return number
 
@@ -424,12 +424,7 @@ class Resolver:
     def arrange(self) -> None:
         """Arrange the dependencies, with the overrides that are in effect."""
         planner = _Planner(self._arguments, self._runtime)
-        plan = planner.plan(self._function, self._arguments)
-        if self._context is not None:
-            plan = _Plan(
-                plan.steps, (*plan.inputs, (self._context, CONTEXT)), plan.is_async, plan.opens
-            )
-        self._plan = plan
+        self._plan = planner.plan(self._function)
         self.provides = {*self.provides, *planner.numbers}
 
     def __call__(self, /, **values: Any) -> Any:
@@ -439,6 +434,14 @@ class Resolver:
         if plan.opens:
             return self._run_closing_plain(plan, values)
         return self._run_plain(plan, values, None)
+
+    def _own(self, values: dict[Any, Any]) -> dict[str, Any]:
+        """Return what the function itself receives, without its dependencies."""
+        own = dict(values)
+        context = own.pop(CONTEXT)
+        if self._context is not None:
+            own[self._context] = context
+        return own
 
     def _swallowed(self) -> RuntimeError:
         return RuntimeError(
@@ -455,6 +458,7 @@ class Resolver:
 
     async def _run(self, plan: _Plan, values: dict[Any, Any], stack: AsyncExitStack | None) -> Any:
         workers, context = self._runtime.workers, values[CONTEXT]
+        own = self._own(values)
         for number, step in enumerate(plan.steps):
             given = {}
             for name, key in step.inputs:
@@ -471,13 +475,11 @@ class Resolver:
                     values[number] = await stack.enter_async_context(step.call(**given))
                 else:
                     values[number] = await self._enter(step.call, given, context, stack)
-        given = {}
-        for name, key in plan.inputs:
-            if key in values:
-                given[name] = values[key]
+        for name, number in plan.filled:
+            own[name] = values[number]
         if self._is_plain:
-            return await workers.run(self._function, given, context)
-        return await self._function(**given)
+            return await workers.run(self._function, own, context)
+        return await self._function(**own)
 
     async def _enter(
         self,
@@ -491,9 +493,13 @@ class Resolver:
 
         async def leave(manager: Any, *error: Any) -> Any:
             try:
-                return await workers.run(partial(manager.__exit__, *error), {}, context)
+                closing = workers.submit(partial(_exited, manager, *error), {}, context)
+                suppressed, raised = await asyncio.shield(closing)
             except ToolError:  # no thread is free, but what was opened must be closed
-                return manager.__exit__(*error)
+                suppressed, raised = _exited(manager, *error)
+            if raised is not None:
+                raise raised
+            return suppressed
 
         opening = workers.submit(partial(_entered, call), given, context)
         try:
@@ -512,16 +518,27 @@ class Resolver:
         raise self._swallowed()
 
     def _run_plain(self, plan: _Plan, values: dict[Any, Any], stack: ExitStack | None) -> Any:
+        own = self._own(values)
         for number, step in enumerate(plan.steps):
-            given = {name: values[key] for name, key in step.inputs if key in values}
-            made = step.call(**given)
+            made = step.call(**{name: values[key] for name, key in step.inputs if key in values})
+            if hasattr(made, "__await__"):
+                raise TypeError(f"dependency {step.name} is not async but returned an awaitable")
             values[number] = stack.enter_context(made) if step.opens and stack is not None else made
-        return self._function(**{name: values[key] for name, key in plan.inputs if key in values})
+        for name, number in plan.filled:
+            own[name] = values[number]
+        return self._function(**own)
 
 
 def _entered(call: Callable[..., Any], /, **given: Any) -> tuple[Any, Any]:
     manager = call(**given)
     return manager, manager.__enter__()
+
+
+def _exited(manager: Any, *error: Any) -> tuple[Any, BaseException | None]:
+    try:
+        return manager.__exit__(*error), None
+    except BaseException as raised:
+        return None, raised
 
 
 def _left(opening: asyncio.Future[tuple[Any, Any]]) -> None:
