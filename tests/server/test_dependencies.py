@@ -392,10 +392,13 @@ loop_a.__annotations__["b"] = Annotated[int, Depends(loop_b)]
 @each_row(
     ("tool", "says"),
     [
-        (takes(Annotated[int, Depends(needs_size)]), "'size' of dependency needs_size is neither"),
+        (
+            takes(Annotated[int, Depends(needs_size)]),
+            r"'size' of dependency needs_size \(.*test_dependencies.py:\d+\) is neither",
+        ),
         (takes(int, Depends(needs_size)), r"nor an argument \(a\); add the argument"),
         (takes(int, Depends(unresolved)), "'a' of unresolved cannot be resolved"),
-        (takes(int, Depends(positional)), "'a' of dependency positional is positional only"),
+        (takes(int, Depends(positional)), "'a' of dependency positional .* is positional only"),
         (takes(int, Depends(loop_b)), "need each other: loop_b -> loop_a -> loop_b"),
         (takes(Annotated[int, Depends(plain)] | None), "inside its type"),
         (takes(list[Annotated[int, Depends(plain)]]), "inside its type"),

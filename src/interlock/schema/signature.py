@@ -14,7 +14,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -52,7 +52,7 @@ def describe(
     context_type: type,
     *,
     strict: bool = True,
-    without: Collection[str] = (),
+    fills: Callable[[inspect.Parameter, Any], bool] = lambda *_: False,
 ) -> Signature:
     """Return the signature of a function.
 
@@ -60,7 +60,7 @@ def describe(
         function: A function, plain or async, a bound method or a `functools.partial`.
         context_type: The type hint of the parameter that receives the context.
         strict: Whether values must have the exact type; False also reads numbers from strings.
-        without: The names of parameters that are not arguments.
+        fills: Returns whether the server fills a parameter with this hint, instead of the client.
 
     Raises:
         SignatureError: A parameter or the result cannot be described; the text names it.
@@ -70,11 +70,11 @@ def describe(
     fields: list[tuple[str, Any, Any]] = []
     context = None
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in without:
-            continue
         where = f"parameter {parameter.name!r} of {name}"
         _check_kind(parameter, where)
         hint = hints.get(parameter.name, _EMPTY)
+        if fills(parameter, hint):
+            continue
         if _is_context(hint, context_type):
             context = parameter.name
             continue

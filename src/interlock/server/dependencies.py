@@ -7,7 +7,6 @@ not in the schema of a tool, so a client can neither see nor set them.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import types
 import typing
@@ -15,24 +14,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
-    AsyncExitStack,
-    ExitStack,
     asynccontextmanager,
     contextmanager,
 )
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin
-from weakref import WeakSet
 
 from msgspec import Struct
 
 from interlock.context import Context
-from interlock.errors import SignatureError, ToolError
+from interlock.errors import SignatureError
 from interlock.schema.signature import is_async
-from interlock.server.lifespan import Lifespan
-from interlock.server.workers import Workers
 
 CONTEXT = "__context"  # the keyword of the context; no argument can have this name
+Overrides = Mapping[Any, Callable[..., Any]]
 _EMPTY = inspect.Parameter.empty
 # The marks of FastAPI, FastMCP (by `uncalled_for`) and the MCP SDK. Without an error, the parameter
 # would be an argument, which the client could set.
@@ -67,52 +62,6 @@ def Depends(provide: Callable[..., Any], /) -> Any:  # noqa: N802 - FastAPI and 
     return Dependency(provide)
 
 
-class Runtime:
-    """The objects that the functions of one server share when they run.
-
-    Attributes:
-        workers: The threads that run plain functions.
-        lifespan: The server's lifespan, and the object that it yielded.
-        yields: The type that the lifespan is annotated to yield; `Any` if it is unknown, and the
-            type of None without a lifespan.
-        overrides: Functions that replace dependencies, keyed by the function that is replaced.
-        resolvers: The functions with dependencies.
-    """
-
-    def __init__(self, workers: Workers, lifespan: Lifespan, yields: Any) -> None:
-        self.workers = workers
-        self.lifespan = lifespan
-        self.yields = yields
-        self.overrides: Mapping[Callable[..., Any], Callable[..., Any]] = {}
-        self.resolvers: WeakSet[Resolver] = WeakSet()
-
-    @contextmanager
-    def override(self, others: Mapping[Callable[..., Any], Callable[..., Any]]) -> Iterator[None]:
-        """Replace dependencies; see `Server.override`."""
-        before = self.overrides
-        known = {each for resolver in self.resolvers for each in resolver.provides}
-        for replaced, by in others.items():
-            if not callable(by):
-                kind = type(by).__name__
-                raise SignatureError(
-                    f"override of {_name(replaced)}: {kind} cannot be called; write a function"
-                )
-            if replaced not in known:
-                raise SignatureError(
-                    f"override: {_name(replaced)} is not a dependency of this server"
-                )
-        try:
-            self._use({**before, **others})
-            yield
-        finally:
-            self._use(before)
-
-    def _use(self, overrides: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
-        self.overrides = overrides
-        for each in list(self.resolvers):
-            each.arrange()
-
-
 # Definition
 
 
@@ -120,7 +69,7 @@ class _UnresolvedHint(SignatureError):
     """A type hint cannot be evaluated, so it is unknown whether it marks a dependency."""
 
 
-class _Step(Struct, frozen=True):
+class DependencyStep(Struct, frozen=True):
     """One dependency of a plan, and where its parameters come from.
 
     `inputs` has, for each parameter, the key of its value: the name of an argument, `CONTEXT`, or
@@ -134,39 +83,57 @@ class _Step(Struct, frozen=True):
     opens: bool  # whether `call` returns a context manager to enter
 
 
-class _Plan(Struct, frozen=True):
+class DependencyPlan(Struct, frozen=True):
     """The dependencies of a function, in the order in which they run."""
 
-    steps: tuple[_Step, ...]
+    steps: tuple[DependencyStep, ...]
     filled: tuple[tuple[str, int], ...]  # parameters of the function, and the numbers of steps
     is_async: bool
     opens: bool
 
 
-def dependencies_of(function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return the functions that fill parameters of a function, keyed by the parameter's name.
+class Marks:
+    """Finds the parameters of a function that are marked as dependencies; for `describe`.
 
-    Raises:
-        SignatureError: A parameter is marked in a way that has no meaning.
+    Args:
+        function: The function of a tool, resource or prompt, or a dependency.
+        yields: The type that the server's lifespan yields; see `yielded_by`.
+
+    Attributes:
+        found: The function that fills a parameter, by the parameter's name.
     """
-    found = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        try:
-            provide = _dependency(function, parameter)
-        except _UnresolvedHint:  # `describe` reports it, unless the tool has a schema of its own
-            if "Depends" in str(parameter.annotation):
-                raise
-            continue
+
+    def __init__(self, function: Callable[..., Any], yields: Any) -> None:
+        self._function = function
+        self._yields = yields
+        self.found: dict[str, Callable[..., Any]] = {}
+
+    def __call__(self, parameter: inspect.Parameter, hint: Any) -> bool:
+        """Return whether the server fills a parameter by a dependency.
+
+        Raises:
+            SignatureError: The mark has no meaning, or the hint is `Context[T]` and the lifespan
+                yields something else.
+        """
+        where = f"parameter {parameter.name!r} of {name_of(self._function)}"
+        check_lifespan(hint, self._yields, where)
+        provide = _marked(parameter, hint, where)
         if provide is not None:
-            found[name] = provide
-    return found
+            self.found[parameter.name] = provide
+        return provide is not None
+
+    def search(self) -> Marks:
+        """Search the parameters of a function that has a schema of its own."""
+        for name, parameter in inspect.signature(self._function).parameters.items():
+            try:
+                self(parameter, hint_of(self._function, name))
+            except _UnresolvedHint:
+                if "Depends" in str(parameter.annotation):
+                    raise
+        return self
 
 
-def _dependency(
-    function: Callable[..., Any], parameter: inspect.Parameter
-) -> Callable[..., Any] | None:
-    where = f"parameter {parameter.name!r} of {_name(function)}"
-    hint = _hint(function, parameter.name)
+def _marked(parameter: inspect.Parameter, hint: Any, where: str) -> Callable[..., Any] | None:
     marks = [parameter.default, *_metadata(hint)]
     for mark in marks:
         for kind in type(mark).__mro__:
@@ -199,7 +166,7 @@ def _is_inside(hint: Any) -> bool:
     )
 
 
-def _hint(function: Callable[..., Any], name: str) -> Any:
+def hint_of(function: Callable[..., Any], name: str) -> Any:
     """Return the type hint of one parameter; `_EMPTY` if it has none.
 
     Raises:
@@ -219,19 +186,27 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
     try:
         return typing.get_type_hints(alone, include_extras=True)[name]
     except Exception as error:
-        what = f"what {_name(function)} returns"
+        what = f"what {name_of(function)} returns"
         if name != "return":
-            what = f"parameter {name!r} of {_name(function)}"
+            what = f"parameter {name!r} of {name_of(function)}"
         raise _UnresolvedHint(
             f"the type hint of {what} cannot be resolved: {' '.join(str(error).split())}; types "
             "in hints must be defined at the top of a module"
         ) from error
 
 
-def _name(function: Any) -> str:
+def name_of(function: Any) -> str:
+    """Return the name of a function, of what a partial calls, or of an object's class."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _placed(function: Callable[..., Any]) -> str:
+    """Return the name of a function with its file and line, if it has one."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return name_of(function) + place
 
 
 def _bound(function: Callable[..., Any]) -> Collection[str]:
@@ -239,41 +214,45 @@ def _bound(function: Callable[..., Any]) -> Collection[str]:
     return function.keywords if isinstance(function, partial) else ()
 
 
-class _Planner:
+class Planner:
     """Arranges the dependencies of one function.
 
     Args:
         arguments: The names of the arguments that a client may send.
-        runtime: The server's; its overrides replace functions.
+        overrides: Functions that replace others.
+        yields: The type that the server's lifespan yields; see `yielded_by`.
+
+    Attributes:
+        numbers: The number of the step that runs each function.
     """
 
-    def __init__(self, arguments: Collection[str], runtime: Runtime) -> None:
+    def __init__(self, arguments: Collection[str], overrides: Overrides, yields: Any) -> None:
         self._arguments = arguments
-        self._runtime = runtime
-        self._steps: list[_Step] = []
+        self._overrides = overrides
+        self._yields = yields
+        self._steps: list[DependencyStep] = []
         self.numbers: dict[Callable[..., Any], int] = {}
 
-    def plan(self, function: Callable[..., Any]) -> _Plan:
-        """Return the plan of a function."""
-        dependencies = dependencies_of(function).items()
-        filled = tuple((name, self._add(each, ())) for name, each in dependencies)
-        return _Plan(
+    def plan(self, function: Callable[..., Any], filled: Overrides) -> DependencyPlan:
+        """Return the plan of a function, some of whose parameters other functions fill."""
+        numbered = tuple((name, self._add(each, ())) for name, each in filled.items())
+        return DependencyPlan(
             steps=tuple(self._steps),
-            filled=filled,
+            filled=numbered,
             is_async=is_async(inspect.unwrap(function)) or any(s.is_async for s in self._steps),
             opens=any(each.opens for each in self._steps),
         )
 
     def _add(self, provide: Callable[..., Any], path: tuple[Callable[..., Any], ...]) -> int:
         if provide in path:
-            cycle = " -> ".join(map(_name, (*path[path.index(provide) :], provide)))
+            cycle = " -> ".join(map(name_of, (*path[path.index(provide) :], provide)))
             raise SignatureError(f"these dependencies need each other: {cycle}")
         if provide in self.numbers:
             return self.numbers[provide]
-        used = self._runtime.overrides.get(provide, provide)
+        used = self._overrides.get(provide, provide)
         inputs = self._inputs(used, (*path, provide))
         call, is_async, opens = _opened(used)
-        self._steps.append(_Step(_name(used), call, tuple(inputs), is_async, opens))
+        self._steps.append(DependencyStep(name_of(used), call, tuple(inputs), is_async, opens))
         self.numbers[provide] = number = len(self._steps) - 1
         return number
 
@@ -282,22 +261,23 @@ class _Planner:
     ) -> Iterator[tuple[str, str | int]]:
         try:
             parameters = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError) as error:
-            raise SignatureError(f"dependency {_name(function)}: {error}") from None
+        except (TypeError, ValueError, NameError) as error:
+            raise SignatureError(f"dependency {_placed(function)}: {error}") from None
         for parameter in parameters:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             if name in _bound(function):
                 continue
-            provide = _dependency(function, parameter)
-            where = f"parameter {name!r} of dependency {_name(function)}"
+            hint = hint_of(function, name)
+            where = f"parameter {name!r} of dependency {_placed(function)}"
+            provide = _marked(parameter, hint, where)
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise SignatureError(f"{where} is positional only, but is passed by name")
             if provide is not None:
                 yield name, self._add(provide, path)
-            elif is_context(hint := _hint(function, name)):
-                check_lifespan(hint, self._runtime, where)
+            elif is_context(hint):
+                check_lifespan(hint, self._yields, where)
                 yield name, CONTEXT
             elif name in self._arguments:
                 yield name, name
@@ -323,7 +303,7 @@ def _opened(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool, boo
         return function, True, True
     if inspect.isgeneratorfunction(wrapped):
         return function, False, True
-    returns = get_origin(_hint(function, "return")) if not isinstance(routine, type) else None
+    returns = get_origin(hint_of(function, "return")) if not isinstance(routine, type) else None
     if returns is AbstractAsyncContextManager:
         return function, True, True
     return function, is_async(function), returns is AbstractContextManager
@@ -339,24 +319,17 @@ def is_context(hint: Any) -> bool:
     return any(each is Context or get_origin(each) is Context for each in (hint, *get_args(hint)))
 
 
-def check_context(function: Callable[..., Any], name: str | None, runtime: Runtime) -> None:
-    """Check the parameter `name`, which receives the context, against the server's lifespan.
+def check_lifespan(hint: Any, yields: Any, where: str) -> None:
+    """Check a hint against what the lifespan yields.
 
     Raises:
         SignatureError: The hint is `Context[T]`, and the lifespan yields something else.
     """
-    if name is not None:
-        where = f"parameter {name!r} of {_name(function)}"
-        check_lifespan(_hint(function, name), runtime, where)
-
-
-def check_lifespan(hint: Any, runtime: Runtime, where: str) -> None:
-    """Check the `T` of `Context[T]`; see `check_context`."""
     for each in (hint, *get_args(hint)):
-        if get_origin(each) is Context and not _fits(runtime.yields, wanted := get_args(each)[0]):
+        if get_origin(each) is Context and not _fits(yields, wanted := get_args(each)[0]):
             raise SignatureError(
                 f"{where} is Context[{_shown(wanted)}], but the server's lifespan yields "
-                f"{_shown(runtime.yields)}; make them the same type"
+                f"{_shown(yields)}; make them the same type"
             )
 
 
@@ -373,7 +346,7 @@ def yielded_by(lifespan: Callable[..., Any] | None) -> Any:
     """Return the type that a lifespan is annotated to yield; `Any` if it is unknown."""
     if lifespan is None:
         return type(None)
-    returns = _hint(inspect.unwrap(lifespan), "return")
+    returns = hint_of(inspect.unwrap(lifespan), "return")
     arguments = get_args(returns)
     return arguments[0] if arguments else Any
 
@@ -382,167 +355,3 @@ def _shown(hint: Any) -> str:
     if hint is type(None):
         return "nothing"
     return hint.__qualname__ if isinstance(hint, type) else str(hint)
-
-
-# Calls
-
-
-class Resolver:
-    """A function with dependencies, which is called with the arguments and `CONTEXT`.
-
-    Args:
-        function: The function of a tool, resource or prompt.
-        arguments: The names of the arguments that a client may send.
-        context: The name of the parameter that receives the context; None without it.
-        runtime: The server's.
-
-    Attributes:
-        is_async: Whether a call must be awaited, and runs in the event loop.
-        provides: The functions of all dependencies, before overrides.
-
-    Raises:
-        SignatureError: A dependency cannot be called.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        arguments: Collection[str],
-        context: str | None,
-        runtime: Runtime,
-    ) -> None:
-        self._function = function
-        self._arguments = arguments
-        self._context = context
-        self._runtime = runtime
-        self._is_plain = not is_async(function)
-        self.provides: Collection[Callable[..., Any]] = ()
-        self.arrange()
-        self.is_async = self._plan.is_async
-        runtime.resolvers.add(self)
-
-    def arrange(self) -> None:
-        """Arrange the dependencies, with the overrides that are in effect."""
-        planner = _Planner(self._arguments, self._runtime)
-        self._plan = planner.plan(self._function)
-        self.provides = {*self.provides, *planner.numbers}
-
-    def __call__(self, /, **values: Any) -> Any:
-        plan = self._plan
-        if self.is_async or plan.is_async:
-            return self._run_closing(plan, values) if plan.opens else self._run(plan, values, None)
-        if plan.opens:
-            return self._run_closing_plain(plan, values)
-        return self._run_plain(plan, values, None)
-
-    def _own(self, values: dict[Any, Any]) -> dict[str, Any]:
-        """Return what the function itself receives, without its dependencies."""
-        own = dict(values)
-        context = own.pop(CONTEXT)
-        if self._context is not None:
-            own[self._context] = context
-        return own
-
-    def _swallowed(self) -> RuntimeError:
-        return RuntimeError(
-            f"a dependency of {_name(self._function)} has caught the function's error at its yield "
-            "and did not raise it again"
-        )
-
-    # In the event loop
-
-    async def _run_closing(self, plan: _Plan, values: dict[Any, Any]) -> Any:
-        async with AsyncExitStack() as stack:
-            return await self._run(plan, values, stack)
-        raise self._swallowed()
-
-    async def _run(self, plan: _Plan, values: dict[Any, Any], stack: AsyncExitStack | None) -> Any:
-        workers, context = self._runtime.workers, values[CONTEXT]
-        own = self._own(values)
-        for number, step in enumerate(plan.steps):
-            given = {}
-            for name, key in step.inputs:
-                if key in values:
-                    given[name] = values[key]
-            if not step.opens:
-                if step.is_async:
-                    values[number] = await step.call(**given)
-                else:
-                    made = await workers.submit(step.call, given, context)
-                    values[number] = await made if hasattr(made, "__await__") else made
-            elif stack is not None:
-                if step.is_async:
-                    values[number] = await stack.enter_async_context(step.call(**given))
-                else:
-                    values[number] = await self._enter(step.call, given, context, stack)
-        for name, number in plan.filled:
-            own[name] = values[number]
-        if self._is_plain:
-            return await workers.run(self._function, own, context)
-        return await self._function(**own)
-
-    async def _enter(
-        self,
-        call: Callable[..., Any],
-        given: dict[str, Any],
-        context: Context,
-        stack: AsyncExitStack,
-    ) -> Any:
-        """Enter a plain context manager in a thread; it is also closed in a thread."""
-        workers = self._runtime.workers
-
-        async def leave(manager: Any, *error: Any) -> Any:
-            try:
-                closing = workers.submit(partial(_exited, manager, *error), {}, context)
-                suppressed, raised = await asyncio.shield(closing)
-            except ToolError:  # no thread is free, but what was opened must be closed
-                suppressed, raised = _exited(manager, *error)
-            if raised is not None:
-                raise raised
-            return suppressed
-
-        opening = workers.submit(partial(_entered, call), given, context)
-        try:
-            manager, value = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(_left)
-            raise
-        stack.push_async_exit(partial(leave, manager))
-        return value
-
-    # In a thread, as one job
-
-    def _run_closing_plain(self, plan: _Plan, values: dict[Any, Any]) -> Any:
-        with ExitStack() as stack:
-            return self._run_plain(plan, values, stack)
-        raise self._swallowed()
-
-    def _run_plain(self, plan: _Plan, values: dict[Any, Any], stack: ExitStack | None) -> Any:
-        own = self._own(values)
-        for number, step in enumerate(plan.steps):
-            made = step.call(**{name: values[key] for name, key in step.inputs if key in values})
-            if hasattr(made, "__await__"):
-                raise TypeError(f"dependency {step.name} is not async but returned an awaitable")
-            values[number] = stack.enter_context(made) if step.opens and stack is not None else made
-        for name, number in plan.filled:
-            own[name] = values[number]
-        return self._function(**own)
-
-
-def _entered(call: Callable[..., Any], /, **given: Any) -> tuple[Any, Any]:
-    manager = call(**given)
-    return manager, manager.__enter__()
-
-
-def _exited(manager: Any, *error: Any) -> tuple[Any, BaseException | None]:
-    try:
-        return manager.__exit__(*error), None
-    except BaseException as raised:
-        return None, raised
-
-
-def _left(opening: asyncio.Future[tuple[Any, Any]]) -> None:
-    """Close a context manager whose call was cancelled while a thread entered it."""
-    if not opening.cancelled() and opening.exception() is None:
-        manager, _ = opening.result()
-        manager.__exit__(None, None, None)

@@ -13,14 +13,9 @@ from msgspec.structs import asdict, replace
 from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.schema.signature import Signature, describe, find_context, is_async, problem, summary
-from interlock.server.dependencies import (
-    CONTEXT,
-    Resolver,
-    Runtime,
-    check_context,
-    dependencies_of,
-)
+from interlock.server.dependencies import CONTEXT, Marks
 from interlock.server.prompt_messages import prompt_result
+from interlock.server.resolver import Resolver, Runtime
 from interlock.server.text_arguments import TextArguments
 from interlock.server.uri_templates import UriTemplate
 from interlock.server.values import resource_result
@@ -56,17 +51,16 @@ class _Function:
     """A function whose arguments arrive as text, and which is called with keywords."""
 
     def __init__(self, function: Callable[..., Any], runtime: Runtime) -> None:
-        filled = dependencies_of(function)
-        self.signature: Signature = describe(function, Context, strict=False, without=filled)
+        marks = Marks(function, runtime.yields)
+        self.signature: Signature = describe(function, Context, strict=False, fills=marks)
         self.text = TextArguments(self.signature.input_schema)
         self._function = function
         self._workers = runtime.workers
         self._lifespan = runtime.lifespan
         self._context, self._is_async = self.signature.context, self.signature.is_async
-        check_context(function, self._context, runtime)
-        if filled:
+        if marks.found:
             arguments = self.signature.parameters
-            self._function = Resolver(function, arguments, self._context, runtime)
+            self._function = Resolver(function, marks.found, arguments, self._context, runtime)
             self._context, self._is_async = CONTEXT, self._function.is_async
 
     async def __call__(self, values: dict[str, str], context: Context) -> Any:
@@ -204,7 +198,7 @@ class FunctionCompletion:
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
         name = getattr(function, "__name__", function)
-        if dependencies_of(function) or find_context(function, Context):
+        if Marks(function, Any).search().found or find_context(function, Context):
             raise SignatureError(f"completion {name} can have neither dependencies nor a context")
         count = len(inspect.signature(function).parameters)
         if count not in (1, 2):

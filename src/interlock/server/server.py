@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, over
 from interlock.context import Context
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
-from interlock.server.dependencies import Runtime, yielded_by
+from interlock.server.dependencies import Overrides, yielded_by
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
+from interlock.server.resolver import Runtime
 from interlock.server.resources import (
     FunctionCompletion,
     FunctionPrompt,
@@ -237,9 +238,7 @@ class Server:
 
         return add
 
-    def override(
-        self, others: Mapping[Callable[..., Any], Callable[..., Any]]
-    ) -> AbstractContextManager[None]:
+    def override(self, others: Overrides) -> AbstractContextManager[None]:
         """Replace dependencies in a `with` block, for tests.
 
         Args:

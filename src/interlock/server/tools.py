@@ -29,13 +29,8 @@ from interlock.errors import (
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
-from interlock.server.dependencies import (
-    CONTEXT,
-    Resolver,
-    Runtime,
-    check_context,
-    dependencies_of,
-)
+from interlock.server.dependencies import CONTEXT, Marks
+from interlock.server.resolver import Resolver, Runtime
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
 from interlock.server.wire_errors import log_bug, log_name
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
@@ -91,19 +86,19 @@ class FunctionTool:
         self._lifespan = runtime.lifespan
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
         self._is_limited = bool(options.concurrency) or options.timeout is not None
-        filled = dependencies_of(function)
+        marks = Marks(function, runtime.yields)
         if options.input_schema is not None:
+            marks.search()
             self._prepare_explicit(function, options.input_schema)
         else:
-            signature = describe(function, Context, without=filled)
+            signature = describe(function, Context, fills=marks)
             self._decode: Callable[[Raw], Struct] | None = signature.decode
             self._context, self._is_async = signature.context, signature.is_async
             self._inferred_output = signature.output_schema
             self._input_schema: JsonObject = signature.input_schema
-        check_context(function, self._context, runtime)
-        if filled:
+        if marks.found:
             arguments = self._input_schema.get("properties", ())
-            self._function = Resolver(function, arguments, self._context, runtime)
+            self._function = Resolver(function, marks.found, arguments, self._context, runtime)
             self._context, self._is_async = CONTEXT, self._function.is_async
         output = (
             options.output_schema if options.output_schema is not None else self._inferred_output
