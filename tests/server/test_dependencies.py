@@ -13,6 +13,7 @@ import fastapi
 import fastmcp.dependencies
 import pytest
 from mcp.server.mcpserver import Resolve
+from typing_extensions import TypeAliasType
 
 from interlock import Client, Context, Depends, Server, ToolError
 from interlock.errors import SignatureError
@@ -402,6 +403,7 @@ loop_a.__annotations__["b"] = Annotated[int, Depends(loop_b)]
         (takes(int, Depends(loop_b)), "need each other: loop_b -> loop_a -> loop_b"),
         (takes(Annotated[int, Depends(plain)] | None), "inside its type"),
         (takes(list[Annotated[int, Depends(plain)]]), "inside its type"),
+        (takes(TypeAliasType("Maybe", Annotated[int, Depends(plain)] | None)), "inside its type"),
         (takes(Annotated[int, Depends(plain)], Depends(needs_size)), "2 dependencies"),
         (takes(Annotated[int, fastapi.Depends(plain)]), "Depends of fastapi; import Depends"),
         (takes(int, fastapi.Depends(plain)), "Depends of fastapi; import Depends"),

@@ -153,16 +153,21 @@ def _marked(parameter: inspect.Parameter, hint: Any, where: str) -> Callable[...
     return found[0] if found else None
 
 
-def _metadata(hint: Any) -> tuple[Any, ...]:
+def _unaliased(hint: Any) -> Any:
     while hasattr(hint, "__value__"):  # `type Alias = ...`
         hint = hint.__value__
+    return hint
+
+
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    hint = _unaliased(hint)
     return hint.__metadata__ if get_origin(hint) is Annotated else ()
 
 
 def _is_inside(hint: Any) -> bool:
     return any(
         any(isinstance(mark, Dependency) for mark in _metadata(each)) or _is_inside(each)
-        for each in get_args(hint)
+        for each in get_args(_unaliased(hint))
     )
 
 
