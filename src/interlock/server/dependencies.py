@@ -165,10 +165,19 @@ def _metadata(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_inside(hint: Any) -> bool:
-    return any(
-        any(isinstance(mark, Dependency) for mark in _metadata(each)) or _is_inside(each)
-        for each in get_args(_unaliased(hint))
-    )
+    """Return whether a part of a type is marked; aliases may be recursive."""
+    left: list[Any] = [hint]
+    seen: list[Any] = []
+    while left:
+        part = _unaliased(left.pop())
+        if any(part is each for each in seen):
+            continue
+        seen.append(part)
+        inner = get_args(part)
+        if any(isinstance(mark, Dependency) for each in inner for mark in _metadata(each)):
+            return True
+        left += inner
+    return False
 
 
 def hint_of(function: Callable[..., Any], name: str) -> Any:
