@@ -183,10 +183,11 @@ class Server:
         self._catalogue.remove_tool(name)
 
     def resource(self, uri: str, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]:
-        """Offer a function as a resource, or as a resource template: `"notes://{name}"`.
+        """Offer a function as a resource, or as a template: `"notes://{name}{?limit}"`.
 
-        The function receives the URI's variables, converted to the types of its parameters. It
-        returns text, bytes, `ResourceContents`, or another value, which is encoded as JSON.
+        The function receives the URI's variables, converted to the types of its parameters.
+        Parameters in the query, after `?`, have defaults. The function returns text, bytes,
+        `ResourceContents`, or another value, which is encoded as JSON.
         """
 
         def add(function: _F) -> _F:
@@ -209,7 +210,10 @@ class Server:
     @overload
     def prompt(self, /, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]: ...
     def prompt(self, function: Any = None, /, **options: Unpack[ItemKeywords]) -> Any:
-        """Offer a function as a prompt. It takes strings, and returns text, messages or content."""
+        """Offer a function as a prompt, which returns text, messages, content or a list of these.
+
+        Clients send arguments as text; for types such as lists and dataclasses, it is JSON text.
+        """
 
         def add(function: _F) -> _F:
             served = FunctionPrompt(function, ItemOptions(**options), self._runtime)

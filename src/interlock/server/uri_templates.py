@@ -1,6 +1,6 @@
 """URI templates with text and variables, which are matched in linear time.
 
-A template may end in a query: `notes://{name}{?lines,from}`. Its variables may be absent from a
+A template may end in a query: `notes://{name}{?lines,page}`. Its variables may be absent from a
 URI, and may come in any order.
 """
 
