@@ -359,6 +359,18 @@ async def test_a_stateless_server_needs_no_session(stateless, revision):
     assert len(stateless.app.sessions) == 0
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream"])
+async def test_a_call_without_a_session_ends_with_its_client(make, gate, accept):
+    http = make(stateless=True, json_silence=0.0)
+    client = await http.initialize()
+    client.headers["accept"] = accept
+    reply = client.begin_call("hold")
+    await gate.entered.wait()
+    reply.disconnect()
+    await gate.cancelled.wait()
+    await reply.finished()
+
+
 async def test_a_batch_without_a_session_is_answered(stateless):
     client = await stateless.initialize("2025-03-26")
     reply = await client.post(f"[{CALL},{CALL.replace(':7', ':8')}]".encode()).finished()

@@ -11,7 +11,14 @@ from interlock import revisions
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import JSON_TYPE, Header, HttpRefusal, reply, reply_empty
+from interlock.server.http.responses import (
+    JSON_TYPE,
+    Header,
+    HttpRefusal,
+    disconnected,
+    reply,
+    reply_empty,
+)
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
 from interlock.server.http.streams import ReplayStream, run_until_gone
 from interlock.server.request_context import CallParams
@@ -114,6 +121,8 @@ class Legacy:
                 http.on_late = None
                 if call.silence is not None:
                     call.silence.cancel()
+                if call.watch is not None:
+                    call.watch.cancel()
                 if session.is_draining:
                     session.settle()
             if answer is not None and call.stream is None:
@@ -165,10 +174,14 @@ class Legacy:
                 session.receive_response(each)
             else:
                 session.receive_notification(each)
-        if stream is None:
-            await reply_empty(http.send, 202, http.extra)
-        else:
-            await self._reply_to_batch(http, session, stream)
+        try:
+            if stream is None:
+                await reply_empty(http.send, 202, http.extra)
+            else:
+                await self._reply_to_batch(http, session, stream)
+        finally:
+            if session.session.is_stateless:
+                session.close()
 
     async def _reply_to_batch(
         self, http: HttpRequest, session: LegacySession, stream: ReplayStream
@@ -240,12 +253,14 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
         http: The request.
         is_cancelled: Whether the client has cancelled the call.
         silence: The timer that opens the stream when the handler is slow.
+        watch: Ends when the client disconnects; only without a session and a stream.
     """
 
     legacy: Legacy
     http: HttpRequest
     is_cancelled: bool = False
     silence: asyncio.TimerHandle | None = None
+    watch: asyncio.Task[None] | None = None
     _sending: asyncio.Task[None] | None = None
 
     def open_stream(self) -> ReplayStream:
@@ -254,13 +269,23 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
             self.stream = self.session.new_stream()
             sending = self.legacy.send(self.http, self.stream, 0)
             self._sending = self.http.task.get_loop().create_task(sending)
+            if self.session.session.is_stateless:
+                self._sending.add_done_callback(self._gone)
         return self.stream
 
     def linger(self) -> None:
         """Start the timer that opens the stream after a silence, because the handler is slow."""
+        loop = self.http.task.get_loop()
         if self.can_stream:
-            loop = self.http.task.get_loop()
             self.silence = loop.call_later(self.legacy.json_silence, self.open_stream)
+        elif self.session.session.is_stateless:
+            self.watch = loop.create_task(disconnected(self.http.receive))
+            self.watch.add_done_callback(self._gone)
+
+    def _gone(self, watch: asyncio.Task[None]) -> None:
+        """Cancel a call without session whose client has left, as it cannot return for it."""
+        if not watch.cancelled() and self.session.is_running(self):
+            self.cancel()
 
     def cancel(self, event: Cancellation | None = None) -> None:
         self.is_cancelled = True

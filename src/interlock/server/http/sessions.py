@@ -136,6 +136,9 @@ class LegacySession:
             raise HttpRefusal(503, text, INTERNAL_ERROR)
         self._running[id] = call
 
+    def is_running(self, call: LegacyCall) -> bool:
+        return call in self._running.values()
+
     def settle(self) -> None:
         """End the standalone stream of a draining session after its last request."""
         if self.is_draining and not self._running:
