@@ -13,19 +13,19 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.server import image
 from interlock.server.prompt_messages import prompt_result
 from interlock.types import (
     EmbeddedResource,
     GetPromptResult,
+    ImageContent,
     PromptMessage,
     ResourceContents,
     TextContent,
 )
 from tests.support.rows import each_row
 
-PICTURE = image(b"\x89PNG")
-SVG = Attachment("text/csv", b"a,b", "t.csv")
+PICTURE = ImageContent(data="iVBORw==", mime_type="image/png")
+TABLE = Attachment("text/csv", b"a,b", "t.csv")
 
 
 def text(role: str, text: str) -> PromptMessage:
@@ -61,7 +61,7 @@ def text(role: str, text: str) -> PromptMessage:
             ],
         ),
         (
-            UserMessage("see", (Attachment("image/png", b"\x89PNG"), SVG)),
+            UserMessage("see", (Attachment("image/png", b"\x89PNG"), TABLE)),
             [
                 text("user", "see"),
                 PromptMessage(role="user", content=PICTURE),

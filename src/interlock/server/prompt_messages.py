@@ -15,11 +15,13 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.server.values import audio, image, to_json
+from interlock.server.values import to_json
 from interlock.types import (
+    AudioContent,
     Content,
     EmbeddedResource,
     GetPromptResult,
+    ImageContent,
     PromptMessage,
     ResourceContents,
     Role,
@@ -91,13 +93,10 @@ def _part(value: Any) -> Content:
 
 
 def _attached(file: Attachment) -> Content:
-    kind = file.media_type.partition("/")[0]
-    if kind in ("image", "audio"):
-        return (image if kind == "image" else audio)(file.data, file.media_type)
-    return EmbeddedResource(
-        resource=ResourceContents(
-            uri=f"attachment:{file.name or 'file'}",
-            mime_type=file.media_type,
-            blob=base64.b64encode(file.data).decode(),
-        )
-    )
+    data, kind = base64.b64encode(file.data).decode(), file.media_type
+    if kind.startswith("image/"):
+        return ImageContent(data=data, mime_type=kind)
+    if kind.startswith("audio/"):
+        return AudioContent(data=data, mime_type=kind)
+    uri = f"attachment:{file.name or 'file'}"
+    return EmbeddedResource(resource=ResourceContents(uri=uri, mime_type=kind, blob=data))
