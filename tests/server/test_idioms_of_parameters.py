@@ -455,6 +455,7 @@ class OldKeys(TypedDict):
         (taking(Mixed), "Mixed has msgspec.Meta beside "),
         (taking(Annotated[int, Field(json_schema_extra=print)]), "json_schema_extra is a function"),
         (taking(list[Annotated[int, Field(alias="x")]]), "alias='x' is inside of a type"),
+        (taking(int, Field(0, ge=1, validate_default=True)), "validate_default cannot be applied"),
         (taking(Annotated[str, Field(ge=1)]), "parameter 'n' of function: ge cannot be applied to"),
         (taking(Annotated[int, Field(pattern="a")]), "pattern cannot be applied to <class 'int'>"),
         (taking(Annotated[bool | None, Ge(1)]), "ge cannot be applied to"),

@@ -274,6 +274,8 @@ class _Rewriter:
                 raise _NeedsPydantic(need)
         if field.alias is not None or field.validation_alias is not None:
             self._refuse(f"alias={field.alias or field.validation_alias!r} is inside of a type")
+        if getattr(field, "validate_default", None):
+            self._refuse("validate_default cannot be applied; pass a default that is valid")
         for key in ("title", "description", "examples"):
             if (value := getattr(field, key, None)) is not None:
                 said[key] = list(value) if key == "examples" else value

@@ -14,7 +14,7 @@ from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.protocol.envelope import encode
 from interlock.schema.docstrings import summary
-from interlock.schema.signature import Signature, describe, is_async, located, problem
+from interlock.schema.signature import Signature, describe, is_async, located, name_of, problem
 from interlock.server.uri_templates import UriTemplate
 from interlock.server.values import prompt_result, resource_result
 from interlock.server.workers import Workers
@@ -120,6 +120,8 @@ class FunctionPrompt:
     def __init__(
         self, function: Callable[..., Any], options: ItemOptions, workers: Workers
     ) -> None:
+        if not options.name and name_of(function) in ("", "<lambda>"):
+            raise located(function, "the function has no name; set one with prompt(name=...)")
         self._call = _Function(function, workers)
         signature = self._call.signature
         properties = signature.input_schema["properties"]
@@ -133,7 +135,7 @@ class FunctionPrompt:
             for name in signature.parameters
         ]
         self.definition = Prompt(
-            name=options.name or function.__name__,
+            name=options.name or name_of(function),
             title=options.title,
             description=options.description or summary(function) or None,
             arguments=arguments or None,

@@ -94,8 +94,6 @@ def _encoded(value: Any) -> tuple[bytes, str]:
     encoded = to_json(value)
     if b"null" in encoded:
         check_finite(value)
-    if MARK in encoded:
-        refuse_content(value)
     is_text = encoded.startswith(b'"')
     return encoded, msgspec.json.decode(encoded) if is_text else encoded.decode()
 
@@ -117,6 +115,8 @@ def to_json(value: Any) -> bytes:
         refuse_content(value)
         name = type(value).__name__
         raise LocalProtocolError(f"{name} cannot be written as JSON: {error}") from error
+    if MARK in encoded:
+        refuse_content(value)
     return bytes(encoded)
 
 
