@@ -26,7 +26,8 @@ from interlock.errors import SignatureError
 from interlock.media import Media
 from interlock.schema import hooks
 from interlock.schema.docstrings import argument_texts, routine
-from interlock.schema.hints import EMPTY, FunctionParameter, parameter, rewritten
+from interlock.schema.hints import FunctionParameter, parameter, rewritten
+from interlock.schema.metadata import EMPTY
 from interlock.schema.type_schema import schema_of
 from interlock.types import CallToolResult, Content, JsonObject
 
