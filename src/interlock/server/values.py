@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from math import isfinite
@@ -31,6 +32,9 @@ from interlock.types import (
 _MEDIA = get_args(Media)
 _CONTENT = (*get_args(Content), *_MEDIA)
 MARK = b'"type":"'  # in the JSON of each content block, and of some other values
+_TAGS = re.compile(
+    rb'"type":"(?:|text|image|audio|resource|resource_link|tool_use|tool_result)"'
+).search
 MAX_DEPTH = 64  # of a value in which content is searched
 # Not `encode`, which ends the process when it runs out of memory.
 encode_value_into = msgspec.json.Encoder(enc_hook=hooks.write).encode_into
@@ -116,16 +120,22 @@ def to_json(value: Any) -> bytes:
         name = type(value).__name__
         raise LocalProtocolError(f"{name} cannot be written as JSON: {error}") from error
     if MARK in encoded:
-        refuse_content(value)
+        refuse_content(value, encoded)
     return bytes(encoded)
 
 
-def refuse_content(value: Any) -> None:
+def refuse_content(value: Any, encoded: bytes | bytearray | None = None) -> None:
     """Refuse content inside of a value, which would become Base64 in JSON.
+
+    Args:
+        value: The value.
+        encoded: Its JSON, if there is one; a search in it is much faster.
 
     Raises:
         ToolError: The value contains content; the text names the place of the first.
     """
+    if encoded is not None and _TAGS(encoded) is None:
+        return
     path = _path_to_content(value, 0)
     if path is not None:
         where = quoting.place(path) or "the result itself"
