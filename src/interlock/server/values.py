@@ -129,7 +129,7 @@ def refuse_content(value: Any, encoded: bytes | bytearray | None = None) -> None
 
     Args:
         value: The value.
-        encoded: Its JSON, if there is one; a search in it is much faster.
+        encoded: The JSON of the value, if there is one; a search in it is much faster.
 
     Raises:
         ToolError: The value contains content; the text names the place of the first.
