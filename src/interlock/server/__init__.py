@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.lazy import loader
+from interlock.server.dependencies import Depends
 from interlock.server.methods import Handler
 from interlock.server.server import Middleware, Server
 
 if TYPE_CHECKING:
     from interlock.server.http.http_options import HttpOptions
 
-__all__ = ["Handler", "HttpOptions", "Middleware", "Server"]
+__all__ = ["Depends", "Handler", "HttpOptions", "Middleware", "Server"]
 
 # Loaded on first use, because a server on stdio needs no HTTP module.
 __getattr__ = loader(__name__, {"HttpOptions": "server.http.http_options"})

@@ -40,7 +40,9 @@ from interlock.schema.signature import (
     problem,
 )
 from interlock.server.catalogue import ServedTool
+from interlock.server.dependencies import CONTEXT, Marks
 from interlock.server.options import check_limits, check_name, tool_annotations
+from interlock.server.resolver import Resolver, Runtime
 from interlock.server.values import (
     MARK,
     check_finite,
@@ -51,7 +53,6 @@ from interlock.server.values import (
     tool_result,
 )
 from interlock.server.wire_errors import log_bug, log_name
-from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 _EMPTY, _NULL = Raw(b"{}"), Raw(b"null")
@@ -83,7 +84,7 @@ class FunctionTool:
     Args:
         function: A plain function, which runs in a worker thread, or an async function.
         options: The options of the tool.
-        workers: The threads that run plain functions.
+        runtime: The objects that the functions of the server share.
         strict: Whether arguments must have the types of the schema; False also reads JSON from
             text where nothing is lost.
 
@@ -96,18 +97,21 @@ class FunctionTool:
         self,
         function: Callable[..., Any],
         options: ToolOptions,
-        workers: Workers,
+        runtime: Runtime,
         *,
         strict: bool = True,
     ) -> None:
         self._function = function
-        self._workers = workers
+        self._workers = runtime.workers
+        self._lifespan = runtime.lifespan
         try:
-            self._prepare(function, options, strict=strict)
+            self._prepare(function, options, runtime, strict=strict)
         except SignatureError as error:
             raise located(function, str(error)) from error.__cause__
 
-    def _prepare(self, function: Callable[..., Any], options: ToolOptions, *, strict: bool) -> None:
+    def _prepare(
+        self, function: Callable[..., Any], options: ToolOptions, runtime: Runtime, *, strict: bool
+    ) -> None:
         name = options.name or name_of(function)
         check_name(name)
         check_limits(options.timeout, options.concurrency)
@@ -117,16 +121,22 @@ class FunctionTool:
         self.task = options.task
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
         self._is_limited = bool(options.concurrency) or options.timeout is not None
+        marks = Marks(function, runtime.yields)
         if options.input_schema is not None:
             check_kind(function, name)
+            marks.search()
             self._prepare_explicit(function, options.input_schema)
         else:
-            signature = describe(function, Context)
+            signature = describe(function, Context, fills=marks)
             self._decode: Callable[[Raw], Struct] | None = signature.decode
             self._context, self._is_async = signature.context, signature.is_async
             self._inferred_output, self._write = signature.output_schema, signature.write
             self._input_schema: JsonObject = signature.input_schema
         self._inputs = None if strict else schema.compile(encode(self._input_schema))
+        if marks.found:
+            arguments = self._input_schema.get("properties", ())
+            self._function = Resolver(function, marks.found, arguments, self._context, runtime)
+            self._context, self._is_async = CONTEXT, self._function.is_async
         output = (
             options.output_schema if options.output_schema is not None else self._inferred_output
         )
@@ -202,6 +212,7 @@ class FunctionTool:
                 )
             named = read
         if self._context is not None:
+            context.lifespan = self._lifespan.value
             named[self._context] = context
         try:
             if self._is_limited:
