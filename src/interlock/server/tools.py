@@ -118,7 +118,8 @@ class FunctionTool:
         strict: bool = True,
     ) -> None:
         self._function = function
-        self._workers, self._lifespan = runtime.workers, runtime.lifespan
+        self._workers = runtime.workers
+        self._lifespan = runtime.lifespan
         try:
             self._prepare(function, options, runtime, strict=strict)
         except SignatureError as error:
@@ -272,6 +273,8 @@ class FunctionTool:
                 value = await self._workers.submit(self._function, named, context)
                 if hasattr(value, "__await__"):  # a plain decorator wraps an async function
                     value = await value
+                elif hasattr(value, "__next__"):  # each step may block, as the function may
+                    value = await self._workers.submit(listed, {"values": value}, context)
             if self._output is not None:
                 return self._structured(value, self._output)
             if type(value) is str:
@@ -316,7 +319,7 @@ class FunctionTool:
         if b"null" in encoded:
             check_finite(value)
         if MARK in encoded:
-            refuse_content(value)
+            refuse_content(value, encoded)
         plain = msgspec.json.decode(encoded)
         problems = output.errors(plain, echo=False)
         if problems:
