@@ -135,6 +135,7 @@ def loaded_modules(statement: str) -> set[str]:
 
 HEAVY = {
     "aiohttp",
+    "annotated_types",
     "anthropic",
     "click",
     "cryptography",
@@ -143,6 +144,7 @@ HEAVY = {
     "keyring",
     "openai",
     "prompt_toolkit",
+    "pydantic",
     "rich",
     "sqlalchemy",
     "xllamacpp",

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Raw, Struct
+from typing_extensions import Doc
 
 from interlock import Context
 from interlock.errors import SignatureError
@@ -306,14 +307,24 @@ def test_numpy_parameters_may_share_a_description():
     assert properties["a"]["description"] == properties["b"]["description"] == "A summand."
 
 
-def test_a_description_in_meta_overrides_the_docstring():
-    def function(x: Annotated[int, Meta(description="The true one")]):
+@each_row(
+    "note",
+    [
+        Meta(description="The true one"),
+        pydantic.Field(description="The true one"),
+        "The true one",
+        Doc("The true one"),
+    ],
+)
+def test_a_description_in_a_hint_overrides_the_docstring(note):
+    def function(x):
         """Do it.
 
         Args:
             x: The other one
         """
 
+    function.__annotations__ = {"x": Annotated[int, note]}
     assert schema_of(function)["properties"]["x"]["description"] == "The true one"
 
 

@@ -253,6 +253,42 @@ async def test_a_parameter_has_the_schema_and_the_limits_that_its_hint_states(
 ABSENT: dict[str, Any] = {}
 
 
+class Visit(Struct, rename="camel"):
+    seen_at: datetime
+    by: Annotated[str, "The visitor"]
+    left: list[Annotated[time, Doc("When")] | None] = []
+
+
+@dataclass
+class Log:
+    visits: dict[str, Visit]
+    pair: tuple[time, int]
+    days: dict[str, datetime] | None = None
+
+
+class Span(NamedTuple):
+    start: Annotated[datetime, "Begin"]
+
+
+async def test_members_of_classes_have_their_texts_and_formats():
+    log, _ = await seen(Log)
+    span, _ = await seen(list[Span])
+
+    definitions = {**log.input_schema["$defs"], **span.input_schema["$defs"]}
+    when = {**TEXT, "format": "date-time"}
+    of_day = {**TEXT, "format": "time"}
+    nothing = {"type": "null"}
+    assert definitions["Visit"]["properties"] == {
+        "seenAt": when,
+        "by": {**TEXT, "description": "The visitor"},
+        "left": {"type": "array", "items": {"anyOf": [of_day, nothing]}, "default": []},
+    }
+    assert definitions["Log"]["properties"]["pair"]["prefixItems"] == [of_day, INT]
+    days = definitions["Log"]["properties"]["days"]["anyOf"]
+    assert days == [{"type": "object", "additionalProperties": when}, nothing]
+    assert definitions["Span"]["prefixItems"] == [{**when, "description": "Begin"}]
+
+
 @each_row(
     ("hint", "default", "schema", "calls", "brought"),
     [

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 
 import interlock
 from interlock import Server
+from interlock.server import ToolHandler
 from interlock.server.server_connection import ServerConnection
 from interlock.transports.pipes import PipeTransport
 
@@ -62,6 +63,18 @@ def plain(a: int, b: int) -> int:
     return a + b
 
 
+def layer(handle: ToolHandler) -> ToolHandler:
+    """Pass calls on; this function is not counted, because it is not one of ours."""
+    return lambda call: handle(call)
+
+
+layered = Server("layered", around=[layer])
+layered.tool(text, name="layered")
+mounted = Server("mounted")
+mounted.tool(text)
+server.mount("mounted", mounted)
+server.mount("", layered)
+
 Call = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -98,6 +111,8 @@ async def call() -> AsyncIterator[Call]:
         ("limited", "modern", 18, 5),
         ("adapted", "modern", 21, 5),
         ("plain", "modern", 24, 6),  # and what its thread does
+        ("mounted_text", "modern", 16, 5),
+        ("layered", "modern", 18, 5),
         ("text", "legacy", 18, 5),
         ("typed", "legacy", 20, 5),
         ("plain", "legacy", 26, 6),

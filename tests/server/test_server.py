@@ -62,13 +62,19 @@ async def test_methods_partials_and_callable_objects_can_be_tools(server: Server
         async def __call__(self, a: int) -> str:
             return str(self.start - a)
 
+        @classmethod
+        def zero(cls, *, a: int) -> str:
+            return str(a - a)
+
     def multiply(a: int, b: int) -> str:
         return str(a * b)
 
     server.tool(Adder(10).add)
+    server.tool(Adder.zero)
     server.tool(name="subtract")(Adder(10))
     server.tool(name="double")(functools.partial(multiply, 2))
 
     assert (await call(server, "add", a=1)).text == "11"
     assert (await call(server, "subtract", a=1)).text == "9"
+    assert (await call(server, "zero", a=1)).text == "0"
     assert (await call(server, "double", b=4)).text == "8"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
@@ -245,6 +246,13 @@ async def test_error_result_is_not_checked_against_the_output_schema(server: Ser
         return CallToolResult(content=[TextContent(text="none")], is_error=True)  # type: ignore[return-value]  # allowed at run time
 
     assert (await call(server, "count")).text == "none"
+
+
+async def test_an_iterator_without_end_is_a_failure(server: Server, caplog):
+    server.tool(name="give")(lambda: itertools.count())
+
+    assert (await call(server, "give")).is_error
+    assert "the iterator has too many values (limit 1,048,576)" in caplog.text
 
 
 async def test_a_value_without_json_is_a_failure_with_a_reference(server: Server, caplog):

@@ -24,9 +24,11 @@ from interlock import (
 from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
 from interlock.client import Listing
 from interlock.errors import RemoteError, RequestTimeout, ServerUnavailable
+from interlock.gateway import Gateway
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ReasoningDelta, ScriptedModel, TextDelta
 from interlock.protocol import Progress
+from interlock.server import ServedCall, ToolHandler
 from interlock.testing import call
 from interlock.toolbox import Entry, ServerStatus
 from interlock.types import (
@@ -172,6 +174,23 @@ server = Server("math", version="1.0.0", strict=False)
 def add(a: int, b: int = 1) -> int:
     """Add two numbers."""
     return a + b
+
+
+def noted(handle: ToolHandler) -> ToolHandler:
+    async def noting(call: ServedCall) -> Any:
+        assert_type(call.name, str)
+        assert_type(call.arguments, dict[str, Any])
+        return await handle(call)
+
+    return noting
+
+
+def make_a_server_of_servers() -> None:
+    layered = Server("layered", around=[noted])
+    assert_type(layered.tool(add, name="plus", read_only=True)(1), int)
+    layered.add_tool(add)
+    server.mount("y", layered, tools={"plus": {"arguments": {"b": {"value": 1}}}, "add": False})
+    Gateway({"math": server, "time": StdioServer(command="mcp-server-time")}).run_http(port=0)
 
 
 @server.tool(annotations={"readOnlyHint": True}, timeout=5)

@@ -16,7 +16,7 @@ import sys
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, time
 from typing import Annotated, Any, NoReturn, get_args, get_origin
@@ -46,8 +46,8 @@ _LIMITS_OF: dict[Any, frozenset[str]] = {
     **dict.fromkeys((datetime, time), frozenset(("tz",))),
 }
 _LISTS = (abc.Iterable, abc.Iterator)
-_DATE_TIME = Meta(extra_json_schema={"format": "date-time"})
-_TIME = Meta(extra_json_schema={"format": "time"})
+FORMATS = {datetime: "date-time", time: "time"}
+"""The formats of types that msgspec describes as text without one."""
 _WRAPPERS = ("Required", "NotRequired", "ReadOnly")
 
 
@@ -166,17 +166,15 @@ class _Rewriter:
     def _class(self, hint: Any) -> Any:
         if hint is object:
             return Any
-        if hint is datetime:
-            return Annotated[datetime, _DATE_TIME]
-        if hint is time:
-            return Annotated[time, _TIME]
+        if hint in FORMATS:
+            return Annotated[hint, Meta(extra_json_schema={"format": FORMATS[hint]})]
         if not isinstance(hint, type) or hooks.is_model(hint):
             return hint
         if issubclass(hint, Struct):
             self._struct(hint)
         elif hooks.is_of_pydantic(hint):
             raise _NeedsPydantic(hint.__name__)
-        elif _has_members(hint):
+        elif has_members(hint):
             self._members(hint, self._where)
         return hint
 
@@ -219,14 +217,11 @@ class _Rewriter:
 
     def _known(self, metadata: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         """Yield what the known metadata says, as keyword arguments of `Meta`."""
-        texts = [each for each in metadata if isinstance(each, str)]
-        if len(texts) == 1:
-            yield {"description": texts[0]}
+        if text := text_of(metadata):
+            yield {"description": text}
         for each in metadata:
             if isinstance(each, Meta):
                 yield _said(each)
-            elif isinstance(getattr(each, "documentation", None), str):  # `Doc`
-                yield {"description": each.documentation}
             elif each is not None and _is_of_peers(each):
                 if self._owner is not None:  # members of a class cannot be rewritten
                     raise _NeedsPydantic(f"{each!r} in {self._owner.__name__}")
@@ -324,7 +319,7 @@ class _Rewriter:
         self._seen.append(hint)
         inner = _Rewriter(where, hint, self._seen)
         try:
-            for each in _member_hints(hint).values():
+            for each in member_hints(hint).values():
                 inner.rewrite(each)
             if any(_is_field(each) for each in _member_defaults(hint)):
                 raise _NeedsPydantic(f"Field in {hint.__name__}")
@@ -341,7 +336,7 @@ class _Rewriter:
             return
         self._seen.append(hint)
         inner = _Rewriter(self._where, hint, self._seen)
-        members = _member_hints(hint)
+        members = member_hints(hint)
         names, values = hint.__struct_fields__, hint.__struct_defaults__
         defaults = dict(zip(reversed(names), reversed(values), strict=False))
         for name, each in members.items():
@@ -415,6 +410,13 @@ def _is_pattern(text: str) -> bool:
 # Metadata of pydantic and annotated_types
 
 
+def text_of(metadata: Iterable[Any]) -> str:
+    """Return the text of a lone string or of a `Doc`; "" without one."""
+    texts = [each for each in metadata if isinstance(each, str)]
+    docs = [text for each in metadata if isinstance(text := getattr(each, "documentation", 0), str)]
+    return docs[-1] if docs else texts[0] if len(texts) == 1 else ""
+
+
 def _is_of_peers(each: Any) -> bool:
     kind = each if isinstance(each, type) else type(each)
     return hasattr(each, "__get_pydantic_core_schema__") or any(
@@ -465,16 +467,18 @@ def _bare(field: Any) -> Any:
 # Classes
 
 
-def _has_members(hint: type) -> bool:
-    return (
+def has_members(hint: Any) -> bool:
+    """Return whether a type is a dataclass, Struct, TypedDict or NamedTuple."""
+    return isinstance(hint, type) and (
         dataclasses.is_dataclass(hint)
-        or typing.is_typeddict(hint)
-        or hasattr(hint, "__total__")
+        or issubclass(hint, Struct)
+        or hasattr(hint, "__total__")  # a TypedDict
         or (issubclass(hint, tuple) and hasattr(hint, "_fields"))
     )
 
 
-def _member_hints(hint: type) -> dict[str, Any]:
+def member_hints(hint: type) -> dict[str, Any]:
+    """Return the type hints of the members of a class; {} if one cannot be resolved."""
     with suppress(Exception):  # msgspec reports what is wrong with a hint
         return typing.get_type_hints(hint, include_extras=True)
     return {}
@@ -499,8 +503,9 @@ def _for_pydantic(hint: Any) -> Any:
     hint = getattr(hint, "__supertype__", hint)
     origin = get_origin(hint)
     if origin is Annotated:
-        texts = [each for each in hint.__metadata__ if isinstance(each, str)]
-        metadata = [_field_of(each, len(texts)) for each in hint.__metadata__]
+        metadata = [_field_of(each) for each in hint.__metadata__]
+        if text := text_of(hint.__metadata__):
+            metadata.insert(0, sys.modules["pydantic"].Field(description=text))
         return Annotated[(_for_pydantic(hint.__origin__), *metadata)]
     arguments = get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -516,11 +521,11 @@ def _for_pydantic(hint: Any) -> Any:
 def _lost_meta(hint: Any, seen: list[Any]) -> str:
     """Return the name of a class or alias with `Meta` inside, which pydantic would ignore."""
     alias = type(get_origin(hint) or hint).__name__ == "TypeAliasType"
-    if alias or (isinstance(hint, type) and _has_members(hint)):
+    if alias or has_members(hint):
         if any(hint == each for each in seen):
             return ""
         seen.append(hint)
-        members = [(get_origin(hint) or hint).__value__] if alias else _member_hints(hint).values()
+        members = [(get_origin(hint) or hint).__value__] if alias else member_hints(hint).values()
         if any(_has_meta(each) for each in members):
             return str(getattr(hint, "__name__", hint))
         return next(filter(None, (_lost_meta(each, seen) for each in members)), "")
@@ -533,14 +538,10 @@ def _has_meta(hint: Any) -> bool:
     )
 
 
-def _field_of(each: Any, texts: int) -> Any:
+def _field_of(each: Any) -> Any:
     field = sys.modules["pydantic"].Field
     if isinstance(each, Meta):
         said = _said(each)
         said.pop("extra", None)
         return field(**said, json_schema_extra=said.pop("extra_json_schema", None))
-    if isinstance(each, str) and texts == 1:
-        return field(description=each)
-    if isinstance(getattr(each, "documentation", None), str):
-        return field(description=each.documentation)
     return each

@@ -8,12 +8,15 @@ from typing import Any
 import msgspec
 
 from interlock.schema.deadly_unions import refuse_deadly_unions
+from interlock.schema.hints import has_members
+from interlock.schema.member_notes import add_notes
 from interlock.types import JsonObject
 
 
 def schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
     """Return the schema of a type, without an outermost `$ref` unless the type is recursive."""
-    refuse_deadly_unions(hint, [])
+    parts: list[Any] = []
+    refuse_deadly_unions(hint, parts)
     try:
         (schema,), components = msgspec.json.schema_components(
             [hint], schema_hook=hook, ref_template="#/$defs/{name}"
@@ -22,6 +25,7 @@ def schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
         raise TypeError(f"two types have the same name: {error}; rename one") from error
     except (NameError, AttributeError, SyntaxError) as error:  # from a hint that is a string
         raise TypeError(f"the type of a member cannot be resolved: {error}") from error
+    add_notes([each for each in parts if has_members(each)], components)
     if set(schema) == {"$ref"}:
         target = schema["$ref"].removeprefix("#/$defs/")
         if f'"#/$defs/{target}"' not in msgspec.json.encode(components).decode():

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 from interlock.lazy import loader
 from interlock.server.methods import Handler
 from interlock.server.server import Middleware, Server
+from interlock.server.tool_layers import ServedCall, ToolHandler, ToolLayer
 
 if TYPE_CHECKING:
     from interlock.server.http.http_options import HttpOptions
 
-__all__ = ["Handler", "HttpOptions", "Middleware", "Server"]
+__all__ = [
+    "Handler",
+    "HttpOptions",
+    "Middleware",
+    "ServedCall",
+    "Server",
+    "ToolHandler",
+    "ToolLayer",
+]
 
 # Loaded on first use, because a server on stdio needs no HTTP module.
 __getattr__ = loader(__name__, {"HttpOptions": "server.http.http_options"})

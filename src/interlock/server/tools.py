@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
 
 import msgspec
 from msgspec import Raw, Struct
@@ -42,10 +43,14 @@ from interlock.schema.signature import (
 from interlock.server.catalogue import ServedTool
 from interlock.server.debugging import observer
 from interlock.server.options import check_limits, check_name, tool_annotations
+from interlock.server.tool_edits import ArgumentEdits
+from interlock.server.tool_layers import LayerStack, ServedCall, pass_on
+from interlock.server.tool_options import Visible, checked_scopes, checked_visible, with_hints
 from interlock.server.values import (
     MARK,
     check_finite,
     encode_value_into,
+    listed,
     refuse_content,
     to_json,
     tool_result,
@@ -68,6 +73,12 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     title: str | None = None
     description: str | None = None
     annotations: ToolAnnotations | Mapping[str, Any] | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+    scopes: Sequence[str] = ()
+    visible: Visible | None = None
     icons: list[Icon] | None = None
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
@@ -86,6 +97,11 @@ class FunctionTool:
         workers: The threads that run plain functions.
         strict: Whether arguments must have the types of the schema; False also reads JSON from
             text where nothing is lost.
+
+    Attributes:
+        scopes: The scopes that callers over HTTP need.
+        visible: Returns whether a caller may see the tool; None if all callers may.
+        layers: The layers around calls, those of the outermost server first.
 
     Raises:
         SignatureError: A parameter's type cannot be described by a schema; the text names it.
@@ -115,8 +131,11 @@ class FunctionTool:
         if options.task not in (True, False, "required", "later"):
             raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
         self.task = options.task
+        self.scopes = checked_scopes(options.scopes)
+        self.visible = checked_visible(options.visible)
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
         self._is_limited = bool(options.concurrency) or options.timeout is not None
+        self.layers: tuple[LayerStack, ...] = ()
         if options.input_schema is not None:
             check_kind(function, name)
             self._prepare_explicit(function, options.input_schema)
@@ -137,20 +156,27 @@ class FunctionTool:
             description=summary(function) if options.description is None else options.description,
             input_schema=dict(self._input_schema),
             output_schema=None if output is None else dict(output),
-            annotations=tool_annotations(options.annotations),
+            annotations=with_hints(
+                tool_annotations(options.annotations),
+                read_only=options.read_only,
+                destructive=options.destructive,
+                idempotent=options.idempotent,
+                open_world=options.open_world,
+            ),
             icons=options.icons,
             meta=options.meta,
         )
 
     def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
         """Use the schema from the options; the function gets the arguments as keywords."""
-        self._bound = bound_arguments(function)
-        if shown := self._bound & given.get("properties", {}).keys():
-            raise SignatureError(f"input_schema has {min(shown)!r}, which the partial has bound")
         encoded = encode(given)
         schema.check_tool_input(encoded)
         self._validator = schema.compile(encoded)
+        self._bound = bound_arguments(function)
+        if shown := self._bound & set(given.get("properties", ())):
+            raise SignatureError(f"input_schema has {min(shown)!r}, which the partial has bound")
         self._decode = None
+        self._restore: Callable[[JsonObject], JsonObject] = dict
         self._input_schema = dict(given)
         self._inferred_output = self._write = None
         self._context, self._is_async = find_context(function, Context), is_async(function)
@@ -161,7 +187,24 @@ class FunctionTool:
         problems += [f"unknown argument {each!r}" for each in self._bound & dict(arguments).keys()]
         if problems:
             raise InvalidArguments("; ".join(problems))
-        return dict(arguments)
+        return self._restore(arguments)
+
+    def with_definition(self, definition: Tool, edits: ArgumentEdits | None) -> Self:
+        """Return a copy with another definition, whose arguments have been edited.
+
+        Raises:
+            SignatureError: A constant in the edits is not valid.
+        """
+        tool = copy.copy(self)
+        tool.definition = definition
+        if self._inputs is not None:
+            tool._inputs = schema.compile(encode(definition.input_schema))
+        if edits is not None and self._decode is not None:
+            tool._decode = edits.decode_by(self._decode)
+        elif edits is not None:
+            tool._validator = schema.compile(encode(edits.schema))
+            tool._restore = edits.restore
+        return tool
 
     def _read_leniently(self, raw: Raw) -> dict[str, Any] | None:
         """Read arguments that do not fit as they are meant, as far as nothing is lost.
@@ -201,10 +244,13 @@ class FunctionTool:
                     error = InvalidArguments(problem(error))
                 return _failed(self.definition.name, error)
             named = read
-        if self._context is not None:
+        if self._context is not None and not self.layers:
             named[self._context] = context
         try:
-            if self._is_limited:
+            if self.layers:
+                outermost = self.layers[0]
+                value = await outermost.handle(ServedCall(outermost.name, named, context, self))
+            elif self._is_limited:
                 value = await self._run_limited(named, context)
             elif self._is_async:
                 value = await self._function(**named)
@@ -222,6 +268,20 @@ class FunctionTool:
         except BaseException as error:
             return _failed(self.definition.name, error)
 
+    async def proceed(self, call: ServedCall) -> Any:
+        """Run a call that has passed a stack of layers; return what the function returned."""
+        depth = call._depth + 1
+        if depth < len(self.layers):
+            return await pass_on(call, self.layers[depth])
+        named = call.arguments
+        if self._context is not None:
+            named = {**named, self._context: call.context}
+        if self._is_limited:
+            return await self._run_limited(named, call.context)
+        if self._is_async:
+            return await self._function(**named)
+        return await self._workers.run(self._function, named, call.context)
+
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
         if isinstance(value, CallToolResult):
             return value if value.is_error else _checked(value, output)
@@ -232,7 +292,7 @@ class FunctionTool:
             encode_value_into(value, encoded)
         except (TypeError, ValueError, OverflowError, RecursionError):
             if isinstance(value, Iterator):
-                value = list(value)
+                value = listed(value)
             encoded[:] = to_json(value)
         if b"null" in encoded:
             check_finite(value)

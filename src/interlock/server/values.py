@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from math import isfinite
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 
 from interlock.errors import LocalProtocolError, ToolError
 from interlock.media import Media
-from interlock.protocol.envelope import encode_into
+from interlock.protocol.envelope import MAX_NODES, encode_into
 from interlock.schema import hooks
 from interlock.text import quoting
 from interlock.text.quoting import replace_surrogates
@@ -57,13 +58,25 @@ def tool_result(value: Any) -> CallToolResult:
     if isinstance(value, _CONTENT):
         return CallToolResult(content=[_block(value)])
     if isinstance(value, Iterator):
-        value = list(value)
+        value = listed(value)
     if isinstance(value, list | tuple) and any(isinstance(each, _CONTENT) for each in value):
         return CallToolResult(content=[_block(each) for each in value])
     encoded, text = _encoded(value)
     if encoded[:1] not in (b"{", b"["):
         return CallToolResult(content=[TextContent(text=text)])
     return CallToolResult(content=[TextContent(text=text)], structured_content=Raw(encoded))
+
+
+def listed(values: Iterator[Any]) -> list[Any]:
+    """Return the values of an iterator.
+
+    Raises:
+        LocalProtocolError: There are more values than a message can have.
+    """
+    found = list(islice(values, MAX_NODES + 1))
+    if len(found) > MAX_NODES:
+        raise LocalProtocolError(f"the iterator has too many values (limit {MAX_NODES:,})")
+    return found
 
 
 def _block(value: Any) -> Content:

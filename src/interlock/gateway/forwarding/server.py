@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 _NO_LAYERS = Layers()
 _IGNORES = GatewayObserver()
+IDLE_TIMEOUT = 3.0  # seconds without a newly connected server until the others are served
 START_TIMEOUT = 5.0  # seconds for which a list waits until servers start with a caller's values
 
 _LISTS = frozenset(("tools/list", "resources/list", "resources/templates/list", "prompts/list"))

@@ -79,6 +79,7 @@ class Legacy:
                 call_params,
                 http.address,
                 http.caller_headers,
+                http.authenticator,
                 legacy=self,
                 http=http,
             )

@@ -12,7 +12,9 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Literal, Protocol
 
+from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
+from interlock.server.http.listening import bound, listen
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.text.urls import is_loopback
 
@@ -36,7 +38,12 @@ MAX_PER_ADDRESS = 1_000  # connections from one address
 MAX_SOCKET_FRAME = 256 * 1024  # bytes of a WebSocket frame; the application has lower limits
 
 
-def check_exposure(host: str, *, protected: bool) -> None:
+def check_exposure(
+    host: str,
+    *,
+    protected: bool,
+    remedy: str = "call run_http in Python with auth=... or unprotected=True",
+) -> None:
     """Refuse an address that other machines can reach, unless callers must authenticate.
 
     Raises:
@@ -48,10 +55,18 @@ def check_exposure(host: str, *, protected: bool) -> None:
         raise ConfigError(f"host {host!r} contains a port; use host={name!r}, port={port}")
     if protected or is_loopback(host):
         return
-    raise ConfigError(
-        f"other machines can reach {host}; listen on 127.0.0.1, or call run_http in Python with "
-        "auth=... or unprotected=True"
-    )
+    raise ConfigError(f"other machines can reach {host}; listen on 127.0.0.1, or {remedy}")
+
+
+def run_app(app: ServedApp, host: str, port: int, proxies: Sequence[str]) -> None:
+    """Serve an application on a port until the process receives SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: The address cannot be used, or an item of `proxies` is not an address.
+    """
+    with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
+        listen(listener)
+        UvicornServer(app, host, port, on_start=announce, proxies=proxies).run([listener])
 
 
 def announce(url: str) -> None:
