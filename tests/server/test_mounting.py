@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 
-from interlock import Client, Server
+from interlock import Client, Context, Depends, Server
 from interlock.errors import LocalProtocolError, RemoteError, SignatureError
 from interlock.revisions import TASKS_EXTENSION
 from interlock.server import ServedCall, ToolHandler
@@ -147,6 +148,63 @@ async def test_lifespans_and_layers_of_both_servers_apply():
         "open main", "open crm", ("outer", "crm_find"), ("inner", "fetch"),
         "close crm", "close main",
     ]  # fmt: skip
+
+
+def value_of(value: str):
+    @asynccontextmanager
+    async def opened(_: Server) -> AsyncIterator[str]:
+        yield value
+
+    return opened
+
+
+async def shouted(q: str, context: Context[str]) -> str:
+    return q.upper() + context.lifespan
+
+
+@each_row("has_layers", [False, True])
+async def test_each_function_gets_the_lifespan_of_its_own_server(has_layers):
+    seen: list[Any] = []
+
+    def layer(handle: ToolHandler) -> ToolHandler:
+        async def noting(call: ServedCall) -> Any:
+            call.context.state[call.name] = 1
+            value = await handle(call)
+            seen.append((call.name, call.context.lifespan))
+            return value
+
+        return noting
+
+    child = Server("crm", lifespan=value_of("theirs"), around=[layer] if has_layers else [])
+    parent = Server("main", lifespan=value_of("ours"), around=[layer])
+
+    @child.tool
+    async def fetch(
+        q: str, loud: Annotated[str, Depends(shouted)], context: Context[str]
+    ) -> dict[str, Any]:
+        return {"loud": loud, "lifespan": context.lifespan, "state": list(context.state)}
+
+    @child.resource("crm://{id}")
+    def customer(id: str, context: Context[str]) -> str:
+        return f"{id} {context.lifespan}"
+
+    @child.prompt
+    def greet(tone: Literal["kind", "curt"]) -> str:
+        return tone
+
+    edits: Any = {"q": {"name": "query"}}
+    parent.mount("crm", child, tools={"fetch": {"arguments": edits}})
+    async with Client.memory(parent) as client:
+        result = await client.call_tool("crm_fetch", {"query": "a"})
+        refused = await client.call_tool("crm_fetch", {"query": "a", "loud": "b"})
+        assert (await client.read_resource("crm://7")).text == "7 theirs"
+        reference = PromptReference(name="crm_greet")
+        assert (await client.complete(reference, "tone", "k")).values == ["kind"]
+
+    state = ["crm_fetch", "fetch"] if has_layers else ["crm_fetch"]
+    assert result.structured == {"loud": "Atheirs", "lifespan": "theirs", "state": state}
+    assert refused.text == "unknown argument 'loud'"
+    assert seen == [("fetch", "theirs")] * has_layers + [("crm_fetch", "ours")]
 
 
 # Edits

@@ -56,7 +56,13 @@ class Signature(Struct, frozen=True):
     is_async: bool
 
 
-def describe(function: Callable[..., Any], context_type: type, *, strict: bool = True) -> Signature:
+def describe(
+    function: Callable[..., Any],
+    context_type: type,
+    *,
+    strict: bool = True,
+    fills: Callable[[inspect.Parameter, Any], bool] = lambda *_: False,
+) -> Signature:
     """Return the signature of a function.
 
     Args:
@@ -64,13 +70,14 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
             bound arguments are not described.
         context_type: The type hint of the parameter that receives the context.
         strict: Whether values must have the exact type; False also reads numbers from strings.
+        fills: Returns whether the server fills a parameter with this hint, instead of the client.
 
     Raises:
         SignatureError: A parameter or the result cannot be described; the text names it, and the
             file and line of the function.
     """
     try:
-        return _describe(function, context_type, strict=strict)
+        return _describe(function, context_type, fills, strict=strict)
     except SignatureError as error:
         raise located(function, str(error)) from error.__cause__
 
@@ -123,7 +130,13 @@ def check_kind(function: Callable[..., Any], name: str) -> None:
         raise SignatureError(f"{name} is a generator function; return a list")
 
 
-def _describe(function: Callable[..., Any], context_type: type, *, strict: bool) -> Signature:
+def _describe(
+    function: Callable[..., Any],
+    context_type: type,
+    fills: Callable[[inspect.Parameter, Any], bool],
+    *,
+    strict: bool,
+) -> Signature:
     name = name_of(function) or routine(function).__qualname__
     check_kind(function, name)
     fields: list[FunctionParameter] = []
@@ -131,6 +144,8 @@ def _describe(function: Callable[..., Any], context_type: type, *, strict: bool)
     for each in _parameters(function, name):
         where = f"parameter {each.name!r} of {name}"
         hint = _hint(function, each.name, where)
+        if fills(each, hint):
+            continue
         if _is_context(hint, context_type):
             context = each.name
             continue
@@ -217,10 +232,17 @@ def _resolve(called: Callable[..., Any], name: str) -> Any:
     return typing.get_type_hints(alone, include_extras=True)[name]
 
 
+def _check_kind(parameter: inspect.Parameter, where: str) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise SignatureError(f"{where}: * and ** parameters have no JSON Schema")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise SignatureError(f"{where} is positional only, but arguments are passed by name")
+
+
 def _is_context(hint: Any, context_type: type) -> bool:
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    return hint is context_type or context_type in get_args(hint)
+    return any(context_type in (each, get_origin(each)) for each in (hint, *get_args(hint)))
 
 
 def _field(given: FunctionParameter) -> Any:

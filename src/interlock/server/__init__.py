@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.lazy import loader
+from interlock.server.dependencies import Depends
 from interlock.server.methods import Handler
 from interlock.server.server import Middleware, Server
 from interlock.server.tool_layers import ServedCall, ToolHandler, ToolLayer
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from interlock.server.http.http_options import HttpOptions
 
 __all__ = [
+    "Depends",
     "Handler",
     "HttpOptions",
     "Middleware",

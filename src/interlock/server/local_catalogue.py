@@ -28,7 +28,8 @@ from interlock.server.catalogue import (
 from interlock.server.mounting import Mountable, Table
 from interlock.server.resources import FunctionCompletion, FunctionPrompt, FunctionResource
 from interlock.server.subscribers import Subscribers
-from interlock.server.tool_layers import LayeredObject, LayerStack, ToolHandler
+from interlock.server.text_arguments import Choices
+from interlock.server.tool_layers import LayeredObject, LayerStack
 from interlock.server.tool_options import Visible, is_visible
 from interlock.server.tools import FunctionTool
 from interlock.types import (
@@ -52,10 +53,10 @@ class LocalCatalogue(Mountable):
 
     Args:
         subscribers: The clients that are notified of changes.
-        layers: Passes calls of tools through the server's layers; None if it has none.
+        layers: The layers around calls of tools; None if there are none.
     """
 
-    def __init__(self, subscribers: Subscribers, layers: ToolHandler | None = None) -> None:
+    def __init__(self, subscribers: Subscribers, layers: LayerStack | None = None) -> None:
         super().__init__(subscribers)
         self._layers = layers
         self._visible: dict[str, Visible] = {}  # the predicates of tools, by name
@@ -74,11 +75,16 @@ class LocalCatalogue(Mountable):
         has_tasks = any(
             isinstance(each, FunctionTool) and each.task for each in self._tools.values()
         )
+        completed: list[FunctionPrompt | FunctionResource] = [
+            *self._prompts.values(),
+            *self._templates.values(),
+        ]
+        has_completions = self._completions or any(each.choices for each in completed)
         return ServerCapabilities(
             tools=changes if self._tools else None,
             resources={"subscribe": True, **changes} if has_resources else None,
             prompts=changes if self._prompts else None,
-            completions={} if self._completions else None,
+            completions={} if has_completions else None,
             logging={},
             extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
@@ -142,10 +148,14 @@ class LocalCatalogue(Mountable):
         """Return the completion for an argument of a prompt or template, or None."""
         of_prompt = isinstance(ref, PromptReference)
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
-        known: Mapping[str, object] = self._prompts if of_prompt else self._templates
+        known: Mapping[str, FunctionPrompt | FunctionResource] = (
+            self._prompts if of_prompt else self._templates
+        )
         if name not in known:
             raise InvalidArguments(f"unknown prompt or resource template {name!r}")
-        return self._completions.get((name, argument))
+        choices = known[name].choices.get(argument)
+        own = None if choices is None else Choices(choices)
+        return self._completions.get((name, argument), own)
 
     # Changing
 
@@ -194,7 +204,7 @@ class LocalCatalogue(Mountable):
     def put(self, table: Table, key: Any, item: Any) -> None:
         if table == "tools":
             if self._layers is not None:
-                item = layered(item, LayerStack(key, self._layers))
+                item = layered(item, self._layers._replace(name=key))
             if isinstance(item, FunctionTool) and item.visible is not None:
                 self._visible[key] = item.visible
         super().put(table, key, item)

@@ -13,7 +13,13 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from interlock.context import Context
@@ -22,10 +28,12 @@ from interlock.protocol import Request
 from interlock.schema.signature import at_caller
 from interlock.server.catalogue import ServedTool
 from interlock.server.debugging import check_reach, debugged, is_debugging
+from interlock.server.dependencies import Overrides, yielded_by
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
 from interlock.server.options import check_function, check_uri, read_options
+from interlock.server.resolver import Runtime
 from interlock.server.resources import (
     FunctionCompletion,
     FunctionPrompt,
@@ -63,7 +71,8 @@ class Server:
         instructions: Instructions for the model about how to use the tools.
         title, description, website_url, icons: For display.
         lifespan: A context that is entered before the first request and exited after the last one,
-            for example to open and close a connection pool.
+            for example to open and close a connection pool. What it yields is
+            `Context.lifespan`.
         around: Layers around every tool call; the first is outermost. A layer takes a handler,
             an async function from `ServedCall` to the function's value, and returns its own.
         middleware: Functions that wrap a handler of raw requests in another handler; the first is
@@ -110,14 +119,16 @@ class Server:
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
         self._lifespan = lifespan
-        self._lifespan_holder = Lifespan(self._open)
         self._workers = Workers()
         self._strict = strict
         self._is_entered = False
         self._mounted: list[Server] = []
         self._has_middleware = bool(middleware)
+        self._runtime = Runtime(self._workers, Lifespan(self._open), yielded_by(lifespan))
         self._memory_connections: set[asyncio.Task[None]] = set()
-        self._catalogue = LocalCatalogue(self.subscribers, build_layers(around))
+        self._catalogue = LocalCatalogue(
+            self.subscribers, build_layers(around, self._runtime.lifespan)
+        )
         self._methods = Methods(
             self.info,
             instructions,
@@ -130,9 +141,9 @@ class Server:
         )
         self._debugs = is_debugging(debug)
         # Answers a request with an encoded result, or raises an `InterlockError`.
-        self.answer: Handler = self._handler(middleware)
+        self.answer: Handler = self._stack(middleware)
 
-    def _handler(self, middleware: Sequence[Middleware]) -> Handler:
+    def _stack(self, middleware: Sequence[Middleware]) -> Handler:
         handler: Handler = self._answer_changed if middleware else self._methods.answer
         for wrap in reversed(middleware):
             handler = wrap(handler)
@@ -167,7 +178,7 @@ class Server:
 
     def _add_function(self, function: _F, given: Mapping[str, Any]) -> _F:
         options = read_options(ToolOptions, given, function)
-        tool = FunctionTool(function, options, self._workers, strict=self._strict)
+        tool = FunctionTool(function, options, self._runtime, strict=self._strict)
         self._catalogue.add_tool(tool)
         return function
 
@@ -194,17 +205,18 @@ class Server:
         self._catalogue.remove_tool(name)
 
     def resource(self, uri: str, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]:
-        """Offer a function as a resource, or as a resource template: `"notes://{name}"`.
+        """Offer a function as a resource, or as a template: `"notes://{name}{?limit}"`.
 
-        The function receives the URI's variables, converted to the types of its parameters. It
-        returns text, bytes, `ResourceContents`, or another value, which is encoded as JSON.
+        The function receives the URI's variables, converted to the types of its parameters.
+        Parameters in the query, after `?`, have defaults. The function returns text, bytes,
+        `ResourceContents`, or another value, which is encoded as JSON.
         """
 
         check_uri(uri)
 
         def add(function: _F) -> _F:
             given = read_options(ItemOptions, options, function)
-            served = FunctionResource(uri, function, given, self._workers)
+            served = FunctionResource(uri, function, given, self._runtime)
             self._catalogue.add_resource(uri, served)
             return function
 
@@ -223,13 +235,16 @@ class Server:
     @overload
     def prompt(self, /, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]: ...
     def prompt(self, function: Any = None, /, **options: Unpack[ItemKeywords]) -> Any:
-        """Offer a function as a prompt. It takes strings, and returns text, messages or content."""
+        """Offer a function as a prompt, which returns text, messages, content or a list of these.
+
+        Clients send arguments as text; for types such as lists and dataclasses, it is JSON text.
+        """
 
         check_function(function, "prompt", f"prompt(name={function!r})")
 
         def add(function: _F) -> _F:
             given = read_options(ItemOptions, options, function)
-            served = FunctionPrompt(function, given, self._workers)
+            served = FunctionPrompt(function, given, self._runtime)
             self._catalogue.add_prompt(served)
             return function
 
@@ -300,18 +315,31 @@ class Server:
         self._catalogue.mount(prefix, other._catalogue, tools or {})
         self._mounted.append(other)
 
+    def override(self, others: Overrides) -> AbstractContextManager[None]:
+        """Replace dependencies in a `with` block, for tests.
+
+        Args:
+            others: The function that runs instead, for each function that `Depends` names. It may
+                take what a dependency may take.
+
+        Raises:
+            SignatureError: A key is not a dependency of this server, or its function cannot be one.
+        """
+        return self._runtime.override(others)
+
     # Lifespan
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Keep the lifespan open: the first caller enters it, and the last caller exits it."""
-        return self._lifespan_holder.hold()
+        return self._runtime.lifespan.hold()
 
     @asynccontextmanager
-    async def _open(self) -> AsyncGenerator[None, None]:
+    async def _open(self) -> AsyncGenerator[Any, None]:
         async with AsyncExitStack() as stack:
             stack.enter_context(watched())
+            value = None
             if self._lifespan is not None:
-                await stack.enter_async_context(self._lifespan(self))
+                value = await stack.enter_async_context(self._lifespan(self))
             self._is_entered = True
             stack.callback(setattr, self, "_is_entered", False)
             for mounted in self._mounted:
@@ -319,7 +347,7 @@ class Server:
             # Stop workers and tasks before exiting the lifespan, because they may use its objects.
             stack.callback(self._workers.close)
             stack.push_async_callback(self._methods.tasks.close)
-            yield
+            yield value
 
     def run(self) -> None:
         """Serve on stdin and stdout until the client closes them. `print` writes to stderr.

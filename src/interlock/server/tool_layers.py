@@ -19,6 +19,7 @@ from interlock.context import Context
 from interlock.protocol.envelope import encode_large
 from interlock.schema.signature import at_caller
 from interlock.server.catalogue import ServedTool
+from interlock.server.lifespan import Lifespan
 from interlock.server.values import tool_result
 from interlock.types import CallToolResult, JsonObject, Tool
 
@@ -50,10 +51,11 @@ ToolLayer: TypeAlias = Callable[[ToolHandler], ToolHandler]
 
 
 class LayerStack(NamedTuple):
-    """The layers of one server around a tool, and the tool's name at that server."""
+    """The layers of one server around a tool, with that server's lifespan and name of the tool."""
 
-    name: str
     handle: ToolHandler
+    lifespan: Lifespan
+    name: str = ""
 
 
 class LayeredTool(Protocol):
@@ -64,8 +66,8 @@ class LayeredTool(Protocol):
         ...
 
 
-def build_layers(layers: Sequence[ToolLayer]) -> ToolHandler | None:
-    """Return a handler that passes calls through layers, the first one outermost; None for none.
+def build_layers(layers: Sequence[ToolLayer], lifespan: Lifespan) -> LayerStack | None:
+    """Return a server's layers, the first one outermost; None if there are none.
 
     Raises:
         SignatureError: A layer does not return a handler.
@@ -83,7 +85,7 @@ def build_layers(layers: Sequence[ToolLayer]) -> ToolHandler | None:
                 f"layer {name} returned no handler; a layer is a plain function that takes the "
                 "next handler and returns an async function of one ServedCall"
             )
-    return handle
+    return LayerStack(handle, lifespan)
 
 
 def _proceed(call: ServedCall) -> Awaitable[Any]:
@@ -92,6 +94,7 @@ def _proceed(call: ServedCall) -> Awaitable[Any]:
 
 def pass_on(call: ServedCall, stack: LayerStack) -> Awaitable[Any]:
     """Pass a call that has passed the layers of one server through those of another."""
+    call.context.lifespan = stack.lifespan.value
     inner = ServedCall(stack.name, call.arguments, call.context, call._tool, call._depth + 1)
     return stack.handle(inner)
 
@@ -116,11 +119,15 @@ class LayeredObject:
         """Call the tool through the layers, which get its result as the tool returned it."""
         named = {} if arguments is None else msgspec.json.decode(arguments, type=dict[str, Any])
         outermost = self.layers[0]
+        context.lifespan = outermost.lifespan.value
         value = await outermost.handle(ServedCall(outermost.name, named, context, self))
         return value if isinstance(value, CallToolResult | Raw) else tool_result(value)
 
     async def proceed(self, call: ServedCall) -> Any:
-        depth = call._depth + 1
+        depth, outer = call._depth + 1, call.context.lifespan
         if depth < len(self.layers):
-            return await pass_on(call, self.layers[depth])
+            try:
+                return await pass_on(call, self.layers[depth])
+            finally:
+                call.context.lifespan = outer  # which the layers see after the call, too
         return await self._tool.call(Raw(encode_large(call.arguments)), call.context)

@@ -42,7 +42,9 @@ from interlock.schema.signature import (
 )
 from interlock.server.catalogue import ServedTool
 from interlock.server.debugging import observer
+from interlock.server.dependencies import CONTEXT, Marks
 from interlock.server.options import check_limits, check_name, tool_annotations
+from interlock.server.resolver import Resolver, Runtime
 from interlock.server.tool_edits import ArgumentEdits
 from interlock.server.tool_layers import LayerStack, ServedCall, pass_on
 from interlock.server.tool_options import Visible, checked_scopes, checked_visible, with_hints
@@ -56,7 +58,6 @@ from interlock.server.values import (
     tool_result,
 )
 from interlock.server.wire_errors import log_bug, log_name
-from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 _EMPTY, _NULL = Raw(b"{}"), Raw(b"null")
@@ -94,7 +95,7 @@ class FunctionTool:
     Args:
         function: A plain function, which runs in a worker thread, or an async function.
         options: The options of the tool.
-        workers: The threads that run plain functions.
+        runtime: The objects that the functions of the server share.
         strict: Whether arguments must have the types of the schema; False also reads JSON from
             text where nothing is lost.
 
@@ -112,40 +113,39 @@ class FunctionTool:
         self,
         function: Callable[..., Any],
         options: ToolOptions,
-        workers: Workers,
+        runtime: Runtime,
         *,
         strict: bool = True,
     ) -> None:
         self._function = function
-        self._workers = workers
+        self._workers, self._lifespan = runtime.workers, runtime.lifespan
         try:
-            self._prepare(function, options, strict=strict)
+            self._prepare(function, options, runtime, strict=strict)
         except SignatureError as error:
             raise located(function, str(error)) from error.__cause__
 
-    def _prepare(self, function: Callable[..., Any], options: ToolOptions, *, strict: bool) -> None:
+    def _prepare(
+        self, function: Callable[..., Any], options: ToolOptions, runtime: Runtime, *, strict: bool
+    ) -> None:
         name = options.name or name_of(function)
         check_name(name)
-        check_limits(options.timeout, options.concurrency)
-        self.timeout = options.timeout
-        if options.task not in (True, False, "required", "later"):
-            raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
-        self.task = options.task
-        self.scopes = checked_scopes(options.scopes)
-        self.visible = checked_visible(options.visible)
-        self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
-        self._is_limited = bool(options.concurrency) or options.timeout is not None
-        self.layers: tuple[LayerStack, ...] = ()
+        self._set_options(options)
+        marks = Marks(function, runtime.yields)
         if options.input_schema is not None:
             check_kind(function, name)
+            marks.search()
             self._prepare_explicit(function, options.input_schema)
         else:
-            signature = describe(function, Context)
+            signature = describe(function, Context, fills=marks)
             self._decode: Callable[[Raw], Struct] | None = signature.decode
             self._context, self._is_async = signature.context, signature.is_async
             self._inferred_output, self._write = signature.output_schema, signature.write
             self._input_schema: JsonObject = signature.input_schema
         self._inputs = None if strict else schema.compile(encode(self._input_schema))
+        if marks.found:
+            arguments = self._input_schema.get("properties", ())
+            self._function = Resolver(function, marks.found, arguments, self._context, runtime)
+            self._context, self._is_async = CONTEXT, self._function.is_async
         output = (
             options.output_schema if options.output_schema is not None else self._inferred_output
         )
@@ -166,6 +166,18 @@ class FunctionTool:
             icons=options.icons,
             meta=options.meta,
         )
+
+    def _set_options(self, options: ToolOptions) -> None:
+        check_limits(options.timeout, options.concurrency)
+        self.timeout = options.timeout
+        if options.task not in (True, False, "required", "later"):
+            raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
+        self.task = options.task
+        self.scopes = checked_scopes(options.scopes)
+        self.visible = checked_visible(options.visible)
+        self.layers: tuple[LayerStack, ...] = ()
+        self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
+        self._is_limited = bool(options.concurrency) or options.timeout is not None
 
     def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
         """Use the schema from the options; the function gets the arguments as keywords."""
@@ -245,10 +257,12 @@ class FunctionTool:
                 return _failed(self.definition.name, error)
             named = read
         if self._context is not None and not self.layers:
+            context.lifespan = self._lifespan.value
             named[self._context] = context
         try:
             if self.layers:
                 outermost = self.layers[0]
+                context.lifespan = outermost.lifespan.value
                 value = await outermost.handle(ServedCall(outermost.name, named, context, self))
             elif self._is_limited:
                 value = await self._run_limited(named, context)
@@ -270,17 +284,22 @@ class FunctionTool:
 
     async def proceed(self, call: ServedCall) -> Any:
         """Run a call that has passed a stack of layers; return what the function returned."""
-        depth = call._depth + 1
-        if depth < len(self.layers):
-            return await pass_on(call, self.layers[depth])
-        named = call.arguments
-        if self._context is not None:
-            named = {**named, self._context: call.context}
-        if self._is_limited:
-            return await self._run_limited(named, call.context)
-        if self._is_async:
-            return await self._function(**named)
-        return await self._workers.run(self._function, named, call.context)
+        depth, context = call._depth + 1, call.context
+        outer = context.lifespan
+        try:
+            if depth < len(self.layers):
+                return await pass_on(call, self.layers[depth])
+            context.lifespan = self._lifespan.value
+            named = call.arguments
+            if self._context is not None:
+                named = {**named, self._context: context}
+            if self._is_limited:
+                return await self._run_limited(named, context)
+            if self._is_async:
+                return await self._function(**named)
+            return await self._workers.run(self._function, named, context)
+        finally:
+            context.lifespan = outer  # which the layers see after the call, too
 
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
         if isinstance(value, CallToolResult):

@@ -1,4 +1,4 @@
-"""Conversion of a function's return value to the result of a tool, resource or prompt."""
+"""Conversion of a function's return value to the result of a tool or resource."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from interlock.text.quoting import replace_surrogates
 from interlock.types import (
     CallToolResult,
     Content,
-    GetPromptResult,
-    PromptMessage,
     ReadResourceResult,
     ResourceContents,
     TextContent,
@@ -56,11 +54,11 @@ def tool_result(value: Any) -> CallToolResult:
     if isinstance(value, str):
         return CallToolResult(content=[TextContent(text=value)])
     if isinstance(value, _CONTENT):
-        return CallToolResult(content=[_block(value)])
+        return CallToolResult(content=[block(value)])
     if isinstance(value, Iterator):
         value = listed(value)
     if isinstance(value, list | tuple) and any(isinstance(each, _CONTENT) for each in value):
-        return CallToolResult(content=[_block(each) for each in value])
+        return CallToolResult(content=[block(each) for each in value])
     encoded, text = _encoded(value)
     if encoded[:1] not in (b"{", b"["):
         return CallToolResult(content=[TextContent(text=text)])
@@ -79,14 +77,14 @@ def listed(values: Iterator[Any]) -> list[Any]:
     return found
 
 
-def _block(value: Any) -> Content:
+def block(value: Any) -> Content:
     """Return content as it is, text as text, and any other value as JSON text."""
     if isinstance(value, _MEDIA):
         value = value.content()
     if not isinstance(value, _CONTENT):
         value = TextContent(text=value if isinstance(value, str) else _encoded(value)[1])
-    block: Content = value
-    return block
+    content: Content = value
+    return content
 
 
 def _encoded(value: Any) -> tuple[bytes, str]:
@@ -222,17 +220,3 @@ def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResource
     text = value if isinstance(value, str) else to_json(value).decode()
     kind = mime_type or ("text/plain" if isinstance(value, str) else "application/json")
     return ReadResourceResult(contents=[ResourceContents(uri=uri, mime_type=kind, text=text)])
-
-
-def prompt_result(value: Any, description: str | None) -> GetPromptResult:
-    """Return the result of a prompt from text, a message, content, or a list of these."""
-    if isinstance(value, GetPromptResult):
-        return value
-    values = value if isinstance(value, list | tuple) else [value]
-    return GetPromptResult(messages=[_message(each) for each in values], description=description)
-
-
-def _message(value: Any) -> PromptMessage:
-    if isinstance(value, PromptMessage):
-        return value
-    return PromptMessage(role="user", content=_block(value))

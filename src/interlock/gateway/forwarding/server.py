@@ -330,6 +330,7 @@ class ForwardingServer:
         task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
         self._memory_connections.add(task)
         task.add_done_callback(self._memory_connections.discard)
+        theirs.serving = task
         return theirs
 
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
