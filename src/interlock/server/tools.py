@@ -300,9 +300,15 @@ class FunctionTool:
                 return await self._run_limited(named, context)
             if self._is_async:
                 return await self._function(**named)
-            return await self._workers.run(self._function, named, context)
+            return await self._run_in_thread(named, context)
         finally:
             context.lifespan = outer  # which the layers see after the call, too
+
+    async def _run_in_thread(self, arguments: dict[str, Any], context: Context) -> Any:
+        value = await self._workers.run(self._function, arguments, context)
+        if hasattr(value, "__next__"):  # each step may block, as the function may
+            value = await self._workers.submit(listed, {"values": value}, context)
+        return value
 
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
         if isinstance(value, CallToolResult):
@@ -341,7 +347,7 @@ class FunctionTool:
             async with asyncio.timeout(self.timeout) as limit:
                 if self._is_async:
                     return await self._function(**arguments)
-                return await self._workers.run(self._function, arguments, context)
+                return await self._run_in_thread(arguments, context)
         except TimeoutError:
             if not limit.expired():
                 raise

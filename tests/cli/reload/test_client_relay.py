@@ -191,6 +191,16 @@ async def test_questions_of_two_processes_with_one_id_get_their_own_answers(clie
     assert first.got[-1]["error"] == {"code": -1, "message": "no"}
 
 
+async def test_input_that_ends_before_the_first_process_is_answered(client: Client):
+    client.say(id=1, method="tools/list")
+    settling = asyncio.create_task(client.relay.settle(0.5))
+    child = await client.replaced()
+    child.say(id=1, result={"tools": []})
+
+    await settling
+    assert await client.hear() == {"id": 1, "result": {"tools": []}}
+
+
 async def test_requests_wait_for_the_first_process_and_fail_if_it_cannot_serve(client: Client):
     client.say(id=1, method="tools/list")
     client.relay.fail("notes.py, line 3: invalid syntax")

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import sleep
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +19,8 @@ from interlock.server.debugging import is_of_author
 from interlock.transports.pipes import PipeTransport
 from interlock.types import RequestId
 
-PATIENCE = 2.0  # seconds for each step of `end`
+PATIENCE = 2.0  # seconds that `end` waits before it kills
+ORPHAN_PATIENCE = 35.0  # seconds that running calls may take when the parent has been killed
 
 
 class ChildReport(Struct, frozen=True):
@@ -60,7 +62,7 @@ class ChildServer:
         self._on_frames = on_frames
         self._pipes: list[int] = []
         self._transport: PipeTransport | None = None
-        self._process: asyncio.subprocess.Process
+        self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
 
@@ -101,10 +103,8 @@ class ChildServer:
                 os.close(stdin)
                 os.close(stdout)
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=2**24)
-        self._tasks = [
-            asyncio.create_task(self._read_reports(reader)),
-            asyncio.create_task(self._wait()),
-        ]
+        reading = asyncio.create_task(self._read_reports(reader))
+        self._tasks = [reading, asyncio.create_task(self._wait(self._process, reading))]
         if self._pipes:
             self._transport = PipeTransport(*self._pipes)
             await self._transport.open(self)
@@ -115,16 +115,15 @@ class ChildServer:
             self.error = report.error or self.error
             self._on_report(self, report)
 
-    async def _wait(self) -> None:
-        await self._process.wait()
-        if self._tasks:
-            await asyncio.wait(self._tasks[:1])  # its last report
+    async def _wait(self, process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
+        await process.wait()
+        await asyncio.wait([reading])  # its last report
         self.exited.set()
 
     @property
     def reason(self) -> str:
         """Why the process does not serve."""
-        code = self._process.returncode
+        code = self._process.returncode if self._process is not None else None
         return self.error or (f"it exited with code {code}" if code is not None else "it closed")
 
     # The receiver of its frames
@@ -165,18 +164,20 @@ class ChildServer:
             self._pipes = []
             if self._writer is not None:
                 self._writer.close()  # the process then ends itself
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.exited.wait(), PATIENCE)
+            if self._process is not None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.exited.wait(), PATIENCE)
         finally:
             self._signal(signal.SIGKILL)
             for task in self._tasks:
                 task.cancel()
-            if self._process.returncode is None:
+            if self._process is not None:
                 await self._process.wait()
 
     def _signal(self, sign: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, sign)
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, sign)
 
 
 def report_to(number: int) -> Callable[[ChildReport], None]:
@@ -192,6 +193,8 @@ def report_to(number: int) -> Callable[[ChildReport], None]:
         with suppress(OSError):
             link.recv(1)
         os.kill(os.getpid(), signal.SIGTERM)
+        sleep(ORPHAN_PATIENCE)
+        os._exit(1)  # its event loop is blocked
 
     threading.Thread(target=watch, daemon=True).start()
 

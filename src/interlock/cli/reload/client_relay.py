@@ -27,6 +27,7 @@ from interlock.transports.pipes import PipeTransport
 from interlock.types import RequestId
 
 DRAIN = 30.0  # seconds
+START_PATIENCE = 10.0  # seconds that a process may take to start after the end of the input
 MAX_WAITING = 1_000  # messages that wait until the file is served
 MAX_REPLAYED = 1_000  # subscriptions that are repeated
 _LISTS = ("tools", "prompts", "resources")
@@ -292,9 +293,13 @@ class ClientRelay:
         if self._has_served:
             self._announce()
         self._has_served = True
+        self._handle_waiting()
+
+    def _handle_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for frame in waiting:
             self._from_client(frame)
+        self._idle.set()
 
     def _announce(self) -> None:
         """Notify the client that all lists may have changed."""
@@ -322,9 +327,7 @@ class ClientRelay:
         if self.current is not None:
             return
         self._problem = problem
-        waiting, self._waiting = self._waiting, []
-        for frame in waiting:
-            self._from_client(frame)
+        self._handle_waiting()
 
     async def drained(self, child: ChildServer) -> None:
         """Wait until a process that was replaced has answered, for at most `DRAIN` seconds."""
@@ -363,8 +366,12 @@ class ClientRelay:
         """Do nothing: this is for HTTP."""
 
     async def settle(self, timeout: float) -> None:
+        """Let what the client sent before it ended its input be answered, as in a plain server."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(START_PATIENCE if self._waiting else timeout):
+                while self._waiting:
+                    self._idle.clear()
+                    await self._idle.wait()
                 await self._settled(None)
 
     def connection_lost(self, _error: InterlockError) -> None:

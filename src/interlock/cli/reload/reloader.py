@@ -201,13 +201,14 @@ class _Reloader:
 
     async def _started(self) -> ChildServer | None:
         child = ChildServer(self._reported, self._front.from_child)
+        self._children.add(child)
         try:
             await child.start(self._arguments, self._listener)
         except OSError as error:
+            await self._end(child)
             complain(f"cannot start Python: {error.strerror}")
             self._tell_failure(f"Python cannot be started: {error.strerror}")
             return None
-        self._children.add(child)
         task = asyncio.create_task(self._watch(child))
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
