@@ -38,6 +38,7 @@ from interlock.messages import (
     ToolCall,
     ToolMessage,
     interrupted,
+    told_to_model,
 )
 from interlock.models import (
     Model,
@@ -460,6 +461,7 @@ async def request_answer(
     Raises:
         ModelError: The model failed, or its answer is cut off or too large.
     """
+    messages = told_to_model(messages)
     while True:
         request = _contexts.request(model.name, messages)
         if request.left_out:

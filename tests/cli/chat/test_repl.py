@@ -183,9 +183,14 @@ def test_ctrl_c_stops_the_answer_and_the_conversation_continues(
 
     assert chat.leave() == 0
     messages = stored_messages(interlock)
-    assert [each["role"] for each in messages] == ["user", "assistant", "tool", "user", "assistant"]
-    assert "interrupted" in messages[2]["content"]
-    assert messages[3]["content"] == "and?"
+    said = [(each["role"], each["content"]) for each in messages]
+    assert [role for role, _ in said] == [
+        *("user", "assistant", "tool", "assistant"),
+        *("user", "assistant"),
+    ]
+    assert "interrupted" in said[2][1]
+    assert messages[3]["unfinished"] == {"reason": "stopped"}
+    assert said[4] == ("user", "and?")
 
 
 def test_a_failed_model_can_be_replaced_in_the_conversation(terminal, script, tmp_path: Path):

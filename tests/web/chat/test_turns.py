@@ -11,7 +11,7 @@ import pytest
 from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked
 from interlock.auth import Principal
 from interlock.calls import Caller
-from interlock.messages import AssistantMessage, Usage
+from interlock.messages import AssistantMessage, Unfinished, Usage
 from interlock.web.chat import turns as turns_module
 from interlock.web.chat.errors import TurnError
 from interlock.web.chat.turn import Turn, TurnLimits
@@ -35,7 +35,7 @@ class Engine:
         await self.go_on.wait()
         yield Done(AssistantMessage("so"), Usage(), "end")
 
-    async def stopped(self, turn: Turn) -> None:
+    async def broken_off(self, turn: Turn, why: Unfinished) -> None:
         """Nothing is stored."""
 
 

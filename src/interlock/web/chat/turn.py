@@ -21,7 +21,8 @@ from msgspec import Struct
 from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked, Stopped
 from interlock.calls import Caller
 from interlock.config.settings import Price
-from interlock.errors import InterlockError
+from interlock.messages import Unfinished
+from interlock.streamed_answer import StreamedAnswer
 from interlock.types import JsonObject
 from interlock.web.chat.errors import TurnError, explained
 from interlock.web.chat.events import TEXTS, TurnEvent, fields_of, now, stopped_call
@@ -97,8 +98,8 @@ class Engine(Protocol):
         """Continue a run that waits for decisions; `decisions` has them by approval id."""
         ...
 
-    async def stopped(self, turn: Turn) -> None:
-        """Make the conversation valid again after a run was cancelled."""
+    async def broken_off(self, turn: Turn, why: Unfinished) -> None:
+        """Keep the text so far, and make the conversation valid again after a run was cancelled."""
         ...
 
 
@@ -115,6 +116,7 @@ class Turn:
         position: Position of the message that the turn answers; None until it is stored.
         price: Price of the model's tokens; None if the user has not set one.
         tool_states: The conversation's settings for tools; see `TurnToolbox`.
+        streamed: Stores the text of the answer; None before it, and if the engine does so itself.
         has_ended: Whether there will be no more events.
         decided: Decisions about calls, by the model's id of the call.
         log: The turn's latest events.
@@ -138,6 +140,7 @@ class Turn:
         self.position: int | None = None
         self.price: Price | None = None
         self.tool_states: dict[str, str] = {}
+        self.streamed: StreamedAnswer | None = None
         self.has_ended = False
         self.decided: dict[str, JsonObject] = {}
         self._engine = engine
@@ -242,10 +245,9 @@ class Turn:
             await self._cancelled()
         except Exception as error:
             if limit.expired():
-                await self._engine.stopped(self)
-                self._end("error", code="timeout", message="the turn took too long")
+                await self._break_off("timeout", "the turn took too long")
             else:
-                self._fail(error)
+                await self._fail(error)
         finally:
             self._left -= monotonic() - started
 
@@ -308,13 +310,24 @@ class Turn:
             stop_reason="stopped",
         )
 
-    def _fail(self, error: Exception) -> None:
+    async def _fail(self, error: Exception) -> None:
         code, text = explained(error)
         if code == "internal":
             number = secrets.token_hex(4)
             _log.error("turn %s failed (%s)", self.id, number, exc_info=error)
             text = f"internal error ({number})"
-        self._end("error", code=code, message=text)
+        await self._break_off(code, text)
+
+    async def _break_off(self, code: str, text: str) -> None:
+        """End the turn before its answer is complete, for a reason that the page shows."""
+        try:
+            await self._engine.broken_off(self, Unfinished(code, text))
+        except Exception as error:  # the page must still hear the reason
+            _log.warning("the end of turn %s was not stored: %s", self.id, error)
+        if code == "stopped":
+            self._stop()
+        else:
+            self._end("error", code=code, message=text)
 
     def _end(self, kind: str, **fields: Any) -> None:
         if self.has_ended:
@@ -329,14 +342,10 @@ class Turn:
         self.emit(type=kind, **fields)
 
     async def _cancelled(self) -> None:
-        try:
-            await self._engine.stopped(self)
-        except InterlockError as error:
-            _log.warning("turn %s was not closed: %s", self.id, error)
         if self._is_stopping:
-            self._stop()
+            await self._break_off("stopped", "")
         else:  # the server shuts down
-            self._end("error", code="interrupted", message="the server restarts; ask again")
+            await self._break_off("interrupted", "the server was ended")
 
     async def stop(self) -> None:
         if self.has_ended:

@@ -53,7 +53,14 @@ function receive(frame) {
     sendNext(conversation);
     return;
   }
-  if (frame.type === "snapshot") return; // messages are read over HTTP
+  if (frame.type === "snapshot") {
+    // Messages are read over HTTP. A server that was started again has none of the turns of the page.
+    const isLost = conversation.turn.value !== null && frame.turn_id !== conversation.turnId;
+    if (!isLost || frame.conversation_id !== conversation.id.value) return;
+    gapped.add(conversation);
+    void resume();
+    return;
+  }
   if (frame.type === "approval_done" || frame.type === "question_done") unanswered.delete(asked(frame));
   const sent = frame.type === "started" ? sending.get(frame.message_id) : undefined;
   if (sent) sending.delete(frame.message_id);

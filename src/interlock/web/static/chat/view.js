@@ -602,6 +602,11 @@ function itemsOf(stored, cards) {
       items.push(last);
     }
     const parts = /** @type {any} */ (last.parts).value;
+    if (each.unfinished) {
+      const { code, message } = each.unfinished;
+      const why = code === "stopped" ? { note: code } : { note: "error", code, content: message };
+      items.push({ kind: "note", key: `u${each.id}`, .../** @type {any} */ (why) });
+    }
     if (each.content) parts.push({ kind: "text", key: `t${each.id}`, text: new Growing(each.content) });
     for (const call of each.calls) {
       const card = signal(
