@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec.structs import replace
-
 from interlock.errors import InterlockError
 from interlock.messages import AssistantMessage, Message, Unfinished
 
@@ -42,7 +40,7 @@ class StreamedAnswer:
     async def record(self, messages: Sequence[Message]) -> None:
         """Store messages, as the `record` of an agent; the first one replaces the draft."""
         async with self._writing:
-            self._stop_timer()
+            self._stop_saving()
             draft = self._draft if self._pieces else None
             position = await self._append(messages, draft)
             self._pieces.clear()
@@ -54,34 +52,38 @@ class StreamedAnswer:
     async def end(self, why: Unfinished) -> AssistantMessage:
         """Store the text so far as an answer that is not complete; return it."""
         async with self._writing:
-            self._stop_timer()
+            self._stop_saving()
             message = AssistantMessage("".join(self._pieces), unfinished=why)
             await self._append([message], self._draft)
             self._pieces.clear()
             self._draft = None
             return message
 
-    def _stop_timer(self) -> None:
+    def _stop_saving(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._saving is not None:
+            self._saving.cancel()
 
     def _begin_save(self) -> None:
         self._timer = None
         self._saving = asyncio.ensure_future(self._save())
 
     async def _save(self) -> None:
-        async with self._writing:
-            if not self._pieces:
+        try:
+            if self._draft is not None:
+                await self._append([self._as_draft()], self._draft)
                 return
-            text = "".join(self._pieces)
-            self._pieces = [text]
-            try:
-                self._draft = await self._append(
-                    [AssistantMessage(text, unfinished=Unfinished())], self._draft
-                )
-            except InterlockError as error:  # the message itself may still be stored
-                _log.warning("a draft of an answer was not stored: %s", error)
+            async with self._writing:
+                if self._pieces:
+                    self._draft = await self._append([self._as_draft()], self._draft)
+        except InterlockError as error:  # the message itself may still be stored
+            _log.warning("a draft of an answer was not stored: %s", error)
+
+    def _as_draft(self) -> AssistantMessage:
+        self._pieces = ["".join(self._pieces)]
+        return AssistantMessage(self._pieces[0], unfinished=Unfinished())
 
 
 def ended(messages: list[Message], answer: AssistantMessage) -> None:

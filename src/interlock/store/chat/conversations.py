@@ -33,6 +33,7 @@ from interlock.protocol.envelope import encode
 from interlock.store.chat.chat_calls import ChatCallStore
 from interlock.store.chat.chat_files import ChatFileStore, delete_unused, note_uses
 from interlock.store.chat.conversation_search import matching
+from interlock.store.chat.drafts import DraftWriter
 from interlock.store.chat.repair import answer_every_call, unanswered_calls
 from interlock.store.chat.space import ChatSpace, size_of
 from interlock.store.database import tables
@@ -90,9 +91,15 @@ class ConversationStore:
     """
 
     def __init__(
-        self, database: Database, owner: str = "", *, space: ChatSpace | None = None
+        self,
+        database: Database,
+        owner: str = "",
+        *,
+        space: ChatSpace | None = None,
+        drafts: DraftWriter | None = None,
     ) -> None:
         self._space = space or ChatSpace()
+        self._drafts = drafts or DraftWriter(database)
         self._database = database
         self._owner = storable(owner)
 
@@ -129,7 +136,7 @@ class ConversationStore:
 
     def owned_by(self, owner: str) -> ConversationStore:
         """Return a store for another owner's conversations in the same database."""
-        return ConversationStore(self._database, owner, space=self._space)
+        return ConversationStore(self._database, owner, space=self._space, drafts=self._drafts)
 
     @property
     def calls(self) -> ChatCallStore:
@@ -335,25 +342,14 @@ class ConversationStore:
             StoreError: A tool call's input is not JSON, or the database fails.
         """
         if draft is not None and _are_draft(messages):
-            return await self._rewrite(id, messages[0].content, draft)
+            await self._drafts.put(storable(id), draft, storable(messages[0].content))
+            return draft
         rows = [row_from_message(message) for message in messages]
         for row in rows:
             row["model"] = model or None if row["role"] == "assistant" else None
         return await self._database.write(
             lambda connection: self._append(connection, id, rows, draft)
         )
-
-    async def _rewrite(self, id: str, content: str, position: int) -> int:
-        """Replace the text of a draft, with one statement because this happens often."""
-        columns = tables.messages.c
-        is_draft = and_(
-            columns.conversation_id == storable(id),
-            columns.position == position,
-            columns.unfinished == tables.DRAFT,
-        )
-        change = update(tables.messages).where(is_draft).values(content=storable(content))
-        await self._database.write(lambda connection: connection.execute(change))
-        return position
 
     async def messages(self, id: str) -> _Messages:
         """Return the messages exactly as they were appended, even if no provider accepts them."""

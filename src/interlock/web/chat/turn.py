@@ -21,6 +21,7 @@ from msgspec import Struct
 from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked, Stopped
 from interlock.calls import Caller
 from interlock.config.settings import Price
+from interlock.errors import InterlockError
 from interlock.messages import Unfinished
 from interlock.streamed_answer import StreamedAnswer
 from interlock.types import JsonObject
@@ -130,6 +131,8 @@ class Turn:
         owner: str,
         caller: Caller,
         asked: Asked,
+        *,
+        is_local: bool = False,
     ) -> None:
         self.id = f"t_{secrets.token_urlsafe(12)}"
         self.conversation = conversation
@@ -144,6 +147,7 @@ class Turn:
         self.has_ended = False
         self.decided: dict[str, JsonObject] = {}
         self._engine = engine
+        self._is_local = is_local
         self._left = limits.turn
         self.log = TurnLog()
         self._listeners: dict[Listener, None] = {}
@@ -311,23 +315,37 @@ class Turn:
         )
 
     async def _fail(self, error: Exception) -> None:
-        code, text = explained(error)
+        code, text = explained(error, is_local=self._is_local)
         if code == "internal":
             number = secrets.token_hex(4)
             _log.error("turn %s failed (%s)", self.id, number, exc_info=error)
             text = f"internal error ({number})"
+        elif code in ("model_failed", "failed"):
+            _log.warning("turn %s failed: %s", self.id, error)
         await self._break_off(code, text)
 
     async def _break_off(self, code: str, text: str) -> None:
-        """End the turn before its answer is complete, for a reason that the page shows."""
-        try:
-            await self._engine.broken_off(self, Unfinished(code, text))
-        except Exception as error:  # the page must still hear the reason
-            _log.warning("the end of turn %s was not stored: %s", self.id, error)
+        """End the turn before its answer is complete, for a reason that the page shows.
+
+        The page hears it first, because a busy database may take a while to store it.
+        """
+        if self.has_ended:
+            return
         if code == "stopped":
             self._stop()
         else:
             self._end("error", code=code, message=text)
+        try:
+            await self._engine.broken_off(self, Unfinished(code, text))
+        except InterlockError as error:
+            _log.warning("the end of turn %s was not stored: %s", self.id, error)
+        except Exception:
+            _log.exception("the end of turn %s was not stored", self.id)
+
+    async def settled(self) -> None:
+        """Wait until everything of a turn that has ended is stored."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
 
     def _end(self, kind: str, **fields: Any) -> None:
         if self.has_ended:
@@ -351,18 +369,15 @@ class Turn:
         if self.has_ended:
             return
         self._is_stopping = True
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        else:  # the turn waits for a person
-            await self._cancelled()
+        await self.close()
 
     async def close(self) -> None:
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        elif not self.has_ended:
-            await self._cancelled()
+        if not self.has_ended:
+            if self._task is not None and not self._task.done():
+                self._task.cancel()
+            else:  # the turn waits for a person
+                self._task = asyncio.create_task(self._cancelled())
+        await self.settled()
 
     # Approvals
 

@@ -28,9 +28,13 @@ class Turns:
     Args:
         engine: The engine that answers.
         limits: See `TurnLimits`.
+        is_local: Whether every caller is the person at this machine, who may see all errors.
     """
 
-    def __init__(self, engine: Engine, limits: TurnLimits | None = None) -> None:
+    def __init__(
+        self, engine: Engine, limits: TurnLimits | None = None, *, is_local: bool = False
+    ) -> None:
+        self._is_local = is_local
         self.limits = limits or TurnLimits()
         self._engine = engine
         self._turns: dict[str, Turn] = {}
@@ -81,7 +85,9 @@ class Turns:
         latest = self._latest.get(id)
         if latest is not None and not latest.has_ended:
             raise TurnError("busy", "a turn of this conversation is under way")
-        turn = Turn(self._engine, self.limits, id, owner, caller, asked)
+        if latest is not None:
+            await latest.settled()
+        turn = Turn(*(self._engine, self.limits, id, owner, caller, asked), is_local=self._is_local)
         self._turns[turn.id] = self._latest[id] = turn
         if message_id:
             self._by_message[owner, message_id] = turn
