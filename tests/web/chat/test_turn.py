@@ -116,7 +116,7 @@ async def test_text_of_an_answer_that_ends_early_is_stored_with_the_reason_and_t
         await a_token(turn)
         await end(turns, turn)
         await turn.settled()
-        asked, answer = await store.messages(turn.conversation)
+        _, answer = await store.messages(turn.conversation)
 
         assert answer == AssistantMessage("It is n", unfinished=why)
 

@@ -100,7 +100,7 @@ messages = Table(
 # changes too often for the full-text index, and its size is counted once it has ended.
 DRAFT = "{}"
 
-# `message_words` gives each message a number that no VACUUM changes.
+# `message_words` gives each message a number that no VACUUM changes. '{}' is `DRAFT`.
 _SQLITE_WORDS = (
     "CREATE TABLE message_words (id INTEGER PRIMARY KEY, conversation_id VARCHAR NOT NULL,"
     " position INTEGER NOT NULL, owner VARCHAR NOT NULL)",
@@ -108,7 +108,7 @@ _SQLITE_WORDS = (
     "CREATE VIRTUAL TABLE message_index USING fts5(content, owner, content='',"
     " tokenize='unicode61 remove_diacritics 2')",
     "CREATE TRIGGER message_words_added AFTER INSERT ON messages"
-    f" WHEN new.role <> 'system' AND new.unfinished IS NOT '{DRAFT}' BEGIN"
+    " WHEN new.role <> 'system' AND new.unfinished IS NOT '{}' BEGIN"
     " INSERT INTO message_words (conversation_id, position, owner)"
     " SELECT new.conversation_id, new.position, 'o' || lower(hex(owner)) FROM conversations"
     " WHERE id = new.conversation_id;"
@@ -116,7 +116,7 @@ _SQLITE_WORDS = (
     " SELECT id, new.content, owner FROM message_words"
     " WHERE conversation_id = new.conversation_id AND position = new.position; END",
     "CREATE TRIGGER message_words_deleted AFTER DELETE ON messages"
-    f" WHEN old.role <> 'system' AND old.unfinished IS NOT '{DRAFT}' BEGIN"
+    " WHEN old.role <> 'system' AND old.unfinished IS NOT '{}' BEGIN"
     " INSERT INTO message_index (message_index, rowid, content, owner)"
     " SELECT 'delete', id, old.content, owner FROM message_words"
     " WHERE conversation_id = old.conversation_id AND position = old.position;"
@@ -128,7 +128,7 @@ _INDEXED = 100_000  # characters of a message that PostgreSQL indexes, as its li
 # The words are stored, because a search for a phrase reads the words of each candidate message.
 _POSTGRES_WORDS = (
     "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS ("
-    f"CASE WHEN unfinished = '{DRAFT}' THEN NULL"
+    "CASE WHEN unfinished = '{}' THEN NULL"
     f" ELSE to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
     r" '(\W|_)+', ' ', 'g')) END) STORED",
     "CREATE INDEX message_words ON messages USING gin (words)",

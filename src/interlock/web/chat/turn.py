@@ -57,7 +57,7 @@ class TurnLimits(Struct, frozen=True):
     """Limits of turns. Times are in seconds."""
 
     turn: float = 600.0  # seconds of work, without the time in which a person is asked
-    turns: int = 4  # concurrent turns of one user
+    turns: int = 4  # concurrent turns of one user, without those that wait for a person
     messages: int = 30  # messages of one user in a period
     period: float = 60.0
     all_turns: int = 1_000

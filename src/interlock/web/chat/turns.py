@@ -116,11 +116,22 @@ class Turns:
             wait = round(times[0] + limits.period - now, 1)
             text = f"more than {limits.messages} messages in {limits.period:g} s"
             raise TurnError("rate_limited", text, wait)
-        running = [each for each in self._turns.values() if not each.has_ended]
+        # A turn that waits for a person uses no model and no server. The expiry of approvals and
+        # the limit of messages bound the number of such turns.
+        running = [
+            each for each in self._turns.values() if not each.has_ended and not each.is_waiting
+        ]
         if sum(each.owner == owner for each in running) >= limits.turns:
-            raise TurnError("rate_limited", f"more than {limits.turns} turns at a time", 5.0)
+            text = "1 answer is" if limits.turns == 1 else f"{limits.turns} answers are"
+            raise TurnError(
+                "rate_limited",
+                f"{text} being written, which is the limit; send it again when one has ended",
+                5.0,
+            )
         if len(running) >= limits.all_turns:
-            raise TurnError("overloaded", "too many turns; try again later", 5.0)
+            raise TurnError(
+                "overloaded", "the server writes too many answers; try again later", 5.0
+            )
         times.append(now)
 
     def _note(self, turn: Turn, event: TurnEvent, message_id: str | None) -> None:

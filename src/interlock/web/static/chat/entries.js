@@ -9,6 +9,7 @@ import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../s
 import { Batch } from "./approval.js";
 import { Call } from "./call.js";
 import { short } from "./menu.js";
+import { isPicture, Preview } from "./preview.js";
 import { branch, goOn, say } from "./state.js";
 import { t } from "./text.js";
 
@@ -68,13 +69,14 @@ function Said({ item }) {
   </article>`;
 }
 
-/** @param {{of: {name: string, bytes?: number, givenAs: "text" | "file" | "name"}[]}} props */
+/** @param {{of: {id: string, name: string, type?: string, bytes?: number, givenAs: "text" | "file" | "name"}[]}} props */
 function Files({ of }) {
   if (of.length === 0) return null;
   return html`<ul class="files">
     ${of.map(
       (each) => html`<li class="file">
-        <${Icon} name="file" /><span>${marked(each.name)}</span>
+        ${isPicture(each.type) ? html`<${Preview} of=${each} />` : html`<${Icon} name="file" />`}
+        <span>${marked(each.name)}</span>
         ${each.bytes !== undefined && html`<span class="muted">${size(each.bytes)}, ${t(`file.${each.givenAs}`)}</span>`}
       </li>`,
     )}
