@@ -92,7 +92,7 @@ MAX_FILE = 5 * 1024 * 1024  # bytes; larger images and sounds in results are not
 SLICE_SECONDS = 0.002  # for which an answer is read before other tasks run
 MAX_FILES = 8  # images and sounds of one result
 
-Record = Callable[[Sequence[Message]], Awaitable[None]]
+Record = Callable[[Sequence[Message]], Awaitable[object]]
 _contexts = ContextLimits()
 _log = logging.getLogger("interlock.agent")
 

@@ -142,7 +142,7 @@ _CONTINUE = "Continue it where it ends, without repeating it."
 
 
 def told_to_model(messages: Sequence[Message]) -> list[Message]:
-    """Return messages for a model: a note follows each unfinished answer, and empty ones are left out.
+    """Return messages for a model: a note follows each unfinished answer, empty ones are omitted.
 
     The note is a message of the user, because many providers refuse a conversation that ends with
     an answer.

@@ -22,7 +22,7 @@ GATHER_SECONDS = 0.1  # a transaction for each of a thousand answers would take 
 
 
 class DraftWriter:
-    """Replaces the texts of drafts; those that arrive within `GATHER_SECONDS` are written together."""
+    """Replaces texts of drafts; those that arrive within `GATHER_SECONDS` share a transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

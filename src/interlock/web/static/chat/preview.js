@@ -2,6 +2,7 @@
 
 import { pageKey } from "../shared/api.js";
 import { Dialog } from "../shared/dialog.js";
+import { Icon } from "../shared/icons.js";
 import { page } from "../shared/page.js";
 import { html, useEffect, useState } from "../shared/view.js";
 import { t } from "./text.js";
@@ -18,6 +19,7 @@ export const isPicture = (type) => PICTURES.includes(type ?? "");
 export function Preview({ of }) {
   const { id, name, type, file } = of;
   const [url, setUrl] = useState("");
+  const [isBroken, setBroken] = useState(false);
   const [isLarge, setLarge] = useState(false);
   useEffect(() => {
     let made = "";
@@ -29,15 +31,16 @@ export function Preview({ of }) {
       setUrl(made);
     };
     if (file) draw(file);
-    else void load(id).then((body) => body && draw(body));
+    else void load(id).then((body) => (body ? draw(body) : setBroken(true)));
     return () => {
       isGone = true;
       URL.revokeObjectURL(made);
     };
   }, [id, file]);
+  if (isBroken) return html`<${Icon} name="file" />`;
   if (!url) return html`<span class="preview"></span>`;
   return html`<button type="button" class="preview" aria-label=${t("file.show", { name })} onClick=${() => setLarge(true)}>
-      <img src=${url} alt="" onError=${() => setUrl("")} />
+      <img src=${url} alt="" onError=${() => setBroken(true)} />
     </button>
     ${isLarge &&
     html`<${Dialog} title=${name} class="ask large" close=${() => setLarge(false)}>
