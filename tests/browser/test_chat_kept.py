@@ -82,7 +82,9 @@ async def test_stopped_answer_is_there_after_a_reload_and_the_model_gets_it_as_u
         assert told == ["go", "One two three…", note, "And then?"]
 
 
-async def test_answer_that_takes_the_whole_processor_is_stopped(open_page: OpenPage, tmp_path: Path):
+async def test_answer_that_takes_the_whole_processor_is_stopped(
+    open_page: OpenPage, tmp_path: Path
+):
     async with chat(tmp_path, open_page, "It is over.", kind=Busy) as served:
         page = await served.ask()
         await page.get_by_role("button", name="Stop").click()

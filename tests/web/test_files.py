@@ -46,12 +46,12 @@ def test_file_requested_with_its_version_is_cached_for_ever(files: Files):
 
 
 def test_module_is_served_without_comments_and_with_the_same_lines(files: Files):
-    module = '''// What it is for.
+    module = """// What it is for.
 /**
  * @param {string} url
  */
 const open = (url) => /** @type {any} */ (url).replace("https://", "") + "a // b"; // kept
-'''
+"""
     assert without_comments(module).split("\n") == [
         *[""] * 4,
         'const open = (url) =>  (url).replace("https://", "") + "a // b"; // kept',

@@ -32,13 +32,16 @@ from interlock.web.chat.turns import Turns
 from tests.web.conftest import Client, Event, Serve, check_numbers, kinds, risky
 
 
-async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -> None:
+async def test_a_failing_model_ends_the_turn_with_its_code_and_is_logged(
+    serve_agent: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     error = ModelUnavailable("the key sk-123 is wrong")
     async with serve_agent(error) as chat, chat.socket() as client:
         events = await client.ask()
 
     assert events[-1]["code"] == "model_failed"
     assert "sk-123" not in json.dumps(events)
+    assert "failed: the key sk-123 is wrong" in caplog.text
 
 
 async def test_unexpected_exception_ends_the_turn_without_details(
