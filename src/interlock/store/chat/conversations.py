@@ -76,6 +76,7 @@ class StoredMessage(Struct, frozen=True):
 _Conversations: TypeAlias = list[Conversation]
 _Messages: TypeAlias = list[Message]
 _Stored: TypeAlias = list[StoredMessage]
+_Positions: TypeAlias = list[int]
 _Rows: TypeAlias = list[dict[str, str | None]]
 
 
@@ -447,7 +448,7 @@ class ConversationStore:
         query = select(func.max(columns.position)).where(columns.conversation_id == id)
         last: int | None = await connection.scalar(query)
         first = 0 if last is None else last + 1
-        positions = [*range(first, first + len(rows))]
+        positions: _Positions = [*range(first, first + len(rows))]
         if draft is not None and rows:
             is_draft = and_(columns.conversation_id == id, columns.position == draft)
             await connection.execute(delete(tables.messages).where(is_draft))

@@ -222,7 +222,8 @@ class Turn:
 
     # Running
 
-    def start(self, message_id: str | None) -> None:
+    def start(self, message_id: str | None, earlier: Turn | None = None) -> None:
+        """Start the answer, once everything of the conversation's earlier turn is stored."""
         asked = self.asked
         fields: JsonObject = {"message_id": message_id} if message_id else {}
         if not asked.continues:
@@ -232,7 +233,8 @@ class Turn:
         if asked.model:
             fields["model"] = asked.model
         self.emit(type="started", **fields)
-        self._task = asyncio.create_task(self._run(self._engine.run(self, asked.content)))
+        after = None if earlier is None else earlier._task
+        self._task = asyncio.create_task(self._run(self._engine.run(self, asked.content), after))
 
     async def _run(
         self, events: AsyncGenerator[AgentEvent, None], after: asyncio.Task[None] | None = None

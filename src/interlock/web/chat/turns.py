@@ -85,8 +85,6 @@ class Turns:
         latest = self._latest.get(id)
         if latest is not None and not latest.has_ended:
             raise TurnError("busy", "a turn of this conversation is under way")
-        if latest is not None:
-            await latest.settled()
         turn = Turn(*(self._engine, self.limits, id, owner, caller, asked), is_local=self._is_local)
         self._turns[turn.id] = self._latest[id] = turn
         if message_id:
@@ -97,7 +95,7 @@ class Turns:
                 turn.follow(listener)
         if follow is not None:
             turn.follow(follow)
-        turn.start(message_id)
+        turn.start(message_id, latest)
         return turn
 
     def _check(self, owner: str, asked: Asked) -> None:
