@@ -34,7 +34,7 @@ from tests.browser import chromium
 
 HERE = Path(__file__).parent
 AXE = chromium.UNPACKED / "node_modules/axe-core/axe.min.js"
-PATIENCE = 15_000  # milliseconds; before the limit of the suite, to name the step that hangs
+PATIENCE = 120_000  # milliseconds; before the limit of the suite, to name the step that hangs
 expect.set_options(timeout=PATIENCE)
 # Milliseconds that each request of a page may be kept back, to find tests and pages that need a
 # fast machine: `INTERLOCK_LATE=400 pytest tests/browser`.

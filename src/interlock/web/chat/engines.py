@@ -166,7 +166,7 @@ class AgentEngine:
 
     async def broken_off(self, turn: Turn, why: Unfinished) -> None:
         """Store the text so far. The conversation is valid, because the agent keeps it so."""
-        if turn.streamed is not None:
+        if turn.streamed is not None and why.reason != "storage_full":
             await turn.streamed.end(why)
 
 
