@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from interlock import streamed_answer
 from interlock.agent import (
     AgentEvent,
     ApprovalAsked,
@@ -131,6 +132,24 @@ async def test_text_of_an_answer_that_ends_early_is_stored_with_the_reason_and_t
     said, told, note_told, then = model.asked[1]
     assert (said, told, then) == ("When?", "It is n", "And?")
     assert note in note_told
+
+
+async def test_clients_get_no_draft_of_an_answer_whose_events_they_follow(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamed_answer, "SAVE_SECONDS", 0.0)
+    async with ConversationStore.open(place) as store:
+        turns = Turns(AgentEngine(Halting("It is n", None), None, store))
+        turn = await turns.start(Caller(surface="web"), "When?")
+        await a_token(turn)
+        while len(await store.messages(turn.conversation)) < 2:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+        running = await turns.snapshot("", turn.conversation)
+        await turn.stop()
+        ended = await turns.snapshot("", turn.conversation)
+
+    assert [each["content"] for each in running] == ["When?"]
+    assert [each["content"] for each in ended] == ["When?", "It is n"]
 
 
 async def test_answer_that_never_waits_is_stopped_all_the_same(place: Path) -> None:

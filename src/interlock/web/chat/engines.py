@@ -174,7 +174,10 @@ def _shown(message: Message) -> JsonObject | None:
     if isinstance(message, UserMessage):
         return {"role": "user", "content": message.content}
     if isinstance(message, AssistantMessage):
-        return {"role": "assistant", "content": message.content} if message.content else None
+        shown: JsonObject = {"role": "assistant", "content": message.content}
+        if message.is_draft:
+            shown["draft"] = True
+        return shown if message.content else None
     if isinstance(message, ToolMessage):
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
     return None

@@ -206,15 +206,21 @@ class Turns:
                     places.pop(name, None)
 
     async def snapshot(self, owner: str, conversation: str) -> list[JsonObject]:
-        """Return the messages of a conversation.
+        """Return the messages of a conversation, without a draft of the answer under way.
 
         Raises:
             TurnError: The conversation has another owner, or does not exist.
         """
+        turn = self._latest.get(conversation)
+        if turn is not None and turn.has_ended:
+            await turn.settled()
         try:
-            return await self._engine.messages(owner, conversation)
+            found = await self._engine.messages(owner, conversation)
         except UnknownConversation:
             raise TurnError("not_found", "no such conversation") from None
+        if turn is not None and not turn.has_ended and found and found[-1].get("draft"):
+            found.pop()
+        return found
 
     def end_credentials(self, keys: Collection[str]) -> None:
         for turn in self._turns.values():
