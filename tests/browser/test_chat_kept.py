@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
@@ -122,8 +123,10 @@ async def test_killed_server_loses_less_than_a_second_of_the_answer(
     ]
     begun = wire.chunks(*pieces, done=False)._replace(hangs=True)
     model.script = [begun, wire.says("And w50.")]
+    programs: list[Program] = []
     try:
         first = await started(tmp_path, model.root)
+        programs.append(first)
         page = await open_page(first.url)
         await say(page, "Count.")
         await expect(page.get_by_text("w48 w49")).to_be_visible()
@@ -135,7 +138,7 @@ async def test_killed_server_loses_less_than_a_second_of_the_answer(
         )
         assert await violations_everywhere(page) == []
 
-        second = await started(tmp_path, model.root, port=first.port)
+        programs.append(await started(tmp_path, model.root, port=first.port))
         note = page.locator('[data-error="draft"]')
         await expect(note).to_contain_text("its program was ended")
         await expect(page.get_by_text("w48 w49")).to_be_visible()
@@ -150,8 +153,9 @@ async def test_killed_server_loses_less_than_a_second_of_the_answer(
         assert "Continue it where it ends" in told[2]
         assert model.problems == []
         await open_page.close()
-        second.kill()
     finally:
+        for each in programs:
+            each.kill()
         await model.stop()
 
 
@@ -164,7 +168,8 @@ class Program:
         self.port = int(url.partition("/#")[0].rpartition(":")[2])
 
     def kill(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it was killed before
+            os.killpg(self._process.pid, signal.SIGKILL)
 
 
 async def started(folder: Path, model: str, *, port: int = 0) -> Program:
