@@ -189,7 +189,8 @@ async def of_pages() -> list[Row]:
 
     async with browser() as launched:
         for measure in (
-            paint, paint_slowly, stream, glyphs, stopping, long_conversation, memory, idle, table,
+            paint, paint_slowly, stream, glyphs, stopping, stopping_text, long_conversation, memory,
+            idle, table,
         ):  # fmt: skip
             opener = OpenPage(launched, Watch())
             with tempfile.TemporaryDirectory() as folder:
@@ -290,6 +291,15 @@ async def stopping(served: Chat, _browser: Browser) -> list[Figure]:
         ("stop: to the word", "s", shown / 1_000, 0.1),
         ("stop: to the server that works, too", "s", perf_counter() - started, 1.0),
     ]
+
+
+async def stopping_text(served: Chat, _browser: Browser) -> list[Figure]:
+    page = await served.open()
+    await page.get_by_label("Message", exact=True).fill("stream")
+    await page.keyboard.press("Enter")
+    await asyncio.sleep(5)
+    shown = await timed(page, STOP, "document.querySelector('.line-note')")
+    return [("stop of an answer at 1,000 tokens/s", "s", shown / 1_000, 0.2)]
 
 
 async def long_conversation(served: Chat, launched: Browser) -> list[Figure]:

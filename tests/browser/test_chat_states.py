@@ -126,7 +126,7 @@ async def test_turn_of_a_server_that_has_ended_is_continued(open_page: OpenPage,
         await served.store.append(made.id, UserMessage("Delete it"), asked, model="scripted")
         page = await served.open(f"/c/{made.id}")
 
-        await expect(page.locator("[data-interrupted]")).to_contain_text("interrupted")
+        await expect(page.locator("[data-interrupted]")).to_contain_text("no answer yet")
         await expect(card(page, "failed")).to_contain_text("may or may not have taken effect")
         await page.get_by_role("button", name="Continue").click()
 
@@ -225,9 +225,11 @@ async def test_actions_without_a_connection_show_an_error_and_keep_the_input(
         await page.keyboard.press("Enter")
 
         refused = page.get_by_role("dialog")
-        await expect(refused).to_contain_text("cannot be reached")
-        await refused.get_by_role("button", name="OK").click()
-        await expect(page.locator(".queued")).to_contain_text("with fewer tools")
+        await expect(page.locator(".composer").get_by_role("alert")).to_contain_text(
+            "cannot be reached"
+        )
+        message = page.get_by_label("Message", exact=True)
+        await expect(message).to_have_value("with fewer tools")
         await page.get_by_label("Search").fill("anything")
         await expect(refused).to_contain_text("cannot be reached")
 

@@ -231,6 +231,8 @@ async def list_messages(context: ChatApiContext, request: ApiRequest) -> JsonObj
     turn = context.turns.find(found.owner, found.id)
     before = query.before
     is_live = turn is not None and not turn.has_ended
+    if turn is not None and turn.has_ended:
+        await turn.settled()
     if before is None and is_live and turn is not None:
         before = turn.first
     stored = await store.page(found.id, before=before, limit=query.limit)

@@ -86,7 +86,7 @@ function Talk({ side }) {
     <//>
     <${Guarded} key=${path()}>
       <${Transcript} conversation=${conversation} later=${later.value} />
-      <${Composer} conversation=${conversation} />
+      <${Composer} conversation=${conversation} later=${later.value} />
     <//>
     ${problem.value &&
     html`<${Dialog} title=${t("refused.title")} close=${() => (problem.value = "")}>

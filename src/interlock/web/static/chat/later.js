@@ -3,3 +3,4 @@
 export { Entry, Interrupted } from "./entries.js";
 export { OneCall } from "./one_call.js";
 export { Panel } from "./panel.js";
+export { isPicture, Preview } from "./preview.js";

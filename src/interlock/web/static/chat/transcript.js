@@ -6,6 +6,7 @@ import { Foreign } from "../shared/marks.js";
 import { t as common } from "../shared/text.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../shared/view.js";
 import { Empty } from "./empty.js";
+import { setQueue } from "./state.js";
 import { t } from "./text.js";
 
 const NEAR = 48; // pixels from the end that count as the end
@@ -147,7 +148,7 @@ function Queue({ conversation }) {
     (each, at) => html`<div class="said queued" key=${`q${at}`}>
       <p class="small muted">${t("queued")}</p>
       <p class="words"><${Foreign} text=${each.content} /></p>
-      <button type="button" class="link" onClick=${() => (conversation.queue.value = waiting.filter((other) => other !== each))}>
+      <button type="button" class="link" onClick=${() => setQueue(conversation, waiting.filter((other) => other !== each))}>
         ${t("queued.remove")}
       </button>
     </div>`,

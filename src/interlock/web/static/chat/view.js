@@ -141,6 +141,12 @@ export class Conversation {
     this.onGap = () => {};
     /** @type {(() => void)} Called after a turn. */
     this.onEnd = () => {};
+    /** @type {((unsent: import("./draft.js").Unsent, reason: string) => void)} Called with a message of a turn that did not store it. */
+    this.onUnsent = () => {};
+    /** Ids of the messages that were sent here. */
+    this.sentHere = new Set();
+    /** The message that the turn answers. */
+    this.asked = "";
     /** @type {Map<string, import("../vendor/signals.js").Signal<Card>>} */
     this.cards = new Map();
     /** @type {Map<string, import("../vendor/signals.js").Signal<Question>>} */
@@ -288,6 +294,7 @@ export class Conversation {
   sent(messageId, content, files) {
     /** @type {Item} */
     const item = { kind: "user", key: messageId, id: null, content, files, isWaiting: true };
+    this.sentHere.add(messageId);
     this.#put([...this.items.value, item]);
     this.follows = true;
     this.showEnd();
@@ -295,15 +302,11 @@ export class Conversation {
   }
 
   /**
-   * The server refused a message.
-   * @param {Frame} frame
+   * Remove a message that was not sent.
+   * @param {string} messageId
    */
-  refused(frame) {
-    const items = this.items.value.filter((each) => each.key !== frame.message_id);
-    this.#put([
-      ...items,
-      { kind: "note", key: nextKey(), note: "error", code: frame.code, content: frame.message },
-    ]);
+  takeBack(messageId) {
+    this.#put(this.items.value.filter((each) => each.key !== messageId));
   }
 
   /**
@@ -380,6 +383,7 @@ export class Conversation {
 
   /** @param {Frame} event */
   #started(event) {
+    this.asked = event.message_id ?? "";
     const items = this.items.value.map((each) =>
       each.key === event.message_id ? { ...each, isWaiting: false } : each,
     );
@@ -533,7 +537,11 @@ export class Conversation {
       if (!question.value.action) question.value = { ...question.value, action: "cancel" };
     }
     const items = [...this.items.value];
-    if (event.type === "error") {
+    const unsent = items.find((each) => each.key === this.asked && this.sentHere.has(each.key));
+    if (event.type === "error" && event.position === undefined && unsent) {
+      items.splice(items.indexOf(unsent)); // with the reply, which is empty
+      this.onUnsent({ content: unsent.content ?? "", files: unsent.files ?? [] }, event.message);
+    } else if (event.type === "error") {
       items.push({ kind: "note", key: nextKey(), note: "error", code: event.code, content: event.message });
     } else if (event.stop_reason !== "end") {
       items.push({ kind: "note", key: nextKey(), note: event.stop_reason });
@@ -602,6 +610,11 @@ function itemsOf(stored, cards) {
       items.push(last);
     }
     const parts = /** @type {any} */ (last.parts).value;
+    if (each.unfinished) {
+      const { code, message } = each.unfinished;
+      const why = code === "stopped" ? { note: code } : { note: "error", code, content: message };
+      items.push({ kind: "note", key: `u${each.id}`, .../** @type {any} */ (why) });
+    }
     if (each.content) parts.push({ kind: "text", key: `t${each.id}`, text: new Growing(each.content) });
     for (const call of each.calls) {
       const card = signal(
