@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
 from uuid import UUID
@@ -80,6 +80,10 @@ class Keys(typing_extensions.TypedDict):
 @pydantic.dataclasses.dataclass
 class Checked:
     n: int = Field(ge=1)
+
+
+class Own(annotated_types.BaseMetadata):
+    """Metadata that only the author's program understands."""
 
 
 class Month(annotated_types.GroupedMetadata):
@@ -175,6 +179,8 @@ IDIOMS: list[tuple[Any, Any, list[tuple[Any, Any]], list[tuple[Any, str]]]] = [
     (Annotated[int, AfterValidator(even)], INT, [(2, 4)], [(1, "n: odd")]),
     (Annotated[int, Meta(ge=4, description="D"), AfterValidator(even)], {**INT, "minimum": 4, **D},
      [(4, 8)], [(2, "n: input should be greater than or equal to 4")]),
+    (Annotated[str, Field(min_length=3), AfterValidator(str.strip)], {**TEXT, "minLength": 3},
+     [("a  ", "a")], [("a ", "n: string should have at least 3")]),
     (HttpUrl, ..., [("https://a.example/", HttpUrl("https://a.example/"))],
      [(CANARY, "n: input should be a valid URL")]),
     (Annotated[ZoneInfo, AfterValidator(lambda zone: zone)], ..., [("UTC", ZoneInfo("UTC"))],
@@ -210,6 +216,8 @@ IDIOMS: list[tuple[Any, Any, list[tuple[Any, Any]], list[tuple[Any, str]]]] = [
     (Decimal, {**TEXT, "format": "decimal"}, [("1.50", Decimal("1.50"))], [("x", "n: ")]),
     (Path, TEXT, [("a/b", Path("a/b"))], [(1, "n: expected `str`, got `int`")]),
     (str | Path, TEXT, [("a", "a")], [(1, "n: expected `str`, got `int`")]),
+    (IPv4Address | IPv6Address, ..., [("::1", IPv6Address("::1"))], [(CANARY, "n: input is not")]),
+    (Annotated[int, Own()], INT, [(1, 1)], []),
     (IPv4Address, {**TEXT, "format": "ipv4"}, [("127.0.0.1", IPv4Address("127.0.0.1"))],
      [(CANARY, "n: not a valid IPv4Address")]),
     (bytes, {**TEXT, "contentEncoding": "base64"}, [("YQ==", b"a")], [("?", "n: ")]),
@@ -296,6 +304,8 @@ async def test_members_of_classes_have_their_texts_and_formats():
          [ABSENT, {"n": 0}], [None, "refused: n: expected `int` >= 1"]),
         (int, Field(3, ge=1), ONE, [ABSENT, {"n": 0}], [3, "refused: n: expected `int` >= 1"]),
         (Annotated[int, Field(default=3, ge=1)], ..., ONE, [ABSENT], [3]),
+        (Annotated[int, Field(default=3, ge=1)], Field(5), ONE, [ABSENT], [5]),
+        (Annotated[list[int], Field(default_factory=list)], None, ..., [ABSENT], [None]),
         (list[int], Field(default_factory=list), {"type": "array", "items": INT}, [ABSENT], [[]]),
         (Annotated[int, AfterValidator(even)], Field(3), INT, [ABSENT, {"n": 2}], [3, 4]),
         (Outer, OUTER, ..., [ABSENT], [OUTER]),
@@ -455,6 +465,7 @@ class OldKeys(TypedDict):
         (taking(Mixed), "Mixed has msgspec.Meta beside "),
         (taking(Annotated[int, Field(json_schema_extra=print)]), "json_schema_extra is a function"),
         (taking(list[Annotated[int, Field(alias="x")]]), "alias='x' is inside of a type"),
+        (taking(int, Field(0, ge=1, validate_default=True)), "validate_default cannot be applied"),
         (taking(Annotated[str, Field(ge=1)]), "parameter 'n' of function: ge cannot be applied to"),
         (taking(Annotated[int, Field(pattern="a")]), "pattern cannot be applied to <class 'int'>"),
         (taking(Annotated[bool | None, Ge(1)]), "ge cannot be applied to"),
@@ -462,7 +473,7 @@ class OldKeys(TypedDict):
         (taking(Annotated[int, Ge(0.5)]), "needs pydantic for ge"),
         (taking(Annotated[datetime, annotated_types.Timezone("Asia/Tokyo")]), "use Timezone(...)"),
         (taking(list[int], Field(default_factory=lambda values: [])), "without parameters"),
-        (taking(Struct | Cat), "needs pydantic for a union of models"),
+        (taking(Struct | Cat), "needs pydantic for a union with Cat"),
     ],
 )
 def test_a_parameter_whose_limits_cannot_be_applied_is_refused(function, says):
@@ -486,6 +497,6 @@ def test_a_typed_dict_that_pydantic_cannot_read_is_refused():
 def test_limits_that_need_pydantic_are_refused_without_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "pydantic")
 
-    with pytest.raises(SignatureError, match="Predicate needs pydantic; import it, or use"):
+    with pytest.raises(SignatureError, match="only pydantic can apply Predicate; import pyda"):
         Server("refusing").tool(taking(Annotated[str, annotated_types.Predicate(str.islower)]))
     Server("accepting").tool(taking(Annotated[int, Ge(1)]))

@@ -55,6 +55,7 @@ def test_a_wrong_option_of_a_tool_is_refused_with_file_and_line(options, says):
     [
         (lambda server: server.tool("x"), "tool takes no positional name; write tool(name='x')"),
         (lambda server: server.prompt("x"), "write prompt(name='x')"),
+        (lambda server: server.prompt(lambda: ""), "the function has no name; set one with prompt"),
         (lambda server: server.resource(add), 'a resource needs its URI; write resource("notes'),
         (lambda server: server.tool(5), "int is not a function"),
         (lambda server: server.tool(print), "parameter 'args' of print: * and ** parameters"),

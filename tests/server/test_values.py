@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import enum
 import itertools
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -246,6 +247,17 @@ async def test_error_result_is_not_checked_against_the_output_schema(server: Ser
         return CallToolResult(content=[TextContent(text="none")], is_error=True)  # type: ignore[return-value]  # allowed at run time
 
     assert (await call(server, "count")).text == "none"
+
+
+async def test_a_plain_function_and_its_iterator_run_in_a_worker_thread(server: Server):
+    @server.tool
+    def give() -> Iterator[str]:
+        return (threading.current_thread().name for _ in range(2))
+
+    names = (await call(server, "give")).structured
+
+    assert len(names) == 2
+    assert threading.main_thread().name not in names
 
 
 async def test_an_iterator_without_end_is_a_failure(server: Server, caplog):

@@ -7,16 +7,12 @@ their modules, because only the user's program imports these packages.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import inspect
-import math
-import re
 import sys
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, time
 from typing import Annotated, Any, NoReturn, get_args, get_origin
@@ -25,13 +21,24 @@ from msgspec import Meta, Struct
 
 from interlock.errors import SignatureError
 from interlock.schema import hooks
+from interlock.schema.metadata import (
+    EMPTY,
+    LENGTHS,
+    LIMITS,
+    NUMBERS,
+    NeedsPydantic,
+    alias_of,
+    default_of,
+    is_field,
+    is_of_peers,
+    merge,
+    of_peer,
+    only_about_values,
+    said_by,
+    text_of,
+    with_meta,
+)
 
-EMPTY = inspect.Parameter.empty
-
-_NUMBERS = frozenset(("gt", "ge", "lt", "le", "multiple_of"))
-_LENGTHS = frozenset(("min_length", "max_length"))
-_LIMITS = _NUMBERS | _LENGTHS | {"pattern", "tz"}
-_META = (*_LIMITS, "title", "description", "examples", "extra_json_schema", "extra")
 _SIZED = (
     *(bytes, bytearray, list, set, frozenset, dict, tuple),
     *(abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet),
@@ -40,9 +47,9 @@ _SIZED = (
 # The limits that msgspec checks for each type. A type that is missing here is for pydantic.
 _LIMITS_OF: dict[Any, frozenset[str]] = {
     **dict.fromkeys((bool, type(None)), frozenset()),
-    **dict.fromkeys((int, float), _NUMBERS),
-    **dict.fromkeys(_SIZED, _LENGTHS),
-    str: _LENGTHS | {"pattern"},
+    **dict.fromkeys((int, float), NUMBERS),
+    **dict.fromkeys(_SIZED, LENGTHS),
+    str: LENGTHS | {"pattern"},
     **dict.fromkeys((datetime, time), frozenset(("tz",))),
 }
 _LISTS = (abc.Iterable, abc.Iterator)
@@ -75,22 +82,26 @@ def parameter(name: str, hint: Any, default: Any, where: str) -> FunctionParamet
     Raises:
         SignatureError: A limit cannot be applied; the text begins with `where`.
     """
-    if _is_field(default):
-        hint, default = Annotated[hint, default], EMPTY
-    argument, factory = name, None
+    own = EMPTY if is_field(default) else default
+    if is_field(default):
+        hint = Annotated[hint, default]
+    argument, found, factory = name, EMPTY, None
     if get_origin(hint) is Annotated:
-        for field in filter(_is_field, hint.__metadata__):
-            argument = _alias(field, where) or argument
-            given, made = _default(field, where)
-            if made is not None:
-                factory = made
-            elif given is not EMPTY and default is EMPTY:
-                default = given
-        bare = [_bare(each) if _is_field(each) else each for each in hint.__metadata__]
-        hint = Annotated[(hint.__origin__, *bare)]
-    if default is not EMPTY:
-        factory = None
-    return FunctionParameter(name, argument, rewritten(hint, where, name), default, factory)
+        for field in filter(is_field, hint.__metadata__):
+            try:
+                argument = alias_of(field) or argument
+                given, made = default_of(field)
+            except SignatureError as error:
+                raise SignatureError(f"{where}: {error}") from None
+            if given is not EMPTY or made is not None:
+                found, factory = given, made
+        metadata = [
+            only_about_values(each) if is_field(each) else each for each in hint.__metadata__
+        ]
+        hint = Annotated[(hint.__origin__, *metadata)]
+    if own is not EMPTY:
+        found, factory = own, None
+    return FunctionParameter(name, argument, rewritten(hint, where, name), found, factory)
 
 
 def rewritten(hint: Any, where: str, name: str = "value") -> Any:
@@ -106,20 +117,18 @@ def rewritten(hint: Any, where: str, name: str = "value") -> Any:
     """
     try:
         return _Rewriter(where, None, []).rewrite(hint)
-    except _NeedsPydantic as reason:
+    except NeedsPydantic as reason:
         need = str(reason)
     if "pydantic" not in sys.modules:
-        raise SignatureError(f"{where}: {need} needs pydantic; import it, or use msgspec.Meta")
+        raise SignatureError(
+            f"{where}: only pydantic can apply {need}; import pydantic, or use msgspec.Meta"
+        )
     if lost := _lost_meta(hint, []):
         raise SignatureError(f"{where}: {lost} has msgspec.Meta beside {need}; use Field")
     try:
         return hooks.adapted(_for_pydantic(hint), name)
     except TypeError as error:
         raise SignatureError(f"{where} needs pydantic for {need}: {error}") from error
-
-
-class _NeedsPydantic(Exception):
-    """Only pydantic can apply a part of the hint; the text names the part."""
 
 
 class _Rewriter:
@@ -173,14 +182,14 @@ class _Rewriter:
         if issubclass(hint, Struct):
             self._struct(hint)
         elif hooks.is_of_pydantic(hint):
-            raise _NeedsPydantic(hint.__name__)
+            raise NeedsPydantic(hint.__name__)
         elif has_members(hint):
             self._members(hint, self._where)
         return hint
 
     def _alias(self, hint: Any) -> Any:
         if any(hint == each for each in self._seen):
-            raise _NeedsPydantic(f"the recursive type {hint}")
+            raise NeedsPydantic(f"the recursive type {hint}")
         alias = get_origin(hint) or hint
         try:
             value = alias.__value__
@@ -195,9 +204,11 @@ class _Rewriter:
         bare = [_origin(each) for each in members]
         if str in bare:  # text is read as text
             members = [each for each in members if not hooks.is_text(_origin(each))]
+            bare = [each for each in bare if not hooks.is_text(each)]
         others = [each for each in bare if each is not type(None)]
-        if len(others) > 1 and any(hooks.is_model(each) for each in others):
-            raise _NeedsPydantic("a union of models")
+        for each in others:
+            if len(others) > 1 and (hooks.is_model(each) or hooks.is_text(each)):
+                raise NeedsPydantic(f"a union with {each.__name__}")
         return typing.Union[tuple(members)]  # noqa: UP007 - made from a list
 
     # Metadata
@@ -205,15 +216,15 @@ class _Rewriter:
     def _annotated(self, base: Any, metadata: tuple[Any, ...]) -> Any:
         found: dict[str, Any] = {}
         for each in self._known(metadata):
-            _merge(found, each)
+            merge(found, each)
         base = self.rewrite(base)
         if not found:
             return base
-        limits = {key: each for key, each in found.items() if key in _LIMITS}
-        notes = {key: each for key, each in found.items() if key not in _LIMITS}
+        limits = {key: each for key, each in found.items() if key in LIMITS}
+        notes = {key: each for key, each in found.items() if key not in LIMITS}
         if limits:
             base = self._limited(base, limits)
-        return _with_meta(base, notes) if notes else base
+        return with_meta(base, notes) if notes else base
 
     def _known(self, metadata: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         """Yield what the known metadata says, as keyword arguments of `Meta`."""
@@ -221,69 +232,14 @@ class _Rewriter:
             yield {"description": text}
         for each in metadata:
             if isinstance(each, Meta):
-                yield _said(each)
-            elif each is not None and _is_of_peers(each):
+                yield said_by(each)
+            elif each is not None and is_of_peers(each):
                 if self._owner is not None:  # members of a class cannot be rewritten
-                    raise _NeedsPydantic(f"{each!r} in {self._owner.__name__}")
-                yield self._of_peer(each)
-
-    def _of_peer(self, each: Any) -> dict[str, Any]:
-        """Return what metadata of pydantic or `annotated_types` says."""
-        if _is_field(each):
-            return self._of_field(each)
-        if type(each).__name__ == "Unit":  # a note for readers, which limits nothing
-            return {}
-        if type(each).__name__ == "Timezone":
-            if each.tz not in (None, ...):
-                self._refuse(f"{each!r} cannot be applied; use Timezone(...) or Timezone(None)")
-            return {"tz": each.tz is ...}
-        if hasattr(each, "__is_annotated_types_grouped_metadata__"):
-            parts: dict[str, Any] = {}
-            for part in each:
-                _merge(parts, self._of_peer(part))
-            return parts
-        said = {
-            key: value
-            for key, value in _attributes(each).items()
-            if value is not None and value is not False
-        }
-        if not said or not said.keys() <= _LIMITS - {"tz"}:
-            raise _NeedsPydantic(type(each).__name__)
-        for key, value in said.items():
-            said[key] = self._plain_limit(key, value)
-        return said
-
-    def _plain_limit(self, key: str, value: Any) -> Any:
-        if key in _NUMBERS:
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise _NeedsPydantic(f"{key}={value!r}")
-            return int(value) if isinstance(value, float) and value.is_integer() else value
-        # In Python "$" also matches before a last line break, which pydantic refuses.
-        if key == "pattern" and (
-            not isinstance(value, str) or "$" in value or not _is_pattern(value)
-        ):
-            raise _NeedsPydantic("the pattern")
-        return value
-
-    def _of_field(self, field: Any) -> dict[str, Any]:
-        said: dict[str, Any] = {}
-        for each in field.metadata:
-            _merge(said, self._of_peer(each))
-        for need in ("discriminator", "field_title_generator"):
-            if getattr(field, need, None) is not None:
-                raise _NeedsPydantic(need)
-        if field.alias is not None or field.validation_alias is not None:
-            self._refuse(f"alias={field.alias or field.validation_alias!r} is inside of a type")
-        for key in ("title", "description", "examples"):
-            if (value := getattr(field, key, None)) is not None:
-                said[key] = list(value) if key == "examples" else value
-        extra = field.json_schema_extra
-        if callable(extra):
-            self._refuse("json_schema_extra is a function; pass a dict")
-        extra = dict(extra or {})
-        if getattr(field, "deprecated", None):
-            extra["deprecated"] = True
-        return said | ({"extra_json_schema": extra} if extra else {})
+                    raise NeedsPydantic(f"{each!r} in {self._owner.__name__}")
+                try:
+                    yield of_peer(each)
+                except SignatureError as error:
+                    self._refuse(str(error))
 
     def _limited(self, base: Any, limits: dict[str, Any]) -> Any:
         """Add limits to a type, or to those members of a union that can have them."""
@@ -293,11 +249,11 @@ class _Rewriter:
         for at, member in enumerate(members):
             takes = _LIMITS_OF.get(_origin(member))
             if takes is None:
-                raise _NeedsPydantic(", ".join(sorted(limits)))
+                raise NeedsPydantic(", ".join(sorted(limits)))
             if fitting := {key: each for key, each in limits.items() if key in takes}:
                 if _origin(member) is int and not all(map(_is_int64, fitting.values())):
-                    raise _NeedsPydantic(", ".join(sorted(fitting)))
-                members[at] = _with_meta(member, fitting)
+                    raise NeedsPydantic(", ".join(sorted(fitting)))
+                members[at] = with_meta(member, fitting)
                 unused -= fitting.keys()
         if unused:
             self._refuse(f"{', '.join(sorted(unused))} cannot be applied to {base}")
@@ -312,7 +268,7 @@ class _Rewriter:
         """Look at the members of a class.
 
         Raises:
-            _NeedsPydantic: A member has metadata for pydantic.
+            NeedsPydantic: A member has metadata for pydantic.
         """
         if any(hint is each for each in self._seen):
             return
@@ -321,9 +277,9 @@ class _Rewriter:
         try:
             for each in member_hints(hint).values():
                 inner.rewrite(each)
-            if any(_is_field(each) for each in _member_defaults(hint)):
-                raise _NeedsPydantic(f"Field in {hint.__name__}")
-        except _NeedsPydantic:
+            if any(is_field(each) for each in _member_defaults(hint)):
+                raise NeedsPydantic(f"Field in {hint.__name__}")
+        except NeedsPydantic:
             if type(hint).__module__ == "typing" and sys.version_info < (3, 12):
                 self._refuse(
                     f"{hint.__name__} is a typing.TypedDict, which pydantic cannot read before "
@@ -342,126 +298,17 @@ class _Rewriter:
         for name, each in members.items():
             try:
                 inner.rewrite(each)
-                if _is_field(defaults.get(name)):
-                    raise _NeedsPydantic("Field")
-            except _NeedsPydantic as need:
+                if is_field(defaults.get(name)):
+                    raise NeedsPydantic("Field")
+            except NeedsPydantic as need:
                 self._refuse(
                     f"member {name!r} of the Struct {hint.__name__} has {need}, which msgspec "
                     "ignores; use msgspec.Meta, or a dataclass"
                 )
 
 
-# Meta
-
-
-def _said(meta: Meta) -> dict[str, Any]:
-    return {key: value for key in _META if (value := getattr(meta, key)) is not None}
-
-
-def _with_meta(base: Any, said: dict[str, Any]) -> Any:
-    if get_origin(base) is Annotated:
-        whole: dict[str, Any] = {}
-        for each in filter(lambda each: isinstance(each, Meta), base.__metadata__):
-            _merge(whole, _said(each))
-        _merge(whole, said)
-        base, said = base.__origin__, whole
-    try:
-        return Annotated[base, Meta(**said)]
-    except (TypeError, ValueError) as error:
-        raise _NeedsPydantic(", ".join(f"{key}={each!r}" for key, each in said.items())) from error
-
-
-def _merge(said: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add what further metadata says: of two limits the stricter one, of two notes the second."""
-    for key, value in more.items():
-        old = said.get(key)
-        if old is None:
-            said[key] = value
-        elif key in ("ge", "gt", "min_length"):
-            said[key] = max(old, value)
-        elif key in ("le", "lt", "max_length"):
-            said[key] = min(old, value)
-        elif key == "multiple_of" and isinstance(old, int) and isinstance(value, int):
-            said[key] = math.lcm(old, value)
-        elif key == "extra_json_schema":
-            said[key] = {**old, **value}
-        elif key in _LIMITS and old != value:
-            raise _NeedsPydantic(f"two values of {key}")
-        else:
-            said[key] = value
-    for open_, closed, stricter in (("gt", "ge", max), ("lt", "le", min)):
-        if open_ in said and closed in said:  # msgspec accepts only one of them
-            keep = stricter(said[open_], said[closed])
-            del said[closed if said[open_] == keep else open_]
-
-
 def _is_int64(value: Any) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError):
-        return False
-    return True
-
-
-# Metadata of pydantic and annotated_types
-
-
-def text_of(metadata: Iterable[Any]) -> str:
-    """Return the text of a lone string or of a `Doc`; "" without one."""
-    texts = [each for each in metadata if isinstance(each, str)]
-    docs = [text for each in metadata if isinstance(text := getattr(each, "documentation", 0), str)]
-    return docs[-1] if docs else texts[0] if len(texts) == 1 else ""
-
-
-def _is_of_peers(each: Any) -> bool:
-    kind = each if isinstance(each, type) else type(each)
-    return hasattr(each, "__get_pydantic_core_schema__") or any(
-        hooks.module_of(base) in ("pydantic", "annotated_types") for base in kind.__mro__
-    )
-
-
-def _is_field(each: Any) -> bool:
-    return any(
-        base.__name__ == "FieldInfo" and hooks.module_of(base) == "pydantic"
-        for base in type(each).__mro__
-    )
-
-
-def _attributes(each: Any) -> dict[str, Any]:
-    if dataclasses.is_dataclass(each) and not isinstance(each, type):
-        return {member.name: getattr(each, member.name) for member in dataclasses.fields(each)}
-    return dict(getattr(each, "__dict__", {}))
-
-
-def _alias(field: Any, where: str) -> str | None:
-    alias = field.alias if field.validation_alias is None else field.validation_alias
-    if alias is not None and not isinstance(alias, str):
-        raise SignatureError(f'{where}: {alias!r} is not one name; use alias="NAME"')
-    return alias
-
-
-def _default(field: Any, where: str) -> tuple[Any, Callable[[], Any] | None]:
-    """Return the default of a field, or the function that makes it."""
-    factory = field.default_factory
-    if factory is not None:
-        with suppress(TypeError, ValueError):
-            inspect.signature(factory).bind()
-            return EMPTY, factory
-        raise SignatureError(f"{where}: default_factory must be a function without parameters")
-    is_missing = field.default is ... or type(field.default).__name__ == "PydanticUndefinedType"
-    return (EMPTY if is_missing else field.default), None
-
-
-def _bare(field: Any) -> Any:
-    """Return a copy of a field without what concerns the parameter, and not its values."""
-    field = copy.copy(field)
-    field.alias = field.validation_alias = field.serialization_alias = None
-    field.default, field.default_factory = sys.modules["pydantic_core"].PydanticUndefined, None
-    return field
 
 
 # Classes
@@ -541,7 +388,7 @@ def _has_meta(hint: Any) -> bool:
 def _field_of(each: Any) -> Any:
     field = sys.modules["pydantic"].Field
     if isinstance(each, Meta):
-        said = _said(each)
+        said = said_by(each)
         said.pop("extra", None)
         return field(**said, json_schema_extra=said.pop("extra_json_schema", None))
     return each

@@ -9,7 +9,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import Struct
 
-from interlock.schema.hints import FORMATS, member_hints, text_of
+from interlock.schema.hints import FORMATS, member_hints
+from interlock.schema.metadata import text_of
 from interlock.types import JsonObject
 
 

@@ -26,7 +26,8 @@ from interlock.errors import SignatureError
 from interlock.media import Media
 from interlock.schema import hooks
 from interlock.schema.docstrings import argument_texts, routine
-from interlock.schema.hints import EMPTY, FunctionParameter, parameter, rewritten
+from interlock.schema.hints import FunctionParameter, parameter, rewritten
+from interlock.schema.metadata import EMPTY
 from interlock.schema.type_schema import schema_of
 from interlock.types import CallToolResult, Content, JsonObject
 
@@ -77,7 +78,7 @@ def describe(
             file and line of the function.
     """
     try:
-        return _describe(function, context_type, fills, strict=strict)
+        return _describe(function, context_type, strict=strict, fills=fills)
     except SignatureError as error:
         raise located(function, str(error)) from error.__cause__
 
@@ -133,9 +134,9 @@ def check_kind(function: Callable[..., Any], name: str) -> None:
 def _describe(
     function: Callable[..., Any],
     context_type: type,
-    fills: Callable[[inspect.Parameter, Any], bool],
     *,
     strict: bool,
+    fills: Callable[[inspect.Parameter, Any], bool],
 ) -> Signature:
     name = name_of(function) or routine(function).__qualname__
     check_kind(function, name)

@@ -22,7 +22,6 @@ _ELSEWHERE = {
     "tags": "visible",
     "enabled": "visible",
     "auth": "scopes",
-    "uri_template": "uri",
     "structured_output": "output_schema",
 }
 

@@ -15,7 +15,7 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.server.values import block
+from interlock.server.values import block_of
 from interlock.types import (
     AudioContent,
     Content,
@@ -85,7 +85,7 @@ def _part(value: Any) -> Content:
             return read
         except msgspec.ValidationError:  # an object that only looks like a block
             pass
-    return block(value)
+    return block_of(value)
 
 
 def _attached(file: Attachment) -> Content:

@@ -19,6 +19,7 @@ from interlock.schema.signature import (
     find_context,
     is_async,
     located,
+    name_of,
     problem,
 )
 from interlock.server.dependencies import CONTEXT, Marks
@@ -157,6 +158,8 @@ class FunctionPrompt:
     def __init__(
         self, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
     ) -> None:
+        if not options.name and name_of(function) in ("", "<lambda>"):
+            raise located(function, "the function has no name; set one with prompt(name=...)")
         self._call = _Function(function, runtime)
         signature = self._call.signature
         properties = signature.input_schema["properties"]
@@ -172,7 +175,7 @@ class FunctionPrompt:
             for name in signature.parameters
         ]
         self.definition = Prompt(
-            name=options.name or function.__name__,
+            name=options.name or name_of(function),
             title=options.title,
             description=options.description or summary(function) or None,
             arguments=arguments or None,

@@ -118,7 +118,8 @@ class FunctionTool:
         strict: bool = True,
     ) -> None:
         self._function = function
-        self._workers, self._lifespan = runtime.workers, runtime.lifespan
+        self._workers = runtime.workers
+        self._lifespan = runtime.lifespan
         try:
             self._prepare(function, options, runtime, strict=strict)
         except SignatureError as error:
@@ -272,6 +273,8 @@ class FunctionTool:
                 value = await self._workers.submit(self._function, named, context)
                 if hasattr(value, "__await__"):  # a plain decorator wraps an async function
                     value = await value
+                elif hasattr(value, "__next__"):  # each step may block, as the function may
+                    value = await self._workers.submit(listed, {"values": value}, context)
             if self._output is not None:
                 return self._structured(value, self._output)
             if type(value) is str:
@@ -297,9 +300,15 @@ class FunctionTool:
                 return await self._run_limited(named, context)
             if self._is_async:
                 return await self._function(**named)
-            return await self._workers.run(self._function, named, context)
+            return await self._run_in_thread(named, context)
         finally:
             context.lifespan = outer  # which the layers see after the call, too
+
+    async def _run_in_thread(self, arguments: dict[str, Any], context: Context) -> Any:
+        value = await self._workers.run(self._function, arguments, context)
+        if hasattr(value, "__next__"):  # each step may block, as the function may
+            value = await self._workers.submit(listed, {"values": value}, context)
+        return value
 
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
         if isinstance(value, CallToolResult):
@@ -316,7 +325,7 @@ class FunctionTool:
         if b"null" in encoded:
             check_finite(value)
         if MARK in encoded:
-            refuse_content(value)
+            refuse_content(value, encoded)
         plain = msgspec.json.decode(encoded)
         problems = output.errors(plain, echo=False)
         if problems:
@@ -338,7 +347,7 @@ class FunctionTool:
             async with asyncio.timeout(self.timeout) as limit:
                 if self._is_async:
                     return await self._function(**arguments)
-                return await self._workers.run(self._function, arguments, context)
+                return await self._run_in_thread(arguments, context)
         except TimeoutError:
             if not limit.expired():
                 raise

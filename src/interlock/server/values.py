@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from math import isfinite
@@ -29,6 +30,9 @@ from interlock.types import (
 _MEDIA = get_args(Media)
 _CONTENT = (*get_args(Content), *_MEDIA)
 MARK = b'"type":"'  # in the JSON of each content block, and of some other values
+_TAGS = re.compile(
+    rb'"type":"(?:|text|image|audio|resource|resource_link|tool_use|tool_result)"'
+).search
 MAX_DEPTH = 64  # of a value in which content is searched
 # Not `encode`, which ends the process when it runs out of memory.
 encode_value_into = msgspec.json.Encoder(enc_hook=hooks.write).encode_into
@@ -54,11 +58,11 @@ def tool_result(value: Any) -> CallToolResult:
     if isinstance(value, str):
         return CallToolResult(content=[TextContent(text=value)])
     if isinstance(value, _CONTENT):
-        return CallToolResult(content=[block(value)])
+        return CallToolResult(content=[block_of(value)])
     if isinstance(value, Iterator):
         value = listed(value)
     if isinstance(value, list | tuple) and any(isinstance(each, _CONTENT) for each in value):
-        return CallToolResult(content=[block(each) for each in value])
+        return CallToolResult(content=[block_of(each) for each in value])
     encoded, text = _encoded(value)
     if encoded[:1] not in (b"{", b"["):
         return CallToolResult(content=[TextContent(text=text)])
@@ -77,7 +81,7 @@ def listed(values: Iterator[Any]) -> list[Any]:
     return found
 
 
-def block(value: Any) -> Content:
+def block_of(value: Any) -> Content:
     """Return content as it is, text as text, and any other value as JSON text."""
     if isinstance(value, _MEDIA):
         value = value.content()
@@ -92,8 +96,6 @@ def _encoded(value: Any) -> tuple[bytes, str]:
     encoded = to_json(value)
     if b"null" in encoded:
         check_finite(value)
-    if MARK in encoded:
-        refuse_content(value)
     is_text = encoded.startswith(b'"')
     return encoded, msgspec.json.decode(encoded) if is_text else encoded.decode()
 
@@ -115,15 +117,23 @@ def to_json(value: Any) -> bytes:
         refuse_content(value)
         name = type(value).__name__
         raise LocalProtocolError(f"{name} cannot be written as JSON: {error}") from error
+    if MARK in encoded:
+        refuse_content(value, encoded)
     return bytes(encoded)
 
 
-def refuse_content(value: Any) -> None:
+def refuse_content(value: Any, encoded: bytes | bytearray | None = None) -> None:
     """Refuse content inside of a value, which would become Base64 in JSON.
+
+    Args:
+        value: The value.
+        encoded: The JSON of the value, if there is one; a search in it is much faster.
 
     Raises:
         ToolError: The value contains content; the text names the place of the first.
     """
+    if encoded is not None and _TAGS(encoded) is None:
+        return
     path = _path_to_content(value, 0)
     if path is not None:
         where = quoting.place(path) or "the result itself"
