@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from playwright.async_api import Locator, Page, Route, expect
 
 from interlock.messages import AssistantMessage, UserMessage
-from interlock.web.files import FOLDER, files_of_package
+from interlock.web.files import files_of_package
 from interlock.web.site import CHAT
 from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import PATIENCE, TIMERS, OpenPage, expect_idle
@@ -21,7 +20,9 @@ LONG = 10_000  # messages
 
 
 def compressed(*names: str) -> int:
-    return sum(len(gzip.compress((FOLDER / name).read_bytes(), 9)) for name in names)
+    """Return the bytes that a browser receives for files."""
+    files, headers = files_of_package(), {b"accept-encoding": b"gzip"}
+    return sum(len(files.answer(f"{files.version}/{name}", headers).body) for name in names)
 
 
 async def test_compressed_files_of_the_chat_are_within_their_budget():

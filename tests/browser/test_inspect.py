@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import shlex
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from playwright.async_api import expect
 
 from interlock import Context, Server
 from interlock.types import ToolAnnotations
-from interlock.web.files import FOLDER, files_of_package
+from interlock.web.files import files_of_package
 from interlock.web.inspector.inspector_page import INSPECTOR
 from tests.browser.apps import app, box
 from tests.browser.board import board
@@ -26,6 +25,7 @@ from tests.browser.conftest import (
     violations_everywhere,
 )
 from tests.browser.inspect import inspecting, program
+from tests.browser.test_chat_loading import compressed
 
 pytestmark = pytest.mark.slow
 
@@ -195,9 +195,8 @@ async def test_page_without_a_session_shows_no_server(
 async def test_compressed_modules_of_the_inspector_are_within_their_budget():
     files = files_of_package()
     own = [each for each in files.modules(INSPECTOR.entry) if each.startswith("inspect/")]
-    size = sum(len(gzip.compress((FOLDER / name).read_bytes(), 9)) for name in own)
 
-    assert size <= 30 * 1024
+    assert compressed(*own) <= 30 * 1024
 
 
 NOISY = """

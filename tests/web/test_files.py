@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from interlock.web.files import FOLDER, Files, Shell, files_of_package, policy
+from interlock.web.files import (
+    FOLDER,
+    Files,
+    Shell,
+    files_of_package,
+    policy,
+    without_comments,
+)
 from tests.browser.vendor import LOCK, integrity
 
 VENDOR = FOLDER / "vendor"
@@ -35,14 +42,30 @@ def test_file_requested_with_its_version_is_cached_for_ever(files: Files):
     assert answer.status == 200
     assert header(answer, b"content-type") == b"text/javascript; charset=utf-8"
     assert b"immutable" in (header(answer, b"cache-control") or b"")
-    assert answer.body == (FOLDER / "shared/view.js").read_bytes()
+    assert answer.body == without_comments((FOLDER / "shared/view.js").read_text()).encode()
+
+
+def test_module_is_served_without_comments_and_with_the_same_lines(files: Files):
+    module = '''// What it is for.
+/**
+ * @param {string} url
+ */
+const open = (url) => /** @type {any} */ (url).replace("https://", "") + "a // b"; // kept
+'''
+    assert without_comments(module).split("\n") == [
+        *[""] * 4,
+        'const open = (url) =>  (url).replace("https://", "") + "a // b"; // kept',
+        "",
+    ]
+    vendored = files.answer(f"{files.version}/vendor/preact.js", {})
+    assert vendored.body == (VENDOR / "preact.js").read_bytes()
 
 
 def test_file_is_compressed_for_a_browser_that_takes_gzip(files: Files):
     answer = files.answer(f"{files.version}/shared/view.js", {b"accept-encoding": b"br, gzip"})
 
     assert header(answer, b"content-encoding") == b"gzip"
-    assert gzip.decompress(answer.body) == (FOLDER / "shared/view.js").read_bytes()
+    assert gzip.decompress(answer.body) == files.answer(f"{files.version}/shared/view.js", {}).body
 
 
 def test_known_etag_gets_304_without_a_body(files: Files):
