@@ -46,12 +46,12 @@ def test_file_requested_with_its_version_is_cached_for_ever(files: Files):
 
 
 def test_module_is_served_without_comments_and_with_the_same_lines(files: Files):
-    module = '''// What it is for.
+    module = """// What it is for.
 /**
  * @param {string} url
  */
 const open = (url) => /** @type {any} */ (url).replace("https://", "") + "a // b"; // kept
-'''
+"""
     assert without_comments(module).split("\n") == [
         *[""] * 4,
         'const open = (url) =>  (url).replace("https://", "") + "a // b"; // kept',
@@ -149,6 +149,19 @@ def test_page_preloads_each_module_that_its_entry_imports_before_its_fonts(files
 )
 def test_served_files_contain_no_forbidden_code(forbidden: str):
     assert [str(path) for path in SERVED if re.search(forbidden, path.read_text())] == []
+
+
+def test_json_of_tools_and_people_is_read_and_written_only_with_all_digits():
+    plain = {  # these read numbers of our own, or hand JSON to a frame, whose numbers are doubles
+        *("shared/exact.js", "shared/page.js", "shared/app_box.js", "chat/composer.js"),
+    }
+    reads = {
+        path.relative_to(FOLDER).as_posix()
+        for path in SERVED
+        if path.suffix == ".js" and re.search(r"JSON\.(parse|stringify)", path.read_text())
+    }
+
+    assert reads <= plain
 
 
 def test_vendored_files_have_their_recorded_hashes():
