@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -440,10 +439,10 @@ async def test_approval_key_works_only_with_focus_on_the_card_and_after_a_pause(
         await page.keyboard.press("d")
         await card.get_by_label("Note").press("d")
         await card.press("Control+d")
-        await page.clock.set_fixed_time(datetime.now() - timedelta(hours=1))  # it has just appeared
+        await page.evaluate("performance.now = () => 0")  # it has just appeared
         await card.press("d")
         await expect(card).to_be_visible()
-        await page.clock.set_fixed_time(datetime.now() + timedelta(hours=1))
+        await page.evaluate("performance.now = () => 1e9")
         await card.press("d")
 
         await expect(page.get_by_text("Denied", exact=True)).to_be_visible()
@@ -453,16 +452,22 @@ async def test_long_argument_is_opened_before_its_call_can_be_approved(
     open_page: OpenPage, tmp_path: Path
 ):
     async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
-        reason = "x" * 500 + "\u202eend"
-        await gateway.call(await gateway.key("anna", "mcp:*"), "crm__refund", reason=reason)
+        reason = "why\n" + "\n" * 300 + "\u202eend of it\n" + "\n" * 40 + "thanks"
+        given = {"amount": 9007199254740993123, "reason": reason, "of": {"order": "x" * 70}}
+        await gateway.call(await gateway.key("anna", "mcp:*"), "crm__refund", **given)
         page = await gateway.open("/gateway/approvals")
         approve = page.get_by_role("button", name="Approve once")
-        await expect(approve).to_be_disabled()
+        await expect(page.get_by_text("9007199254740993123", exact=True)).to_be_visible()
+        for shown in ("why", "show 341 lines, ", "thanks", "show 1 member, 3 lines, "):
+            await expect(page.locator(".arguments").get_by_text(shown)).to_be_in_viewport(ratio=1)
+        await expect(approve).to_be_in_viewport(ratio=1)
+        assert await violations_everywhere(page) == []
 
-        await page.get_by_role("button", name="show all 504 characters").click()
-
-        await expect(approve).to_be_enabled()
+        await page.get_by_role("button", name="show 341 lines").click()
         await expect(page.get_by_text("U+202E")).to_be_visible()
+        await expect(approve).to_be_disabled()
+        await page.get_by_text("show 1 member").click()
+        await expect(approve).to_be_enabled()
 
 
 async def test_approval_that_was_decided_elsewhere_is_not_decided_again(

@@ -151,6 +151,20 @@ def test_served_files_contain_no_forbidden_code(forbidden: str):
     assert [str(path) for path in SERVED if re.search(forbidden, path.read_text())] == []
 
 
+def test_json_of_tools_and_people_is_read_and_written_only_with_all_digits():
+    plain = {  # these read numbers of our own, or hand JSON to a frame, whose numbers are doubles
+        *("shared/exact.js", "shared/page.js", "shared/app_box.js", "chat/composer.js"),
+        "chat/draft.js",
+    }
+    reads = {
+        path.relative_to(FOLDER).as_posix()
+        for path in SERVED
+        if path.suffix == ".js" and re.search(r"JSON\.(parse|stringify)", path.read_text())
+    }
+
+    assert reads <= plain
+
+
 def test_vendored_files_have_their_recorded_hashes():
     recorded = json.loads((VENDOR / "vendor.json").read_text())
     hashes = {name: hash for each in recorded.values() for name, hash in each["files"].items()}

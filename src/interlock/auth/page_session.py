@@ -94,13 +94,14 @@ class StoredSession(Struct, frozen=True, kw_only=True):
 
 
 class StoredCode(Struct, frozen=True):
-    """A one-time code in the store: its SHA-256, the principal it logs in, and its expiry."""
+    """A one-time code in the store: its SHA-256, the principal it logs in, its expiry and use."""
 
     hash: bytes
     user: str
     scopes: tuple[str, ...]
     expires: int
     tenant: str = TENANT
+    used: bool = False
 
 
 class SessionSource(Protocol):
@@ -114,7 +115,7 @@ class SessionSource(Protocol):
     async def add_code(self, code: StoredCode) -> None: ...
 
     async def take_code(self, hash: bytes) -> StoredCode | None:
-        """Delete a one-time code and return it; None if it is unknown."""
+        """Mark a one-time code as used, and return it as it was before; None if it is unknown."""
         ...
 
 
@@ -285,10 +286,10 @@ class PageSessions:
         return code
 
     async def redeem(self, code: str) -> Principal | None:
-        """Return the principal that a one-time code logs in; None if it is unknown, used or
-        expired.
+        """Return the principal that a one-time code logs in; None if it is unknown or expired.
 
         Raises:
+            AuthRequired: The code was used before.
             StoreError: The database is unavailable.
         """
         if len(code) > MAX_HALF:
@@ -296,6 +297,8 @@ class PageSessions:
         found = await self._source.take_code(_digest(code))
         if found is None or found.expires <= self._wall():
             return None
+        if found.used:
+            raise AuthRequired("this link was used before", 401, reason="code_used")
         tenant = "" if found.tenant == TENANT else found.tenant
         return Principal(found.user, frozenset(found.scopes), tenant=tenant)
 

@@ -442,6 +442,7 @@ login_codes = Table(
     Column("user", String, nullable=False),
     Column("scopes", Text, nullable=False),  # JSON list
     Column("expires", BigInteger, nullable=False),  # microseconds since 1970
+    Column("used", Integer, nullable=False),  # 1 after its use; the row stays until it expires
 )
 
 # Credentials of users for servers, sealed for the row.

@@ -7,7 +7,7 @@ import { Icon } from "../shared/icons.js";
 import { Problem } from "../shared/load.js";
 import { page } from "../shared/page.js";
 import { follow, place } from "../shared/route.js";
-import { begin, ended, Login, me } from "../shared/session.js";
+import { begin, ended, Login, me, SignedOut } from "../shared/session.js";
 import { Composer } from "./composer.js";
 import { Menu } from "./menu.js";
 import { Side } from "./side.js";
@@ -133,22 +133,6 @@ function LineBar() {
     <span aria-hidden="true">${t("line.times", { since, next })}</span>
     <button class="button" type="button" onClick=${() => connection.retry()}>${t("line.now")}</button>
   </div>`;
-}
-
-/** A person's own machine has no keys: another link of the terminal opens the page. */
-function SignedOut() {
-  useEffect(() => {
-    document.title = `${t("out.title")} – interlock`;
-  }, []);
-  return html`<main class="login">
-    <div class="box">
-      <div class="brand"><${Icon} name="logo" />interlock</div>
-      <h1>${t("out.title")}</h1>
-      <p>${t(ended.value ? "out.ended" : "out.first")}</p>
-      <pre>interlock web --link</pre>
-      <p class="muted">${t("out.enter")}</p>
-    </div>
-  </main>`;
 }
 
 follow(takes);

@@ -1,17 +1,16 @@
 // Where messages are written: a draft that is kept, files, tools, the model, send and stop.
 
 import { pageKey } from "../shared/api.js";
-import { Dialog } from "../shared/dialog.js";
 import { size } from "../shared/format.js";
 import { Icon } from "../shared/icons.js";
-import { Address, marked } from "../shared/marks.js";
+import { marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
 import { go } from "../shared/route.js";
 import { effect, html, signal, untracked, useEffect, useId, useLayoutEffect, useRef, useState } from "../shared/view.js";
 import { files, keep, kept, problem, show, text } from "./draft.js";
 import { short } from "./menu.js";
 import {
-  chooseModel, chosenModel, chooseTool, connection, current, download, models, say, stop, tools,
+  chooseModel, chosenModel, connection, current, download, isOn, models, say, stop, tools,
 } from "./state.js"; // prettier-ignore
 import { t } from "./text.js";
 
@@ -122,7 +121,7 @@ export function Composer({ conversation, later }) {
       for (const [kind, handle] of handlers) document.removeEventListener(kind, handle);
     };
   }, []);
-  const on = tools.value.filter((each) => stateOf(conversation.tools.value, each.address) !== "off").length;
+  const on = tools.value.filter((each) => isOn(conversation.tools.value, each.address)).length;
   const model = conversation.model.value || chosenModel.value || models.value[0] || "";
   return html`<div class="composer-place">
     <form
@@ -188,7 +187,7 @@ export function Composer({ conversation, later }) {
         </button>`}
       </div>
     </form>
-    ${asked.value === "tools" && html`<${Tools} conversation=${conversation} close=${() => (asked.value = "")} />`}
+    ${asked.value === "tools" && later && html`<${later.Tools} conversation=${conversation} close=${() => (asked.value = "")} />`}
   </div>`;
 }
 
@@ -264,54 +263,4 @@ function File({ of, later }) {
       <${Icon} name="cross" />
     </button>
   </li>`;
-}
-
-// Tools
-
-/** @param {Record<string, string>} states @param {string} address */
-function stateOf(states, address) {
-  return states[address] ?? states[address.split(":")[0] ?? ""] ?? "";
-}
-
-/** @param {{conversation: import("./view.js").Conversation, close: () => void}} props */
-function Tools({ conversation, close }) {
-  const states = conversation.tools.value;
-  /** @type {Map<string, import("./state.js").Tool[]>} */
-  const servers = new Map();
-  for (const each of tools.value) {
-    const server = each.address.split(":")[0] ?? "";
-    servers.set(server, [...(servers.get(server) ?? []), each]);
-  }
-  const cost = tools.value
-    .filter((each) => stateOf(states, each.address) !== "off")
-    .reduce((sum, each) => sum + each.tokens, 0);
-  return html`<${Dialog} title=${t("tools.title")} close=${close}>
-    <p class="muted small">${t("tools.cost", { n: cost })}</p>
-    ${servers.size === 0 && html`<p>${t("tools.none")}</p>`}
-    <div class="tools-list">
-      ${[...servers].map(
-        ([server, of]) => html`<section>
-          <div class="row"><h3 class="grow mono">${marked(server)}</h3><${Choice} name=${server} state=${states[server] ?? ""} /></div>
-          <ul>
-            ${of.map((each) => html`<li class="row"><span class="grow"><${Address} address=${each.address} /></span><${Choice} name=${each.address} state=${states[each.address] ?? ""} /></li>`)}
-          </ul>
-        </section>`,
-      )}
-    </div>
-    <div class="actions"><button type="button" class="button main" onClick=${close}>${t("done")}</button></div>
-  <//>`;
-}
-
-/** @param {{name: string, state: string}} props */
-function Choice({ name, state }) {
-  return html`<select
-    aria-label=${t("tools.state", { name })}
-    value=${state}
-    onChange=${(/** @type {any} */ event) => chooseTool(name, event.currentTarget.value)}
-  >
-    <option value="">${t("tools.default")}</option>
-    <option value="on">${t("tools.on")}</option>
-    <option value="ask">${t("tools.ask")}</option>
-    <option value="off">${t("tools.off")}</option>
-  </select>`;
 }

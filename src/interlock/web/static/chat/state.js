@@ -383,7 +383,17 @@ export async function attempt(work) {
   }
 }
 
-/** @param {Conversation} conversation @param {Record<string, string>} states */
+/** @typedef {Record<string, string>} ToolStates By tool or server; none for what the rules say. */
+
+/** @param {string} address */
+export const serverOf = (address) => address.split(":")[0] ?? "";
+
+/** Whether a conversation offers a tool to the model. @param {ToolStates} states @param {string} address */
+export function isOn(states, address) {
+  return (states[address] ?? states[serverOf(address)]) !== "off";
+}
+
+/** @param {Conversation} conversation @param {ToolStates} states */
 export async function saveTools(conversation, states) {
   conversation.tools.value = states;
   conversation.choices += 1;

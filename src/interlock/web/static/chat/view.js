@@ -1,6 +1,7 @@
 // One conversation as the page shows it: what is stored, and the events of the turn under way.
 
 import { ApiError, get } from "../shared/api.js";
+import { parse } from "../shared/exact.js";
 import { batch, signal } from "../shared/view.js";
 
 /** @typedef {import("../shared/outcomes.js").Outcome} Outcome */
@@ -658,7 +659,7 @@ function joined(older, newer) {
 /** @param {string} text */
 function parsed(text) {
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return text;
   }

@@ -9,7 +9,7 @@ import { Foreign, marked } from "../shared/marks.js";
 import { Chip } from "../shared/outcomes.js";
 import { page } from "../shared/page.js";
 import { follow, match, place } from "../shared/route.js";
-import { begin as signIn, Login, may, me } from "../shared/session.js";
+import { begin as signIn, Login, may, me, SignedOut } from "../shared/session.js";
 import { html, mount, useEffect, useState } from "../shared/view.js";
 import { Asks } from "./asks.js";
 import { Item } from "./item.js";
@@ -44,10 +44,6 @@ function Inspector() {
     return html`<${Screen} title=${t("start")}><${Start} /><//>`;
   }
   return html`<${Server} tool=${found.tool} values=${values} />`;
-}
-
-function SignedOut() {
-  return html`<main class="login"><div class="box"><h1>${t("signedout")}</h1><p>${t("signedout.why")}</p></div></main>`;
 }
 
 function Denied() {

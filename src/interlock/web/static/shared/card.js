@@ -2,8 +2,7 @@
 
 import { html, useId, useState } from "./view.js";
 import { Icon } from "./icons.js";
-import { Folded } from "./json.js";
-import { Address, Foreign, marked } from "./marks.js";
+import { Address, Foreign } from "./marks.js";
 import { OutcomeChip } from "./outcomes.js";
 import { duration } from "./format.js";
 
@@ -45,25 +44,4 @@ export function CallCard({ call, open, children }) {
       : html`<div class="call-head">${line}</div>`}
     ${children && isOpen && html`<div class="call-body" id=${body}>${children}</div>`}
   </article>`;
-}
-
-/**
- * All arguments of a call, a name a line.
- * @param {{value: unknown, opened?: (name: string) => void}} props
- *   `opened` is called when a folded text is opened.
- */
-export function Arguments({ value, opened }) {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) {
-    return html`<pre class="json">${marked(JSON.stringify(value))}</pre>`;
-  }
-  return html`<dl class="arguments">
-    ${Object.entries(value).map(
-      ([name, each]) => html`<dt>${marked(name)}</dt>
-        <dd>
-          ${typeof each === "string"
-            ? html`"<${Folded} text=${each} opened=${() => opened?.(name)} />"`
-            : marked(JSON.stringify(each, null, 2) ?? "")}
-        </dd>`,
-    )}
-  </dl>`;
 }

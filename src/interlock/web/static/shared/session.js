@@ -17,6 +17,8 @@ import { t } from "./text.js";
 export const me = signal(/** @type {Me | null | false} */ (null));
 /** Why the person is unknown although a session was there. */
 export const ended = signal(false);
+/** Why the link in the address did not open the page; "" if it did, or there was none. */
+const refused = signal("");
 
 /** @param {string} scope */
 export function may(scope) {
@@ -49,6 +51,7 @@ export async function begin(path) {
       await login({ code });
     } catch (error) {
       if (!(error instanceof ApiError)) throw error; // an old session may still be there
+      refused.value = error.reason === "code_used" ? "link.used" : "link.unknown";
     }
   }
   try {
@@ -76,6 +79,23 @@ export async function signOut() {
     ended.value = false;
     me.value = false;
   }
+}
+
+/** A person's own machine has no keys: another link of the terminal opens the page. */
+export function SignedOut() {
+  useEffect(() => {
+    document.title = `${t("out.title")} – interlock`;
+  }, []);
+  const why = /** @type {any} */ (refused.value || (ended.value ? "out.ended" : "out.first"));
+  return html`<main class="login">
+    <div class="box">
+      <div class="brand"><${Icon} name="logo" />interlock</div>
+      <h1>${t("out.title")}</h1>
+      <p role=${refused.value ? "alert" : null}>${t(why)}</p>
+      <pre>interlock web --link</pre>
+      <p class="muted">${t("out.enter")}</p>
+    </div>
+  </main>`;
 }
 
 /**
@@ -122,6 +142,7 @@ export function Login({ path }) {
     <form class="box" onSubmit=${submit}>
       <div class="brand"><${Icon} name="logo" />interlock</div>
       <h1>${t("login.title")}</h1>
+      ${refused.value && html`<div class="note tone-asking" role="status">${t(/** @type {any} */ (refused.value))}</div>`}
       ${ended.value && html`<div class="note tone-asking" role="status">${t("login.ended")}</div>`}
       ${issuers.map(
         ({ issuer, name }) => html`<a class="button main deciding" href=${issuerPath(issuer)}>${t("login.at", { name })}</a>`,

@@ -3,6 +3,7 @@
 import { html, useState } from "../../shared/view.js";
 import { post } from "../../shared/api.js";
 import { Confirm } from "../../shared/dialog.js";
+import { stringify } from "../../shared/exact.js";
 import { ago, day } from "../../shared/format.js";
 import { Icon } from "../../shared/icons.js";
 import { Missing, useLoad } from "../../shared/load.js";
@@ -152,5 +153,5 @@ function restOf(definition) {
 
 /** @param {unknown} value @returns {string} */
 function pretty(value) {
-  return value === undefined ? "" : JSON.stringify(value, null, 2);
+  return value === undefined ? "" : stringify(value, 2);
 }

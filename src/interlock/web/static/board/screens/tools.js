@@ -2,6 +2,7 @@
 
 import { html, useEffect, useState } from "../../shared/view.js";
 import { ApiError, post } from "../../shared/api.js";
+import { typed } from "../../shared/exact.js";
 import { count, duration } from "../../shared/format.js";
 import { JsonView } from "../../shared/json.js";
 import { Missing, Problem, useLoad } from "../../shared/load.js";
@@ -130,10 +131,10 @@ function Explain({ address, owner, keys }) {
   async function explain() {
     let given;
     try {
-      given = text.trim() ? JSON.parse(text) : undefined;
+      given = text.trim() ? typed(text) : undefined;
       setProblem("");
-    } catch {
-      setProblem(t("explain.json"));
+    } catch (failed) {
+      setProblem(failed instanceof SyntaxError ? t("explain.json") : /** @type {Error} */ (failed).message);
       return;
     }
     try {
