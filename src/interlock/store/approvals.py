@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import UnknownApproval
 from interlock.store.database import tables
-from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.changes import ChangeReader, change_statement
 from interlock.store.database.claims import Claim
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
@@ -304,18 +304,18 @@ class ApprovalStore:
         fields["approvers"] = msgspec.json.encode(approval.approvers).decode()
         texts = {each: storable(text) for each, text in fields.items() if isinstance(text, str)}
         row = tuple((fields | texts)[name] for name in _COLUMNS)
-        return Claim(_INSERT, row, change_statements(KIND, approval.id))
+        return Claim(_INSERT, row, [change_statement(KIND, approval.id)])
 
     def decision(self, approval: Approval, state: State, by: str, note: str, now: int) -> Claim:
         """Return the claim that approves or denies a request if it still has the state as read."""
         sql = _DENY if state == "denied" else _DECIDE
         at = (now, now + LEEWAY)
         row = (state, storable(by), now, storable(note) or None, approval.id, *at, approval.hash)
-        return Claim(sql, row, change_statements(KIND, approval.id))
+        return Claim(sql, row, [change_statement(KIND, approval.id)])
 
     def expiry(self, id: str, now: int) -> Claim:
         """Return the claim that marks an approval as expired."""
-        return Claim(_EXPIRE, (id, now, now + LEEWAY), change_statements(KIND, id))
+        return Claim(_EXPIRE, (id, now, now + LEEWAY), [change_statement(KIND, id)])
 
     def use(self, id: str, call: str, now: int, *, after: str = "") -> Claim:
         """Return the claim that uses an approval; it fails if the caller's key is not valid.
@@ -329,7 +329,7 @@ class ApprovalStore:
         """
         state = "used" if after else "approved"
         row = (call, id, state, after, now, now + LEEWAY, now, now)
-        return Claim(_USE, row, change_statements(KIND, id))
+        return Claim(_USE, row, [change_statement(KIND, id)])
 
     def _approval(self, row: Row[Any]) -> Approval:
         fields = dict(row._mapping)

@@ -24,7 +24,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError
 from interlock.store.database import tables
-from interlock.store.database.changes import ChangeReader, change_statements, note_change
+from interlock.store.database.changes import ChangeReader, change_statement, note_change
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
 from interlock.store.database.location import folder_beside
@@ -196,7 +196,7 @@ class CredentialStore:
             )
         row = _row(place, "value", self._seal.close(value.encode(), place), "ok", now_micros())
         stored = insert(tables.credentials).values(row).ext(_REPLACE)
-        claim = claim_of(stored, *change_statements(CHANGES, key_of_change(place)))
+        claim = claim_of(stored, change_statement(CHANGES, key_of_change(place)))
         await make_change(self._database, claim, record, place)
 
     async def revoke(self, place: Place, *, record: Record | None = None) -> bool:
@@ -206,7 +206,7 @@ class CredentialStore:
             .where(_at(place), tables.credentials.c.state != "revoked")
             .values(sealed=b"", state="revoked", expires=None, updated=now_micros(), leased_by="")
         )
-        claim = claim_of(revoked, *change_statements(CHANGES, key_of_change(place)))
+        claim = claim_of(revoked, change_statement(CHANGES, key_of_change(place)))
         return await make_change(self._database, claim, record, place)
 
     # Logins

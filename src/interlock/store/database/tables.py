@@ -290,15 +290,24 @@ keys = Table(
     Column("created_by", String, nullable=False),
 )
 
-# One row for each write that running gateways must notice. They read on from the last id they saw.
+# One row for each write that running gateways must notice; see `database.changes`.
 changes = Table(
     "changes",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("kind", String, nullable=False),
     Column("key", String, nullable=False),
-    Column("at", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970
 )
+
+
+@event.listens_for(changes, "after_create")
+def _add_transaction(_table: Table, connection: Connection, **_: object) -> None:
+    if connection.dialect.name == "postgresql":
+        column = "ADD COLUMN txid bigint NOT NULL DEFAULT txid_current()"
+        connection.exec_driver_sql(f"ALTER TABLE changes {column}")
+        connection.exec_driver_sql("CREATE INDEX changes_txid ON changes (txid)")
+
 
 # Numbers that outlive a process, such as the calls of a key in a day.
 counters = Table(
