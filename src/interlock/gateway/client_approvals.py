@@ -24,8 +24,10 @@ from interlock.protocol.envelope import encode
 from interlock.store.approvals import Approval, ApprovalStore
 from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.audit.writer import AuditRecord, AuditWriter, open_tables
+from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.claims import Claim, ClaimFailed
-from interlock.store.database.database import Database, open_database
+from interlock.store.database.database import Database
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from interlock.text import quoting
 from interlock.text.timestamps import rfc3339
@@ -147,6 +149,7 @@ async def open_approvals(
     settings: Callable[[], ApprovalSettings],
     policy: Callable[[], Policy],
     keep: float,
+    now: Callable[[], int],
     toolbox: Callable[[], Toolbox] | None = None,
 ) -> AsyncGenerator[Approvals, None]:
     """Open the approvals in a database.
@@ -159,6 +162,7 @@ async def open_approvals(
         settings: Returns the current settings for approvals.
         policy: Returns the current policy.
         keep: The seconds from an approval's expiry until it is deleted.
+        now: Returns the database's time in microseconds since 1970.
         toolbox: Returns the toolbox with the current definitions; None to use each call's
             definition.
     """
@@ -175,6 +179,7 @@ async def open_approvals(
             settings=settings,
             policy=policy,
             keep=keep,
+            now=now,
             pin_of=None if toolbox is None else pin_in(toolbox),
             has_trail=writer is not None,
         )
@@ -197,8 +202,10 @@ async def approvals_in(
     settings, policy = resolve(config, os.environ), Policy.from_config(config)
     secret = GatewayKey.load(folder_beside(location))
     async with AsyncExitStack() as stack:
-        database = await open_database(location)
+        database = await open_owned(location, secret)
         stack.push_async_callback(database.close)
+        feed = ChangeFeed(database)
+        await feed.set_clock()
         writer = None
         if decides and settings.audit.mode != "off":
             opened = AuditWriter.open(location, key=secret, settings=settings.audit)
@@ -209,6 +216,7 @@ async def approvals_in(
                 settings=lambda: settings.approvals,
                 policy=lambda: policy,
                 keep=settings.keep.approvals,
+                now=feed.now,
             )
         )
 

@@ -26,7 +26,8 @@ from interlock.errors import MissingExtra, StoreCorrupt, StoreError
 from interlock.store.database import tables
 from interlock.store.database.changes import ChangeReader, change_statement, note_change
 from interlock.store.database.connection import AsyncConnection
-from interlock.store.database.database import Database, open_database
+from interlock.store.database.database import Database
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from interlock.store.database.on_conflict import KEEP_EXISTING, OnConflict
 from interlock.store.database.recorded import Record, claim_of, make_change
@@ -123,7 +124,7 @@ class CredentialStore:
     async def open(cls, location: str | Path | None = None) -> AsyncIterator[CredentialStore]:
         """Open a database like `ConversationStore.open`, and the gateway's key beside it."""
         key = GatewayKey.load(folder_beside(location))
-        database = await open_database(location)
+        database = await open_owned(location, key)
         try:
             yield cls(database, key)
         finally:
@@ -282,10 +283,11 @@ class CredentialStore:
             place: The primary key of the login, which need not exist.
             holder: The name of the process that takes the lease.
         """
-        now, columns = now_micros(), tables.credentials.c
-        leased = {"leased_by": holder, "leased_until": now + LEASE}
+        columns = tables.credentials.c
 
         async def work(connection: AsyncConnection) -> bool:
+            now = await connection.now()  # the clocks of several gateways may differ
+            leased = {"leased_by": holder, "leased_until": now + LEASE}
             changed = await connection.execute(
                 update(tables.credentials)
                 .where(_at(place), columns.leased_until <= now)

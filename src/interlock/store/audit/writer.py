@@ -50,6 +50,7 @@ _INSERT = (
     " reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _KIND, _CALL = 4, 5  # positions in a row
+_OWNER = "SELECT fingerprint FROM gateway_key"
 _ENDED = "SELECT ended FROM audit_heads WHERE writer = ?"
 LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
 
@@ -161,6 +162,7 @@ class AuditWriter:
             on_failed: See the class.
 
         Raises:
+            ConfigError: The database belongs to another gateway key.
             StoreError: The database cannot be opened or written to.
             MissingExtra: A package for this kind of database is not installed.
         """
@@ -173,6 +175,8 @@ class AuditWriter:
         name = f"the audit trail in {public_name(place) if isinstance(place, str) else place}"
         writer = cls(tables, name, key=key, copy=copy, on_failed=on_failed)
         try:
+            for (owner,) in await tables.fetch(_OWNER):
+                key.check_owner(owner, name)
             await tables.hold(writer.id)
             first = writer._first_head()
             await change_head(tables, key, writer.id, lambda _: first)

@@ -23,7 +23,7 @@ from sqlalchemy import delete, func, insert, select, text
 from interlock import aio
 from interlock.errors import InterlockError
 from interlock.store.database.claims import Statement
-from interlock.store.database.connection import SERVER_TIME, AsyncConnection
+from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
 from interlock.store.database.tables import changes
 from interlock.text.timestamps import now_micros
@@ -43,9 +43,10 @@ _IN_SQLITE = text(
     " WHERE id > :newest OR id = (SELECT max(id) FROM changes)"
 )
 _IN_POSTGRES = text(
-    "SELECT added.id, added.kind, added.key, added.txid, server.running, server.now FROM"  # noqa: S608
-    f" (SELECT txid_snapshot_xmin(txid_current_snapshot()) AS running, {SERVER_TIME} AS now)"
-    " AS server LEFT JOIN changes AS added ON added.txid >= :running"
+    "SELECT added.id, added.kind, added.key, added.txid, server.running, server.now FROM"
+    " (SELECT txid_snapshot_xmin(txid_current_snapshot()) AS running,"
+    " CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now) AS server"
+    " LEFT JOIN changes AS added ON added.txid >= :running"
     " OR added.id = (SELECT max(id) FROM changes)"
 )
 
@@ -130,6 +131,10 @@ class ChangeFeed:
         """Whether the database answered the last read, and answers the running one in time."""
         since = self._reading_since
         return not self._has_failed and (since is None or monotonic() - since < PATIENCE)
+
+    async def set_clock(self) -> None:
+        """Read the server's time now rather than at the first regular reading."""
+        await self._database.read(self._added_kinds)
 
     def now(self) -> int:
         """Return the database server's time, in microseconds since 1970."""

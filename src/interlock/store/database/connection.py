@@ -19,8 +19,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from interlock.text.timestamps import now_micros
 
-# The time of a PostgreSQL server in microseconds since 1970, as SQL.
-SERVER_TIME = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -60,7 +59,7 @@ class AsyncConnection:
         """
         if self.dialect.name != "postgresql":
             return now_micros()
-        return int(await self.scalar(text(f"SELECT {SERVER_TIME}")))
+        return int(await self.scalar(_NOW))
 
     async def commit(self) -> None:
         await greenlet_spawn(self._core.commit)

@@ -51,8 +51,14 @@ metadata = MetaData()
 _NOT_PLAIN = "status <> 'ok' OR reason <> ''"
 
 
-def _partial_index(name: str, *columns: str, where: str) -> Index:
-    return Index(name, *columns, info={"where": text(where)})
+def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    return Index(name, *columns, unique=unique, info={"where": text(where)})
+
+
+def _set_conditions(table: Table, connection: Connection, **_: object) -> None:
+    # `Index(sqlite_where=…, postgresql_where=…)` would load both dialects in every process.
+    for index in table.indexes:
+        index.dialect_options[connection.dialect.name]["where"] = index.info.get("where")
 
 
 conversations = Table(
@@ -235,12 +241,7 @@ audit = Table(
 )
 
 
-@event.listens_for(audit, "before_create")
-def _set_conditions(_table: Table, connection: Connection, **_: object) -> None:
-    # `Index(sqlite_where=…, postgresql_where=…)` would load both dialects in every process.
-    for index in audit.indexes:
-        index.dialect_options[connection.dialect.name]["where"] = index.info.get("where")
-
+event.listen(audit, "before_create", _set_conditions)
 
 audit_heads = Table(
     "audit_heads",
@@ -304,10 +305,19 @@ changes = Table(
 @event.listens_for(changes, "after_create")
 def _add_transaction(_table: Table, connection: Connection, **_: object) -> None:
     if connection.dialect.name == "postgresql":
-        column = "ADD COLUMN txid bigint NOT NULL DEFAULT txid_current()"
-        connection.exec_driver_sql(f"ALTER TABLE changes {column}")
+        connection.exec_driver_sql(
+            "ALTER TABLE changes ADD COLUMN txid bigint NOT NULL DEFAULT txid_current()"
+        )
         connection.exec_driver_sql("CREATE INDEX changes_txid ON changes (txid)")
 
+
+# One row: the gateway's key, with which all gateways of this database seal and sign.
+gateway_key = Table(
+    "gateway_key",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("fingerprint", String, nullable=False),
+)
 
 # Numbers that outlive a process, such as the calls of a key in a day.
 counters = Table(
@@ -319,7 +329,7 @@ counters = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-# Approvals of exact calls; each is used once.
+# Approvals of exact calls; each is used once. A call has at most one that is open.
 approvals = Table(
     "approvals",
     metadata,
@@ -343,9 +353,15 @@ approvals = Table(
     Column("decided_at", BigInteger),
     Column("note", Text),
     Column("used_by_call", String),
+    Column("binding", LargeBinary, nullable=False),  # keyed hash of all that it is bound to
     Index("approvals_state_created", "state", "created"),
-    Index("approvals_call", "user", "key", "tool", "hash"),
+    Index("approvals_binding", "binding", "created"),
+    _partial_index(
+        "approvals_open", "binding", where="state IN ('pending', 'approved')", unique=True
+    ),
 )
+
+event.listen(approvals, "before_create", _set_conditions)
 
 # The definitions that an operator accepted, and what servers offer instead.
 pins = Table(
