@@ -78,7 +78,7 @@ async def test_a_gateway_that_drains_or_cannot_write_is_not_ready():
 
     degraded = [json.loads(page.body)["degraded"] for page in pages]
     assert degraded == [["database"], ["database"], ["draining"]]
-    assert [page.status for page in pages] == [503, 503, 503]
+    assert [page.status for page in pages] == [503, 503, 404]
     assert silent.count == 0
 
 

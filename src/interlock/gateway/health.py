@@ -15,6 +15,8 @@ from interlock.protocol.envelope import encode
 from interlock.server.http.responses import Page
 from interlock.toolbox import ServerStatus
 
+# A balancer cuts the calls of a server that is down (503), but not of one that leaves (404).
+READY, UNREADY, LEAVING = 200, 503, 404
 PROBE_DEADLINE = 1.0  # seconds that a check waits for a write to the database
 PROBE_EVERY = 1.0  # seconds between two test writes
 
@@ -22,7 +24,7 @@ PROBE_EVERY = 1.0  # seconds between two test writes
 class Readiness(Struct, frozen=True):
     """Whether the gateway can make calls, and the names of failed parts, without reasons."""
 
-    is_ready: bool
+    status: int
     degraded: tuple[str, ...] = ()
 
 
@@ -67,7 +69,7 @@ class Health:
         """Return the response for `/readyz`, without the servers' names."""
         found = await self._readiness()
         kinds = dict.fromkeys(each.partition(" ")[0] for each in found.degraded)
-        return _page(Readiness(found.is_ready, tuple(kinds)))
+        return _page(Readiness(found.status, tuple(kinds)))
 
     async def ready_in_detail(self) -> Page:
         """Return the response for `/readyz` with the servers' names, for operators."""
@@ -84,8 +86,8 @@ class Health:
         missing = self._required().intersection(down)
         for name in missing:  # if not ready, the gateway gets no calls that would start the server
             self._start(name)
-        is_ready = writes and not self._is_draining() and not missing
-        return Readiness(is_ready, tuple(degraded))
+        status = READY if writes and not missing else UNREADY
+        return Readiness(LEAVING if self._is_draining() else status, tuple(degraded))
 
     async def _can_write(self) -> bool:
         """Return whether the database can be written to.
@@ -145,5 +147,5 @@ def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
 
 
 def _page(found: Readiness) -> Page:
-    body = encode({"ready": found.is_ready, "degraded": found.degraded})
-    return Page(body, 200 if found.is_ready else 503)
+    body = encode({"ready": found.status == READY, "degraded": found.degraded})
+    return Page(body, found.status)

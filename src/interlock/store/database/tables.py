@@ -490,6 +490,14 @@ plugin_installations = Table(
     Column("at", BigInteger, nullable=False),  # microseconds since 1970
 )
 
+# One row, which states the oldest version whose programs can use these tables.
+compatibility = Table(
+    "schema_compatibility",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("compatible_from", String(32), nullable=False),
+)
+
 # Made as by Alembic, because earlier checkouts read it, and later releases will.
 versions = Table(
     "alembic_version",
