@@ -26,7 +26,6 @@ from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.audit.writer import AuditRecord, AuditWriter, open_tables
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.claims import Claim, ClaimFailed
-from interlock.store.database.database import Database
 from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from interlock.text import quoting
@@ -141,7 +140,7 @@ def pin_in(toolbox: Callable[[], Toolbox]) -> PinOf:
 
 @asynccontextmanager
 async def open_approvals(
-    database: Database,
+    feed: ChangeFeed,
     location: str | None,
     secret: GatewayKey,
     writer: AuditWriter | None,
@@ -149,20 +148,18 @@ async def open_approvals(
     settings: Callable[[], ApprovalSettings],
     policy: Callable[[], Policy],
     keep: float,
-    now: Callable[[], int],
     toolbox: Callable[[], Toolbox] | None = None,
 ) -> AsyncGenerator[Approvals, None]:
     """Open the approvals in a database.
 
     Args:
-        database: The database with the approvals.
+        feed: Has the database with the approvals, and its clock.
         location: The location of the same database, to write without an audit trail.
         secret: The gateway's key.
         writer: Writes to the audit trail; None without an audit trail.
         settings: Returns the current settings for approvals.
         policy: Returns the current policy.
         keep: The seconds from an approval's expiry until it is deleted.
-        now: Returns the database's time in microseconds since 1970.
         toolbox: Returns the toolbox with the current definitions; None to use each call's
             definition.
     """
@@ -175,11 +172,11 @@ async def open_approvals(
             stack.push_async_callback(tables.close)
             write = _without_trail(tables)
         yield Approvals(
-            *(ApprovalStore(database, secret), write, secret.derive(ARGUMENTS_KEY)),
+            *(ApprovalStore(feed.database, secret), write, secret.derive(ARGUMENTS_KEY)),
             settings=settings,
             policy=policy,
             keep=keep,
-            now=now,
+            now=feed.now,
             pin_of=None if toolbox is None else pin_in(toolbox),
             has_trail=writer is not None,
         )
@@ -212,11 +209,10 @@ async def approvals_in(
             writer = await stack.enter_async_context(opened)
         yield await stack.enter_async_context(
             open_approvals(
-                *(database, location, secret, writer),
+                *(feed, location, secret, writer),
                 settings=lambda: settings.approvals,
                 policy=lambda: policy,
                 keep=settings.keep.approvals,
-                now=feed.now,
             )
         )
 

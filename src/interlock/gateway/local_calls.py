@@ -116,14 +116,12 @@ async def _gateway_calls(
     if trail is not None:
         layers = replace(layers, refusals=trail.refusals)
     if parts.policy.asks:
-        await feed.set_clock()
         approvals = await stack.enter_async_context(
             open_approvals(
-                *(database, location, secret, writer),
+                *(feed, location, secret, writer),
                 settings=lambda: parts.settings.approvals,
                 policy=lambda: parts.policy,
                 keep=keep.approvals,
-                now=feed.now,
             )
         )
         await stack.enter_async_context(approvals.running(feed))

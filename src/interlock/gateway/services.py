@@ -185,7 +185,6 @@ async def _open_stores(
     database = await open_owned(location, secret)
     stack.push_async_callback(database.close)
     feed = await stack.enter_async_context(ChangeFeed(database).running())
-    await feed.set_clock()
     keys = KeyRing(
         KeyStore(database), on_end=lambda ids: gateway().end_credentials(ids), limits=own_limits
     )
@@ -198,12 +197,11 @@ async def _open_stores(
     kept = await stack.enter_async_context(results)
     approvals = await stack.enter_async_context(
         open_approvals(
-            *(database, location, secret, writer),
+            *(feed, location, secret, writer),
             settings=lambda: settings().approvals,
             policy=lambda: gateway().parts.policy,
             toolbox=lambda: gateway().server.toolbox,
             keep=parts.settings.keep.approvals,
-            now=feed.now,
         )
     )
     await stack.enter_async_context(approvals.running(feed))

@@ -521,6 +521,7 @@ class Approvals:
             feed: Reports changes in the database.
         """
         with suppress(InterlockError):  # the next step reports the error
+            await feed.set_clock()
             await self.refresh()
         async with feed.follow("approvals", self._step, _log, "approvals"):
             yield

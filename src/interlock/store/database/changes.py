@@ -116,10 +116,14 @@ class ChangeReader:
 
 
 class ChangeFeed:
-    """A regular reading of the table `changes`, which all followers share."""
+    """A regular reading of the table `changes`, which all followers share.
+
+    Args:
+        database: The database to read.
+    """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
         self._reader = ChangeReader()
         self._followers: set[_Follower] = set()
         self._ahead = 0  # microseconds by which the server's clock is ahead of this machine's
@@ -134,7 +138,7 @@ class ChangeFeed:
 
     async def set_clock(self) -> None:
         """Read the server's time now rather than at the first regular reading."""
-        await self._database.read(self._added_kinds)
+        await self.database.read(self._added_kinds)
 
     def now(self) -> int:
         """Return the database server's time, in microseconds since 1970."""
@@ -176,7 +180,7 @@ class ChangeFeed:
             self._reading_since = monotonic()
             kinds, self._has_failed = None, True
             try:
-                kinds = await self._database.read(self._added_kinds)
+                kinds = await self.database.read(self._added_kinds)
                 self._has_failed = False
             except InterlockError:  # followers read the table themselves, and log this error
                 pass
