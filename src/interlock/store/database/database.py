@@ -257,12 +257,21 @@ async def _open_postgres(url: str) -> Database:
 
     database = Database(_postgres_engine(url), name)
     try:
+        if await database.read(_is_pooled):
+            await postgres.refuse_transaction_pooler(url, timeout=LOCK_TIMEOUT)
         if not await database.read(lambda each: each.run_sync(is_created, name)):
             await database.write(create_alone)
     except BaseException:
         await database.close()
         raise
     return database
+
+
+async def _is_pooled(connection: AsyncConnection) -> bool:
+    """Return whether a pooler answers, which states another process id than the server."""
+    stated = await connection.run_sync(lambda core: core.connection.driver_connection)
+    process = await connection.scalar(text("SELECT pg_backend_pid()"))
+    return bool(stated is not None and stated.get_server_pid() != process)
 
 
 def _postgres_engine(url: str) -> Engine:
