@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -38,6 +39,7 @@ defaults
     retries 3
     option redispatch 1
     retry-on conn-failure
+    errorfile 502 {root}/deploy/proxies/lost.http
     errorfile 503 {root}/deploy/proxies/not_ready.http
 frontend clients
     bind 127.0.0.1:{port}
@@ -52,10 +54,12 @@ backend gateways
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Return a port that no outgoing connection takes while a gateway restarts."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

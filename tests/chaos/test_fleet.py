@@ -125,7 +125,7 @@ async def test_frozen_gateway_continues_its_chain(tmp_path: Path, postgres: Post
             await load.make(200)
         load.report("frozen gateway")
         load.check()
-        assert len(load.failed) < load.sent / 100, reasons(load.failed)
+        assert load.window < 4, reasons(load.failed)  # until the balancer has noticed
         assert await here.problems() == []
 
 
@@ -156,9 +156,9 @@ async def test_database_that_restarts_or_freezes_stops_calls_before_their_effect
         load.check()
         # Even while no gateway is ready, clients get JSON-RPC.
         refused = [(status, body) for _, _, status, body in load.failed if status]
-        assert {status for status, _ in refused} <= {503}
-        for _, body in refused:
-            assert json.loads(body)["error"]["code"] == -31503, body
+        codes = {502: -32603, 503: -31503}
+        for status, body in refused:
+            assert json.loads(body)["error"]["code"] == codes[status], body
         assert await here.open_chains() == 3
         assert await here.problems() == []
 
