@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from interlock import aio
 from interlock.config import Config
-from interlock.gateway.forwarding.server import ForwardingServer
+from interlock.gateway.forwarding.server import IDLE_TIMEOUT, ForwardingServer
 from interlock.gateway.front import GatewayFront
 from interlock.gateway.gauges import gauges_of
 from interlock.gateway.manifests import following
@@ -39,8 +39,6 @@ from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
-
-IDLE_TIMEOUT = 3.0  # seconds without a newly connected server until the others are served
 
 
 class Assembly:

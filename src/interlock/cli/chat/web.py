@@ -97,9 +97,9 @@ async def _serve(
         emit(url)
         sys.stdout.flush()
         if opens:
-            await _open(url)
+            await open_browser(url)
             warn_of_broken(site.status)
-        async with _more_links(site):
+        async with more_links(site):
             await site.served()
 
 
@@ -115,7 +115,8 @@ async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
     return [chosen.name, *(name for name in others if name != chosen.name)]
 
 
-async def _open(url: str) -> None:
+async def open_browser(url: str) -> None:
+    """Open a one-time URL, or tell the user to open it."""
     import webbrowser
 
     from interlock.aio import in_thread
@@ -126,7 +127,7 @@ async def _open(url: str) -> None:
 
 
 @asynccontextmanager
-async def _more_links(site: LocalSite) -> AsyncIterator[None]:
+async def more_links(site: LocalSite, page: str = "") -> AsyncIterator[None]:
     """Print another one-time URL whenever the user presses Enter in the terminal."""
     if not is_terminal(sys.stdin):
         yield
@@ -139,7 +140,7 @@ async def _more_links(site: LocalSite) -> AsyncIterator[None]:
 
     async def another() -> None:
         try:
-            emit(await site.link())
+            emit(await site.link(page))
         except InterlockError as error:
             warn(f"no URL could be made: {error}")
 

@@ -78,6 +78,7 @@ class Host(Struct, frozen=True):
         principal_of: Finds the owner of an API key by the key's id; None if there are no keys.
         is_local: Whether the person at this machine is the only user, and may start any program.
         has_gateway: Whether the policy is a gateway's, so that every request must pass it.
+        on_stderr: Called with what the servers' programs write to stderr.
     """
 
     servers: Callable[[], Mapping[str, ServerConfig | InProcessServer]]
@@ -91,6 +92,7 @@ class Host(Struct, frozen=True):
     principal_of: Callable[[str], Awaitable[Principal]] | None = None
     is_local: bool = False
     has_gateway: bool = False
+    on_stderr: Callable[[str], object] = lambda _: None
 
 
 class Inspection:
@@ -121,7 +123,7 @@ class Inspection:
         seen_as: tuple[str, Caller] | None = None,
     ) -> None:
         self.id = f"i_{secrets.token_urlsafe(12)}"
-        self.wire = InspectedWire()
+        self.wire = InspectedWire(host.on_stderr)
         self.version = 1
         self.history: deque[JsonObject] = deque(maxlen=HISTORY)
         self.caller = caller
