@@ -320,7 +320,7 @@ class SessionCookie(Struct, frozen=True):
 
         Args:
             is_local: Whether the pages have an http URL on loopback.
-            port: The port of the listener.
+            port: The port of the pages' URL.
             is_admin: Whether the listener is for operators only.
         """
         if is_local:

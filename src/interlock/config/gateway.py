@@ -215,6 +215,19 @@ class ApprovalSettings(Struct, frozen=True, kw_only=True):
     wait: float = 0.0
 
 
+class Drain(Struct, frozen=True, kw_only=True):
+    """How a gateway shuts down.
+
+    Attributes:
+        delay: The seconds for which a gateway is still served after it says that it is not ready,
+            so that a load balancer stops sending requests to it.
+        calls: The seconds that running calls then have to finish.
+    """
+
+    delay: float = 0.0
+    calls: float = 30.0
+
+
 class Lock(Struct, frozen=True, kw_only=True):
     """The lock, which decides which definitions of tools are accepted automatically.
 
@@ -323,6 +336,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     results: Results = Results()
     approvals: ApprovalSettings = ApprovalSettings()
+    drain: Drain = Drain()
     keep: Keep = Keep()
     lock: Lock = Lock()
     audit: Audit = Audit()

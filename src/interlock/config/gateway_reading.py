@@ -20,6 +20,7 @@ from interlock.config.gateway import (
     Audit,
     ChatLimits,
     ChatPage,
+    Drain,
     GatewaySettings,
     Issuer,
     Lock,
@@ -43,6 +44,7 @@ from interlock.config.servers import Config
 from interlock.text import urls
 from interlock.text.networks import network
 
+MAX_DRAIN = 3_600  # seconds; the longest time that a part of the shutdown can be set to take
 MAX_WAIT = 600  # seconds; the longest time that a call can be set to wait for an approval
 MAX_PORT = 65_535
 DATABASES = ("postgresql", "postgres")  # accepted URL schemes for the database
@@ -100,6 +102,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         limits=read_limits(gateway.within("limits"), servers),
         results=read_results(gateway.within("results"), servers, views),
         approvals=_approvals(gateway.within("approvals")),
+        drain=_drain(gateway.within("drain")),
         keep=read_keep(gateway.within("keep")),
         lock=_lock(gateway.within("lock")),
         audit=_audit(gateway.within("audit")),
@@ -126,6 +129,7 @@ KEYS = (
     "limits",
     "results",
     "approvals",
+    "drain",
     "keep",
     "lock",
     "audit",
@@ -358,10 +362,18 @@ def _groups(section: Section) -> dict[str, tuple[str, ...]]:
 def _approvals(section: Section) -> ApprovalSettings:
     section.warn_unknown(("expires", "wait"))
     default = ApprovalSettings()
-    waits = type(section.members.get("wait", 0)) is not int or section.members.get("wait", 0) != 0
     return ApprovalSettings(
         expires=section.duration("expires", default.expires, MAX_LONG),
-        wait=section.duration("wait", default.wait, MAX_WAIT) if waits else 0.0,
+        wait=section.duration("wait", default.wait, MAX_WAIT, zero=True),
+    )
+
+
+def _drain(section: Section) -> Drain:
+    section.warn_unknown(("delay", "calls"))
+    default = Drain()
+    return Drain(
+        delay=section.duration("delay", default.delay, MAX_DRAIN, zero=True),
+        calls=section.duration("calls", default.calls, MAX_DRAIN),
     )
 
 

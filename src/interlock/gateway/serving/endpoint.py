@@ -11,7 +11,7 @@ from msgspec import Struct
 from interlock.auth import Authenticator
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls import Call
-from interlock.config.gateway import Address, ChatPage
+from interlock.config.gateway import Address, ChatPage, GatewaySettings
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
 from interlock.gateway.admin.operations import Operations
@@ -37,6 +37,7 @@ from interlock.store.page_sessions import PageSessionStore
 from interlock.text import urls
 
 PATH = "/mcp"
+HTTP_PORT = 80
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -139,6 +140,7 @@ class Endpoint(GatewayFront):
         app: The application for clients.
         health: The health checks.
         sessions: The page sessions.
+        is_leaving: Whether the gateway is not ready, because it will be drained soon.
         serves_operators: Whether the application for clients also serves the admin API and the
             metrics. It does if only this machine can reach it and operators have no listener of
             their own.
@@ -165,7 +167,8 @@ class Endpoint(GatewayFront):
         self.origin = urls.origin(resource)
         self._view = view
         self._board = board
-        self.health = health_of(assembly, lambda: self.app.is_draining)
+        self.is_leaving = False
+        self.health = health_of(assembly, lambda: self.is_leaving or self.app.is_draining)
         settings = assembly.parts.settings
         self.sessions = PageSessions(
             PageSessionStore(self._services.database),
@@ -233,6 +236,11 @@ class Endpoint(GatewayFront):
             return pages
         return self._board(pages, PageGuard(hosts), has_chat=self.chat is not None)
 
+    @property
+    def settings(self) -> GatewaySettings:
+        """The current settings."""
+        return self._assembly.parts.settings
+
     # Methods of `GatewayFront`
 
     @property
@@ -268,7 +276,9 @@ class Endpoint(GatewayFront):
         settings = self._assembly.parts.settings
         public_url = "" if is_admin else settings.public_url
         is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
-        cookie = SessionCookie.of(is_local=is_local, port=address.port, is_admin=is_admin)
+        # Behind a proxy, all gateways must use the same name.
+        port = (urlsplit(public_url).port or HTTP_PORT) if public_url else address.port
+        cookie = SessionCookie.of(is_local=is_local, port=port, is_admin=is_admin)
         keys = LatestAuth(lambda: self._callers.authenticator(self._resource, scope=""))
         self._follows_reload.append(keys)
         pages = Pages(self.sessions, cookie, keys, self._callers.login_issuers)
