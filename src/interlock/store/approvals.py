@@ -228,6 +228,11 @@ class ApprovalStore:
             )
         return await self._read(query)
 
+    async def oldest(self, now: int, limit: int) -> _Approvals:
+        """Return approvals that are pending, without their arguments, oldest first."""
+        query = select(*_LISTED).where(_of.state == "pending", ~_is_over(now))
+        return await self._read(query.order_by(_of.created, _of.id).limit(limit))
+
     async def newest(self, binding: Binding, now: int) -> Approval | None:
         """Return the newest approval for a call; None if no approval was requested."""
         query = _for(binding).where(_of.created <= now + LEEWAY)

@@ -335,7 +335,8 @@ approvals = Table(
     Column("note", Text),
     Column("used_by_call", String),
     Index("approvals_state_created", "state", "created"),
-    Index("approvals_call", "user", "key", "tool", "hash"),
+    Index("approvals_binding", "user", "key", "tool", "hash"),
+    Index("approvals_call", "call"),
 )
 
 # The definitions that an operator accepted, and what servers offer instead.
