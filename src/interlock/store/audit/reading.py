@@ -321,7 +321,7 @@ class AuditReader:
         if not calls:
             return {}
         sql = _USED_BY.format(", ".join("?" * len(calls)))
-        used_by = dict(await self._queries.fetch(sql, *calls))
+        used_by: dict[str, str] = dict(await self._queries.fetch(sql, *calls))
         records = await self._records_of([*used_by.values()])
         return {call: records.get(used, []) for call, used in used_by.items()}
 

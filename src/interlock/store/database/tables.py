@@ -334,6 +334,7 @@ approvals = Table(
     Column("decided_at", BigInteger),
     Column("note", Text),
     Column("used_by_call", String),
+    Column("told", BigInteger),  # when a gateway began to tell its approvers
     Index("approvals_state_created", "state", "created"),
     Index("approvals_binding", "user", "key", "tool", "hash"),
     Index("approvals_call", "call"),
