@@ -44,7 +44,7 @@ _log = logging.getLogger("interlock.notify")
 
 
 class Post(Protocol):
-    """Sends a POST request; raises an `InterlockError` if there is no usable answer."""
+    """Sends a POST request; raises an `InterlockError` if the receiver does not answer."""
 
     async def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> int:
         """Return the answer's status."""
