@@ -138,6 +138,9 @@ function changed(data) {
   if (data.event === "started" || data.event === "complete" || data.event === "error") {
     void loadList();
   }
+  if (data.event === "approval" || data.event === "question") {
+    dispatchEvent(new CustomEvent("waiting", { detail: data.conversation_id }));
+  }
   list.value = list.value.map((each) =>
     each.id === data.conversation_id ? { ...each, state: data.state } : each,
   );

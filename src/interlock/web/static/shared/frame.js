@@ -60,8 +60,10 @@ export function Brand({ href, place }) {
   >`;
 }
 
-/** A choice of the theme, kept in the browser. */
+/** A choice of the theme, kept in the browser, and the switch for notifications. */
 export function ThemeChoice() {
+  const [notify, setNotify] = useState(/** @type {{Bell: any} | null} */ (null));
+  useEffect(() => void import("./notify.js").then(setNotify), []);
   const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? "system");
   /** @param {string} chosen */
   function choose(chosen) {
@@ -82,7 +84,7 @@ export function ThemeChoice() {
     <option value="system">${t("theme.system")}</option>
     <option value="light">${t("theme.light")}</option>
     <option value="dark">${t("theme.dark")}</option>
-  </select>`;
+  </select>${notify && html`<${notify.Bell} />`}`;
 }
 
 /**
