@@ -247,7 +247,8 @@ async def list_messages(context: ChatApiContext, request: ApiRequest) -> JsonObj
     items = shown_page(stored, await _cards(context, store, found.id, stored))
     first = stored[0].position if stored else 0
     answer: JsonObject = {"items": items, "before": first or None, "after": None, "turn": None}
-    end = turn.first if is_live and turn is not None else found.message_count
+    end = turn.first if is_live and turn is not None else None
+    end = found.message_count if end is None else end
     if stored and stored[-1].position + 1 < end:
         answer["after"] = stored[-1].position + 1
     if is_live and turn is not None:
