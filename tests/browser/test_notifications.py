@@ -48,10 +48,14 @@ async def told(page: Page) -> Any:
 async def test_person_who_wants_it_is_told_that_a_conversation_waits(
     open_page: OpenPage, tmp_path: Path
 ):
-    async with chat(tmp_path, open_page, calls(call("delete", name="SECRET"))) as served:
-        page = await served.open()
-        await hidden(page, "granted")
+    made = [calls(call("delete", name="SECRET")) for _ in range(2)]
+    async with chat(tmp_path, open_page, made[0], "Denied.", made[1]) as served:
+        page = await served.ask()
+        await page.get_by_role("button", name="Deny").click()
         bell = page.get_by_role("button", name="Notify me when a call waits")
+        await expect(bell).to_be_visible()
+        await page.evaluate("localStorage.setItem('notify', 'off')")
+        await hidden(page, "granted")
         await bell.click()
         await expect(bell).to_have_attribute("aria-pressed", "true")
         assert await violations(page) == []
@@ -85,7 +89,7 @@ async def test_approver_is_told_of_new_calls_and_of_no_others(open_page: OpenPag
 
 async def test_browser_that_refuses_is_named_and_shows_nothing(open_page: OpenPage, tmp_path: Path):
     async with chat(tmp_path, open_page, calls(call("delete", name="x"))) as served:
-        page = await served.open()
+        page = await served.open(stored={"notify": "off"})
         await hidden(page, "denied")
         await page.get_by_role("button", name="Notify me when a call waits").click()
         name = "The browser does not allow this page to notify you"

@@ -70,7 +70,7 @@ export function Side() {
           ${may("admin:write") && html`<a href=${`${page.base}/inspect`}><${Icon} name="wire" />${t("nav.inspect")}</a>`}
         </nav>`}
     </div>
-    <div class="foot theme"><${ThemeChoice} /></div>
+    <div class="foot theme"><${ThemeChoice} bell /></div>
     <div class="foot">
       <${Icon} name="person" />
       <span class="grow who">${me.value ? me.value.user : ""}</span>

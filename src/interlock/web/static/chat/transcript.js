@@ -114,7 +114,7 @@ function useScrolling(conversation, canDraw) {
     const pressed = (/** @type {KeyboardEvent} */ event) => {
       const { key, target } = event;
       if ((key !== "Home" && key !== "End") || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-      if (/** @type {Element} */ (target).closest("input, textarea, select, dialog, [role=tablist], .side, .panel")) return;
+      if (/** @type {Element} */ (target).closest("input, textarea, select, dialog, [role=tablist]")) return;
       event.preventDefault();
       if (key === "End") toEnd();
       else toStart();

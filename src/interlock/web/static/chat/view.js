@@ -119,11 +119,11 @@ export class Conversation {
     this.items = signal(/** @type {Item[]} */ ([]));
     /** The part of the items that is drawn; `to` is the index after its last one. */
     this.range = signal({ from: 0, to: 0 });
-    /** Whether the transcript stays at its end while it grows. */
+    /** Whether the transcript stays at its end. */
     this.follows = true;
     /** Position of the oldest loaded message; null if it is the first. */
     this.before = signal(/** @type {number | null} */ (null));
-    /** Position after the newest loaded message; null if it is the last. */
+    /** Position after the newest loaded message; null at the end. */
     this.after = signal(/** @type {number | null} */ (null));
     /** Position of the message to show: null for the end, -1 for the beginning. */
     this.at = /** @type {number | null} */ (null);
@@ -187,13 +187,11 @@ export class Conversation {
         if (at !== null) this.range.value = { from: 0, to: this.items.value.length };
         this.before.value = page.before;
         this.loads.value += 1;
-        this.turn.value = page.turn ? { id: page.turn.id, state: page.turn.state } : null;
+        this.turn.value = page.turn;
         this.interrupted.value = Boolean(page.interrupted);
         this.error.value = null;
         this.isLoaded.value = true;
       });
-      this.seq = 0;
-      this.turnId = page.turn?.id ?? "";
       return page.turn;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

@@ -60,10 +60,14 @@ export function Brand({ href, place }) {
   >`;
 }
 
-/** A choice of the theme, kept in the browser, and the switch for notifications. */
-export function ThemeChoice() {
+/** A choice of the theme and, once something has waited, of notifications. @param {{bell?: boolean}} props */
+export function ThemeChoice({ bell = localStorage.notify }) {
   const [notify, setNotify] = useState(/** @type {{Bell: any} | null} */ (null));
-  useEffect(() => void import("./notify.js").then(setNotify), []);
+  useEffect(() => {
+    const load = () => void import("./notify.js").then(setNotify);
+    if (bell) load();
+    else addEventListener("waiting", load, { once: true });
+  }, []);
   const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? "system");
   /** @param {string} chosen */
   function choose(chosen) {
