@@ -17,16 +17,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from interlock import Context, Depends, Server, ToolError
+from interlock import Context, Depends, Image, Server, ToolError
 from interlock.context import elicitation, sampling
 from interlock.errors import InvalidArguments, UnknownResource
 from interlock.messages import Message, UserMessage
 from interlock.protocol import Request
-from interlock.server import Handler, image
+from interlock.server import Handler
 from interlock.types import (
     Content,
     EmbeddedResource,
-    ImageContent,
     ResourceContents,
     ResourceLink,
     TextContent,
@@ -193,9 +192,10 @@ async def attach(name: str) -> list[Content]:
 
 
 @server.tool
-def swatch(color: Literal["red", "green", "blue"]) -> ImageContent:
+def swatch(color: Literal["red", "green", "blue"]) -> Image:
     """Paint a square in a color."""
-    return image(square({"red": b"\xff\0\0", "green": b"\0\xff\0", "blue": b"\0\0\xff"}[color]))
+    pixel = {"red": b"\xff\0\0", "green": b"\0\xff\0", "blue": b"\0\0\xff"}[color]
+    return Image(data=square(pixel))
 
 
 @server.tool

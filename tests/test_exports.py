@@ -21,7 +21,7 @@ PACKAGE = Path(interlock.__file__).parent
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
     extras errors messages types revisions lazy text
-    aio durable attachments protocol schema
+    aio durable attachments media protocol schema
     auth oauth transports connection config
     store calls
     context policy layers
@@ -135,6 +135,7 @@ def loaded_modules(statement: str) -> set[str]:
 
 HEAVY = {
     "aiohttp",
+    "annotated_types",
     "anthropic",
     "click",
     "cryptography",
@@ -143,6 +144,7 @@ HEAVY = {
     "keyring",
     "openai",
     "prompt_toolkit",
+    "pydantic",
     "rich",
     "sqlalchemy",
     "xllamacpp",

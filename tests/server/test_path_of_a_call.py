@@ -8,8 +8,10 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
 import pytest
+from pydantic import AfterValidator, Field
 
 import interlock
 from interlock import Depends, Server
@@ -39,6 +41,18 @@ async def text(a: int, b: int) -> str:
 @server.tool
 async def typed(a: int, b: int) -> int:
     """Add two numbers."""
+    return a + b
+
+
+@server.tool
+async def limited(a: Annotated[int, Field(ge=1)], b: Annotated[int, Field(le=9)]) -> int:
+    """Add two numbers within limits."""
+    return a + b
+
+
+@server.tool
+async def adapted(a: Annotated[int, AfterValidator(abs)], b: int) -> int:
+    """Add two numbers, one of which pydantic reads."""
     return a + b
 
 
@@ -107,6 +121,8 @@ async def call() -> AsyncIterator[Call]:
     [
         ("text", "modern", 16, 5),
         ("typed", "modern", 18, 5),
+        ("limited", "modern", 18, 5),
+        ("adapted", "modern", 21, 5),
         ("plain", "modern", 24, 6),  # and what its thread does
         ("dependent", "modern", 18 + 2, 5),
         ("plainly_dependent", "modern", 24, 6),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Annotated, Any, assert_type
 
 from msgspec import Raw
+from pydantic import Field
 
 from interlock import (
     Agent,
+    Audio,
     Client,
+    File,
     HttpServer,
+    Image,
     InterlockError,
     Server,
     StdioServer,
@@ -160,13 +164,32 @@ async def use_an_agent(toolbox: Toolbox) -> None:
                 assert_type(event.message, AssistantMessage)
 
 
-server = Server("math", version="1.0.0")
+server = Server("math", version="1.0.0", strict=False)
 
 
 @server.tool
 def add(a: int, b: int = 1) -> int:
     """Add two numbers."""
     return a + b
+
+
+@server.tool(annotations={"readOnlyHint": True}, timeout=5)
+def chart(
+    title: Annotated[str, Field(max_length=40, description="The title")],
+    days: int = Field(7, ge=1),
+) -> list[str | Image]:
+    """Draw a chart."""
+    return [f"{title}, {days} days", Image(path="chart.png")]
+
+
+@server.tool
+def recording(name: Annotated[str, "The name"]) -> Audio | File:
+    """Return a recording, or its text."""
+    return Audio(path=name) if name.endswith(".wav") else File(data=b"a,b", mime_type="text/csv")
+
+
+server.tool(add, name="sum")
+server.add_tool(chart)
 
 
 async def use_a_server_in_this_program() -> None:

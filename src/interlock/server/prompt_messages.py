@@ -15,7 +15,7 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.server.values import to_json
+from interlock.server.values import block_of
 from interlock.types import (
     AudioContent,
     Content,
@@ -89,7 +89,7 @@ def _part(value: Any) -> Content:
             return block
         except msgspec.ValidationError:  # an object that only looks like a block
             pass
-    return TextContent(text=value if isinstance(value, str) else to_json(value).decode())
+    return block_of(value)
 
 
 def _attached(file: Attachment) -> Content:

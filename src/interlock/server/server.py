@@ -29,6 +29,7 @@ from interlock.server.dependencies import Overrides, yielded_by
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
+from interlock.server.options import check_function, check_uri, read_options
 from interlock.server.resolver import Runtime
 from interlock.server.resources import (
     FunctionCompletion,
@@ -73,6 +74,8 @@ class Server:
         list_ttl_ms: Milliseconds for which clients may cache lists.
         task_store: The store for tasks of tools marked `task`; None to keep the tasks in memory.
         task_ttl: The seconds that a task may run, and that its result is kept after it ends.
+        strict: Whether arguments must have the types of a tool's schema. False also reads JSON from
+            text where the schema permits one reading and nothing is lost, such as 3 from "3".
 
     Attributes:
         dropped: The numbers of dropped messages, keyed by the reason: unusable messages, refused
@@ -95,20 +98,17 @@ class Server:
         list_ttl_ms: int = 0,
         task_store: TaskStore | None = None,
         task_ttl: float = TASK_TTL,
+        strict: bool = True,
     ) -> None:
         self.info = Implementation(
-            name=name,
-            version=version,
-            title=title,
-            description=description,
-            website_url=website_url,
-            icons=icons,
+            name, version, title, description, website_url=website_url, icons=icons
         )
         self.instructions = instructions
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
         self._lifespan = lifespan
         self._workers = Workers()
+        self._strict = strict
         self._runtime = Runtime(self._workers, Lifespan(self._open), yielded_by(lifespan))
         self._memory_connections: set[asyncio.Task[None]] = set()
         self._catalogue = LocalCatalogue(self.subscribers)
@@ -138,11 +138,11 @@ class Server:
     # Tools, resources, prompts
 
     @overload
-    def tool(self, function: _F, /) -> _F: ...
+    def tool(self, function: _F, /, **options: Unpack[ToolKeywords]) -> _F: ...
     @overload
     def tool(self, /, **options: Unpack[ToolKeywords]) -> Callable[[_F], _F]: ...
     def tool(self, function: Any = None, /, **options: Unpack[ToolKeywords]) -> Any:
-        """Offer a function as a tool: `@server.tool` or `@server.tool(name=...)`.
+        """Offer a function: `@server.tool`, `@server.tool(name=...)`, `server.tool(f, name=...)`.
 
         Name, description and schemas are taken from the function, unless options replace them. A
         plain function runs in a worker thread, an async function in the event loop. The decorator
@@ -152,27 +152,29 @@ class Server:
             SignatureError: A parameter's type cannot be described by a schema; the text names it.
             LocalProtocolError: The server already has a tool with this name.
         """
+        check_function(function, "tool", f"tool(name={function!r})")
         if function is None:
-            return lambda function: (
-                self.tool(function)
-                if not options
-                else self._add_function(function, ToolOptions(**options))
-            )
-        return self._add_function(function, ToolOptions())
+            return lambda function: self._add_function(function, options)
+        return self._add_function(function, options)
 
-    def _add_function(self, function: _F, options: ToolOptions) -> _F:
-        self._catalogue.add_tool(FunctionTool(function, options, self._runtime))
+    def _add_function(self, function: _F, given: Mapping[str, Any]) -> _F:
+        options = read_options(ToolOptions, given, function)
+        tool = FunctionTool(function, options, self._runtime, strict=self._strict)
+        self._catalogue.add_tool(tool)
         return function
 
-    def add_tool(self, tool: ServedTool) -> None:
-        """Add a tool that is not a function: an object with `definition` and `call`.
+    def add_tool(self, tool: ServedTool | Callable[..., Any]) -> None:
+        """Add a function as `tool` does, or an object with `definition` and `call`.
 
         Raises:
             LocalProtocolError: The server already has a tool with this name, or the name is
                 missing.
             SchemaError: The input schema is not usable.
         """
-        self._catalogue.add_tool(tool)
+        if isinstance(tool, ServedTool):
+            self._catalogue.add_tool(tool)
+        else:
+            self.tool(tool)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool, and notify subscribed clients.
@@ -190,8 +192,11 @@ class Server:
         `ResourceContents`, or another value, which is encoded as JSON.
         """
 
+        check_uri(uri)
+
         def add(function: _F) -> _F:
-            served = FunctionResource(uri, function, ItemOptions(**options), self._runtime)
+            given = read_options(ItemOptions, options, function)
+            served = FunctionResource(uri, function, given, self._runtime)
             self._catalogue.add_resource(uri, served)
             return function
 
@@ -215,8 +220,11 @@ class Server:
         Clients send arguments as text; for types such as lists and dataclasses, it is JSON text.
         """
 
+        check_function(function, "prompt", f"prompt(name={function!r})")
+
         def add(function: _F) -> _F:
-            served = FunctionPrompt(function, ItemOptions(**options), self._runtime)
+            given = read_options(ItemOptions, options, function)
+            served = FunctionPrompt(function, given, self._runtime)
             self._catalogue.add_prompt(served)
             return function
 
@@ -383,7 +391,8 @@ class ToolKeywords(TypedDict, total=False):
     name: str  # by default, the function's name
     title: str
     description: str  # by default, the first part of the function's docstring
-    annotations: ToolAnnotations
+    # A dict has the names of the specification, such as {"readOnlyHint": True}.
+    annotations: ToolAnnotations | Mapping[str, Any]
     icons: list[Icon]
     input_schema: Mapping[str, Any]  # used unchanged, instead of one derived from the function
     output_schema: Mapping[str, Any]

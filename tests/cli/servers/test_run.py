@@ -182,7 +182,7 @@ def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
         ("raise ValueError\n", "notes.py, line 1: ValueError"),
         (
             ONE.replace("name: str", "name"),
-            "notes.py, line 6: SignatureError: parameter 'name' of hello has no type hint",
+            "notes.py:6: parameter 'name' of hello has no type hint",
         ),
         ("x = 'a\0b'", "notes.py"),
         ("", "has no server"),

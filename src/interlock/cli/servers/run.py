@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from interlock.cli.log import open_log
-from interlock.errors import ConfigError
+from interlock.errors import ConfigError, SignatureError
 from interlock.text.urls import page_origin
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def _load(path: Path) -> ModuleType:
     except SyntaxError as error:
         place = f"{error.filename or path}, line {error.lineno}"
         raise ConfigError(f"{place}: {error.msg}") from error
+    except SignatureError as error:  # its text begins with the place
+        raise ConfigError(str(error)) from error
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{_place(error, path)}: {_format_error(error)}") from error
     return module
