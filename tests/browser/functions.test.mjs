@@ -9,7 +9,7 @@ const STATIC = new URL("../../src/interlock/web/static/", import.meta.url);
 const load = (name) => import(new URL(name, STATIC));
 const { tokensOf } = await load("shared/code.js");
 const { ago, duration, size, span } = await load("shared/format.js");
-const { wordsOf } = await load("shared/words.js");
+const { wordsOf } = await load("shared/text.js");
 const { marked } = await load("shared/marks.js");
 const { outcomeOf } = await load("shared/outcomes.js");
 const { Conversation } = await load("chat/view.js");

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Insert,
     Row,
     and_,
+    case,
     delete,
     func,
     insert,
@@ -32,7 +33,7 @@ from interlock.messages import AssistantMessage, Message, Unfinished, Usage, int
 from interlock.protocol.envelope import encode
 from interlock.store.chat.chat_calls import ChatCallStore
 from interlock.store.chat.chat_files import ChatFileStore, delete_unused, note_uses
-from interlock.store.chat.conversation_search import matching
+from interlock.store.chat.conversation_search import matching, newest_hits
 from interlock.store.chat.drafts import DraftWriter
 from interlock.store.chat.repair import answer_every_call, unanswered_calls
 from interlock.store.chat.space import ChatSpace, size_of
@@ -61,6 +62,7 @@ class Conversation(Struct, frozen=True):
     parent: str = ""  # the id of the conversation that this is a copy of; "" if it is not a copy
     forked_at: int | None = None  # the number of messages that were copied from `parent`
     bytes: int = 0  # the size of all messages and calls
+    hit: int | None = None  # of a search result: the position of the newest message that matches
 
 
 class StoredMessage(Struct, frozen=True):
@@ -219,13 +221,15 @@ class ConversationStore:
         """
         wanted, columns = storable(text), tables.conversations.c
 
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+        async def work(connection: AsyncConnection) -> _Conversations:
             matches = await matching(connection, self._owner, wanted, limit)
-            page = _listed.where(columns.owner == self._owner, matches)
+            page = _listed.where(columns.owner == self._owner, matches.condition)
             page = page.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
-            return (await connection.execute(page)).all()
+            found = [_conversation(row) for row in await connection.execute(page)]
+            hits = await newest_hits(connection, matches, [each.id for each in found])
+            return [replace(each, hit=hits.get(each.id)) for each in found]
 
-        return [_conversation(row) for row in await self._database.read(work)]
+        return await self._database.read(work)
 
     async def fork(self, id: str, count: int | None = None) -> Conversation:
         """Copy a conversation, so that it can be continued in two ways.
@@ -376,12 +380,33 @@ class ConversationStore:
             found[model] = found.get(model, Usage()).plus(used)
         return found
 
-    async def page(self, id: str, *, before: int | None = None, limit: int = 60) -> _Stored:
+    async def counts(self, id: str, *, before: int | None = None) -> tuple[int, int]:
+        """Return the numbers of answers, and of calls with a result, up to a position."""
+        columns = tables.messages.c
+        is_answer = and_(columns.role == "assistant", columns.tool_calls.is_(None))
+        query = select(
+            func.count(case((is_answer, 1))), func.count(case((columns.role == "tool", 1)))
+        )
+        mine = query.select_from(tables.messages).join(tables.conversations).where(self._owned(id))
+        if before is not None:
+            mine = mine.where(columns.position < before)
+
+        async def work(connection: AsyncConnection) -> tuple[int, int]:
+            answers, calls = (await connection.execute(mine)).one()
+            return answers, calls
+
+        return await self._database.read(work)
+
+    async def page(
+        self, id: str, *, before: int | None = None, after: int | None = None, limit: int = 60
+    ) -> _Stored:
         """Return a page of messages in order. The first message on a page is from the user.
 
         Args:
             id: The id of the conversation.
             before: The position of the first message on the next page; None for the last page.
+            after: The position of a message of the page's first turn; None for the page that ends
+                at `before`.
             limit: The approximate number of messages; a page never begins in the middle of a turn.
         """
         columns = tables.messages.c
@@ -389,15 +414,23 @@ class ConversationStore:
         if before is not None:
             mine = mine.where(columns.position < before)
 
+        questions = mine.where(columns.role == "user")
+
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            oldest = mine.order_by(columns.position.desc()).limit(limit).subquery()
-            lowest = await connection.scalar(select(func.min(oldest.c.position)))
+            lowest, page = after, mine
+            if after is None:
+                oldest = mine.order_by(columns.position.desc()).limit(limit).subquery()
+                lowest = await connection.scalar(select(func.min(oldest.c.position)))
             if lowest is None:
                 await self._check_exists(connection, id)
                 return []
-            asked = mine.where(columns.role == "user", columns.position <= lowest).subquery()
+            asked = questions.where(columns.position <= lowest).subquery()
             first = await connection.scalar(select(func.max(asked.c.position))) or 0
-            query = mine.where(columns.position >= first).order_by(columns.position)
+            if after is not None:
+                later = questions.where(columns.position >= first + limit).subquery()
+                end = await connection.scalar(select(func.min(later.c.position)))
+                page = mine if end is None else mine.where(columns.position < end)
+            query = page.where(columns.position >= first).order_by(columns.position)
             return (await connection.execute(query)).all()
 
         return [

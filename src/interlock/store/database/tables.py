@@ -361,8 +361,10 @@ approvals = Table(
     Column("note", Text),
     Column("used_by_call", String),
     Column("binding", LargeBinary, nullable=False),  # keyed hash of all that it is bound to
+    Column("told", BigInteger),  # when a gateway began to tell its approvers
     Index("approvals_state_created", "state", "created"),
     Index("approvals_binding", "binding", "created"),
+    Index("approvals_call", "call"),
     _partial_index(
         "approvals_open", "binding", where="state IN ('pending', 'approved')", unique=True
     ),

@@ -7,7 +7,7 @@ import { Icon } from "../shared/icons.js";
 import { Problem } from "../shared/load.js";
 import { page } from "../shared/page.js";
 import { follow, place } from "../shared/route.js";
-import { begin, ended, Login, me, SignedOut } from "../shared/session.js";
+import { begin, ended, Login, me } from "../shared/session.js";
 import { Composer } from "./composer.js";
 import { Menu } from "./menu.js";
 import { Side } from "./side.js";
@@ -51,7 +51,7 @@ function Chat() {
     if (started) void beginChat();
   }, [started]);
   if (me.value === null) return null;
-  if (me.value === false) return page.local ? html`<${SignedOut} />` : html`<${Login} path=${ME} />`;
+  if (me.value === false) return html`<${Login} path=${ME} />`;
   const side = html`<${Side} />`;
   if (path.startsWith("/calls/")) {
     const One = later.value?.OneCall;

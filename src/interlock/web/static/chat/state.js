@@ -9,7 +9,7 @@ import { signal } from "../shared/view.js";
 import { giveBack, keepQueue, move } from "./draft.js";
 import { Conversation } from "./view.js";
 
-/** @typedef {{id: string, title: string, model: string, updated: string, state: string, messages: number}} Listed */
+/** @typedef {{id: string, title: string, model: string, updated: string, state: string, messages: number, hit?: number}} Listed */
 
 export const list = signal(/** @type {Listed[]} */ ([]));
 export const listed = signal(false);
@@ -178,6 +178,9 @@ function changed(data) {
   if (data.event === "started" || data.event === "complete" || data.event === "error") {
     void loadList();
   }
+  if (data.event === "approval" || data.event === "question") {
+    dispatchEvent(new CustomEvent("waiting", { detail: data.conversation_id }));
+  }
   list.value = list.value.map((each) =>
     each.id === data.conversation_id ? { ...each, state: data.state } : each,
   );
@@ -204,14 +207,28 @@ export async function search(text) {
 export function show() {
   const named = /^\/c\/([\w-]+)$/.exec(place.value.path);
   const id = named?.[1] ?? null;
-  if (current.value.id.value === id && id !== null) return;
+  const at = new URLSearchParams(place.value.query).get("at");
+  if (current.value.id.value === id && id !== null) {
+    if (at !== null) void jump(Number(at));
+    return;
+  }
   const conversation = new Conversation(id);
+  if (at !== null) conversation.at = Number(at);
+  conversation.onTail = (turn) => follow(conversation, turn);
   conversation.onGap = () => void resume();
   conversation.onEnd = () => ended(conversation);
   conversation.onUnsent = (unsent, reason) => notStored(conversation, unsent, reason);
   current.value = conversation;
   problem.value = "";
   if (id !== null) void resume();
+}
+
+/** Show another part of the conversation: around a message, or the end. @param {number | null} at */
+export function jump(at) {
+  current.value.at = at;
+  current.value.turnId = ""; // it is loaded, whatever the server still has of a turn
+  if (at === null && place.value.query) go(place.value.path, { replace: true });
+  return resume();
 }
 
 /** Load what is stored of the conversation, and follow what happens. */
@@ -230,9 +247,16 @@ async function resume() {
   }
   gapped.delete(conversation);
   const turn = await conversation.load();
-  if (conversation !== current.value) return;
+  if (conversation === current.value && conversation.after.value === null) follow(conversation, turn);
+}
+
+/** @param {Conversation} conversation @param {{id: string, state: "running" | "waiting"} | null} turn */
+function follow(conversation, turn) {
+  conversation.turn.value = turn;
+  conversation.turnId = turn?.id ?? "";
+  conversation.seq = 0;
   const from = turn ? { turn_id: turn.id, after: 0 } : { after: 1e9 };
-  connection.send({ type: "resume", conversation_id: id, brief: true, ...from });
+  connection.send({ type: "resume", conversation_id: conversation.id.value, brief: true, ...from });
 }
 /** @type {WeakSet<Conversation>} */
 const gapped = new WeakSet();
@@ -259,6 +283,11 @@ function sendNext(conversation) {
 export function say(content, files) {
   const conversation = current.value;
   const isBusy = conversation.turn.value || sending.size > 0 || creating.has(conversation);
+  if (conversation.after.value !== null) {
+    conversation.queue.value = [...conversation.queue.value, { content, files }];
+    void jump(null).then(() => conversation.after.value === null && sendNext(conversation));
+    return true;
+  }
   if (isBusy || connection.line.value.state === "opening") {
     setQueue(conversation, [...conversation.queue.value, { content, files }]);
     return true;

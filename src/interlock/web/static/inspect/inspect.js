@@ -9,7 +9,7 @@ import { Foreign, marked } from "../shared/marks.js";
 import { Chip } from "../shared/outcomes.js";
 import { page } from "../shared/page.js";
 import { follow, match, place } from "../shared/route.js";
-import { begin as signIn, Login, may, me, SignedOut } from "../shared/session.js";
+import { begin as signIn, Login, may, me } from "../shared/session.js";
 import { html, mount, useEffect, useState } from "../shared/view.js";
 import { Asks } from "./asks.js";
 import { Item } from "./item.js";
@@ -38,7 +38,7 @@ function Inspector() {
     if (isSignedIn && eras.value.length < 3) void get("/api/inspect").then((each) => (eras.value = each.eras), () => {});
   }, [isSignedIn]);
   if (me.value === null) return null;
-  if (me.value === false) return page.local ? html`<${SignedOut} />` : html`<${Login} path=${ME} />`;
+  if (me.value === false) return html`<${Login} path=${ME} />`;
   if (!isSignedIn) return html`<${Denied} />`;
   if (!found.server) {
     return html`<${Screen} title=${t("start")}><${Start} /><//>`;

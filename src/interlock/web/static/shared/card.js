@@ -11,6 +11,7 @@ import { duration } from "./format.js";
  * @property {string} id
  * @property {import("./outcomes.js").Outcome} state
  * @property {string} address "server:tool"
+ * @property {string | null} [reason]
  * @property {string} [summary] One line.
  * @property {number | null} [ms] How long it took.
  * @property {any} [end] What stands at the end of the line in place of the duration.
@@ -25,7 +26,7 @@ export function CallCard({ call, open, children }) {
   const [isOpen, setOpen] = useState(open ?? (call.state === "asking" || call.state === "failed"));
   const body = useId();
   const line = html`
-    <${OutcomeChip} state=${call.state} />
+    <${OutcomeChip} state=${call.state} reason=${call.reason} />
     <${Address} address=${call.address} />
     <span class="summary">${call.summary && html`<${Foreign} text=${call.summary} />`}</span>
     <span class="took">${call.end ?? (call.ms === undefined ? null : duration(call.ms))}</span>

@@ -34,6 +34,7 @@ function Shown({ call, path, done }) {
   const head = {
     id: call.id,
     state: call.outcome,
+    reason: call.reason,
     address: call.tool,
     summary: waits ? t("call.approved") : words(call.reason),
     ms: call.seconds === null ? null : call.seconds * 1000,
