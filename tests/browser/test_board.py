@@ -142,6 +142,9 @@ async def test_opening_the_login_page_records_no_refusal(open_page: OpenPage, tm
         rows = page.get_by_role("grid").get_by_role("row")
         await expect(rows).to_have_count(2)  # the titles, and the wrong key
         await expect(rows.nth(1)).to_contain_text("bad credential")
+        await rows.nth(1).click()
+        await expect(page.get_by_text("there is no decision to explain")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
 
 
 async def test_unknown_address_is_a_page_with_a_way_out(
@@ -178,7 +181,13 @@ async def test_long_names_never_hide_why_or_the_choice_of_a_user(
     open_page: OpenPage, tmp_path: Path
 ):
     name = "refund_a_customer_by_their_full_name_and_date_of_birth"
-    servers = {LONG: offering(name), "fetch": DOWN}
+    notes = Server("notes")
+
+    @notes.tool
+    def write() -> None:
+        """Write a note, with a description that is longer than the place beside its name."""
+
+    servers = {LONG: offering(name), "fetch": DOWN, "notes": notes}
     async with board(tmp_path, open_page, **servers) as gateway:
         await gateway.key("ci", "mcp:read", name=f"{LONG} of {LONG}")
         ci = next(each for each in await gateway.keys.list() if each.user == "ci")
@@ -188,12 +197,21 @@ async def test_long_names_never_hide_why_or_the_choice_of_a_user(
                 await page.goto(gateway.url + path)
                 for each in await page.locator("td.long").all():
                     assert await each.evaluate(IS_SHOWN), f"{path} at {width}"
+            await page.goto(f"{gateway.url}/gateway/tools")
+            written = page.locator(".tool .address", has_text="notes:write")
+            assert await written.evaluate("each => each.offsetHeight") < 25, width  # one line
+            await page.goto(f"{gateway.url}/gateway/keys")
+            await expect(page.get_by_role("link", name=LONG)).to_be_visible()
+            for each in await page.locator("thead th:visible").all():
+                assert await each.evaluate(IS_SHOWN), f"keys at {width}"
             await page.goto(f"{gateway.url}/gateway/tools?as=key:{ci.id}")
-            why = page.get_by_role("link", name="Why?")
+            why = page.locator(".tool", has_text=name).get_by_role("link", name="Why?")
             assert await why.evaluate(IS_SHOWN), f"Why? at {width}"
             assert await page.get_by_label("As seen by").evaluate(IS_SHOWN), width
             await why.click()
             await heading(page, LONG)
+            title = page.get_by_role("heading", level=1)
+            assert await title.evaluate("each => each.scrollWidth <= each.clientWidth"), width
             await expect(page.get_by_text("This call would be refused: scope.")).to_be_visible()
             assert await page.get_by_label("Explain for").evaluate(IS_SHOWN), width
 
@@ -394,12 +412,12 @@ async def test_user_in_the_address_is_chosen_and_stays_chosen_on_the_page_of_a_t
     async with board(tmp_path, open_page, settings, crm=offering("refund", "get")) as gateway:
         page = await gateway.open("/gateway/tools?as=user%3Aanna")
         chosen = page.get_by_label("As seen by").locator("option:checked")
-        await expect(chosen).to_have_text("user user:anna")
+        await expect(chosen).to_have_text("user:anna")
 
         await page.get_by_role("link", name="crm:refund").click()
 
         chosen = page.get_by_label("Explain for").locator("option:checked")
-        await expect(chosen).to_have_text("user user:anna")
+        await expect(chosen).to_have_text("user:anna")
         await expect(page.get_by_text("This call would be made.")).to_be_visible()
 
 
@@ -527,14 +545,28 @@ async def test_approved_call_runs_once_when_it_is_repeated(open_page: OpenPage, 
         card = page.locator("[data-state=asking]")
         await expect(card).to_contain_text("80")
         await expect(card).to_contain_text("rule refunds; user:mara may decide")
+        beside = page.get_by_role("link", name="Approvals")
+        await expect(beside).to_have_text("Approvals1")
 
         await card.get_by_role("button", name="Approve once").click()
         await expect(page.get_by_text("No call waits.")).to_be_visible()
+        await expect(beside).to_have_text("Approvals")
         await expect(page.get_by_text("Approved")).to_be_visible()
         for _ in range(2):
             await gateway.call(key, "crm__refund", amount=80)
 
         assert len(calls_of(crm)) == 1
+
+
+async def test_own_call_has_no_buttons_unless_its_rule_names_the_caller(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
+        await gateway.call(await gateway.key("mara", "mcp:*"), "crm__refund", amount=80)
+        page = await gateway.open("/gateway/approvals")
+
+        await expect(page.get_by_text("The rule does not let you decide")).to_be_visible()
+        await expect(page.locator("button.deciding")).to_have_count(0)
 
 
 async def test_approval_key_works_only_with_focus_on_the_card_and_after_a_pause(
@@ -674,6 +706,7 @@ async def test_changed_definition_is_compared_and_accepted(open_page: OpenPage, 
         await page.get_by_role("dialog").get_by_role("button", name="Accept exactly this").click()
 
         await expect(page.get_by_text("No definition waits.")).to_be_visible()
+        await expect(page.get_by_role("link", name="Pins")).to_have_text("Pins")
         await gateway.call(await gateway.key("anna", "mcp:*"), "ops__restart")
         assert len(calls_of(ops)) == 1
 

@@ -578,6 +578,16 @@ async def test_uploaded_file_goes_to_the_model_as_text_as_it_is_or_by_name_only(
         said = page.locator('[data-role="user"]')
         await expect(said).to_contain_text("notes.txt")
         await expect(said).not_to_contain_text("milk")
+        await page.set_viewport_size({"width": 390, "height": 800})
+        assert await said.locator(".file").first.evaluate(LINES_OF_NAME) == 1
+
+
+LINES_OF_NAME = """file => {
+  const range = document.createRange();
+  range.selectNodeContents([...file.querySelectorAll("span")].find(
+    (each) => each.firstChild?.nodeType === Node.TEXT_NODE).firstChild);
+  return range.getClientRects().length;
+}"""
 
 
 class Remarking(ScriptedModel):

@@ -94,8 +94,8 @@ FAILURES: Mapping[str, tuple[type[ModelError], str]] = {
     "quota": (ModelRefused, r"\(402\).*Insufficient"),
     "context": (ContextTooLong, "(?i)token|context"),
     "large": (ContextTooLong, r"Limit 30000, Requested 37313"),
-    "cut": (ModelInterrupted, "cut off"),
-    "ends": (ModelInterrupted, "cut off: the stream ended early"),
+    "cut": (ModelInterrupted, "cut off: .*; continue it, or try again"),
+    "ends": (ModelInterrupted, "cut off: the stream ended early; continue it"),
     "breaks": (ModelInterrupted, "cut off: .*had an error"),
 }
 

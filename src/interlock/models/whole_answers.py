@@ -40,6 +40,6 @@ def check_end(
         why = (
             " before any text; try again, or use another model"
             if is_empty
-            else ": the stream ended early"
+            else ": the stream ended early; continue it, or try again"
         )
         raise ModelInterrupted(f"the answer of {model} was cut off{why}")

@@ -129,7 +129,9 @@ class ModelEndpoint(NamedTuple):
 
     def cut_off(self, why: str) -> ModelInterrupted:
         """Return the error for an answer whose end did not arrive."""
-        return ModelInterrupted(f"the answer of {self.name} was cut off: {self.clean(why)}")
+        return ModelInterrupted(
+            f"the answer of {self.name} was cut off: {self.clean(why)}; continue it, or try again"
+        )
 
     def unreachable(self, why: str) -> ModelUnavailable:
         """Return the error for a host that cannot be reached."""

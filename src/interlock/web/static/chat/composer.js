@@ -256,8 +256,7 @@ function File({ of, later }) {
   const what = of.problem || (of.id ? `${size(of.bytes)}, ${t(`file.${of.givenAs}`)}` : size(of.bytes));
   return html`<li class=${of.problem ? "file wrong" : "file"}>
     ${later?.isPicture(of.type) ? html`<${later.Preview} of=${of} />` : html`<${Icon} name=${of.problem ? "warning" : "file"} />`}
-    <span>${marked(of.name)}</span>
-    <span class="muted" role=${of.problem ? "alert" : null}>${what}</span>
+    <span>${marked(of.name)} <span class="muted" role=${of.problem ? "alert" : null}>${what}</span></span>
     ${!of.id && !of.problem && html`<progress aria-label=${of.name} value=${of.done} max="1"></progress>`}
     <button type="button" class="button plain only" aria-label=${t("file.remove", { name: of.name })} onClick=${remove}>
       <${Icon} name="cross" />

@@ -76,8 +76,7 @@ function Files({ of }) {
     ${of.map(
       (each) => html`<li class="file">
         ${isPicture(each.type) ? html`<${Preview} of=${each} />` : html`<${Icon} name="file" />`}
-        <span>${marked(each.name)}</span>
-        ${each.bytes !== undefined && html`<span class="muted">${size(each.bytes)}, ${t(`file.${each.givenAs}`)}</span>`}
+        <span>${marked(each.name)} ${each.bytes !== undefined && html`<span class="muted">${size(each.bytes)}, ${t(`file.${each.givenAs}`)}</span>`}</span>
       </li>`,
     )}
   </ul>`;

@@ -67,13 +67,15 @@ export function Asking(props) {
 }
 
 /** @param {Parameters<typeof Asking>[0]} props */
-function Deciding({ of, path, mayDecide, done, always = null }) {
+function Deciding({ of, path, mayDecide: isApprover, done, always = null }) {
   const [note, setNote] = useState("");
   const [error, setError] = useState(/** @type {ApiError | null} */ (null));
   const [busy, setBusy] = useState(false);
   const review = useReview({ "": of.arguments });
   const [shown] = useState(() => performance.now());
   const isOwn = me.value !== null && me.value !== false && me.value.user === of.user;
+  const isBarred = isOwn && !of.approvers.includes("caller");
+  const mayDecide = isApprover && !isBarred;
   const isSealed = of.arguments === undefined;
   const may = review.unread === 0 && !isSealed;
 
@@ -104,7 +106,7 @@ function Deciding({ of, path, mayDecide, done, always = null }) {
         : html`<${SeenFolds.Provider} value=${review.seen}><${Arguments} value=${of.arguments} /><//>`}
       <div class="note"><${Icon} name="lock" />
         <div><strong>${t("asking.why")}</strong> ${of.rule && !page.builtIn ? t("asking.rule", { rule: of.rule, who: of.approvers.join(", ") }) : t("asking.risk")}</div></div>
-      ${isOwn && !of.approvers.includes("caller") && html`<div class="note tone-asking"><${Icon} name="warning" /><div>${t("asking.own")}</div></div>`}
+      ${isBarred && html`<div class="note tone-asking"><${Icon} name="warning" /><div>${t("asking.own")}</div></div>`}
       ${error && html`<${Problem} error=${error} />`}
       ${mayDecide && of.user && html`<div class="field"><label for=${`note-${of.id}`}>${t("asking.note")}</label>
         <input id=${`note-${of.id}`} class="input" maxlength="500" value=${note}

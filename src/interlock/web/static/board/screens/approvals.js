@@ -8,7 +8,7 @@ import { Address, Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
 import { may } from "../../shared/session.js";
 import { API } from "../parts.js";
-import { Screen } from "../side.js";
+import { countWaiting, Screen } from "../side.js";
 import { t } from "../text.js";
 
 /** @typedef {import("../../shared/asking.js").Approval} Approval */
@@ -25,7 +25,7 @@ function Waiting({ id, done }) {
 export default function Approvals() {
   const open = useLoad(`${API}/approvals?state=pending&limit=100`, { every: 20_000 });
   const all = useLoad(`${API}/approvals?limit=100`, { every: 20_000 });
-  const reload = () => Promise.all([open.reload(), all.reload()]);
+  const reload = () => Promise.all([open.reload(), all.reload(), countWaiting()]);
   /** @type {Approval[]} */
   const waiting = open.data ?? [];
   /** @type {Approval[]} */

@@ -299,7 +299,9 @@ function Record({ id, line, close }) {
 function ExplainRecord({ begin }) {
   const [found, setFound] = useState(/** @type {any} */ (null));
   const [error, setError] = useState(/** @type {ApiError | null} */ (null));
+  const isCall = begin.tool && (begin.key || begin.user);
   useEffect(() => {
+    if (!isCall) return undefined;
     let current = true;
     const who = begin.key ? { key: begin.key } : { user: begin.user };
     post(`${API}/explain`, { ...who, address: begin.tool, ...(begin.arguments && { arguments: begin.arguments }) }).then(
@@ -311,6 +313,7 @@ function ExplainRecord({ begin }) {
     };
   }, [begin.tool, begin.key, begin.user]);
   const who = begin.key ? `--key ${begin.key}` : `--user ${(begin.user ?? "").replace(/^user:/, "")}`;
+  if (!isCall) return html`<p class="box-body muted small">${t("audit.now.none")}</p>`;
   return html`<div class="box-body stack tight">
     <p class="muted small">${t(begin.arguments === undefined ? "audit.now.open" : "audit.now")}</p>
     ${error && html`<${Problem} error=${error} />`}

@@ -56,14 +56,14 @@ function All() {
           ? html`<p class="empty"><strong>${t("keys.none")}</strong>${all.length ? t("keys.none.search") : t("keys.none.why")}</p>`
           : html`<div class="scroll-x" tabindex="0" role="region" aria-label=${t("nav.keys")}><table>
               <thead><tr><th>${t("key.state")}</th><th>${t("key.user")}</th><th>${t("key.name")}</th><th class="wide">${t("key.role")}</th>
-                <th class="wide">${t("key.scopes")}</th><th>${t("key.used")}</th><th>${t("key.expires")}</th></tr></thead>
+                <th class="wide">${t("key.scopes")}</th><th class="spare">${t("key.used")}</th><th>${t("key.expires")}</th></tr></thead>
               <tbody>${found.map((each) => html`<tr>
                 <td class="tight"><${StateOf} ...${each} /></td>
                 <td>${each.user.replace(/^user:/, "")}</td>
-                <td><${Link} to=${`/gateway/keys/${each.id}`}>${each.name ? html`<${Foreign} text=${each.name} />` : html`<span class="mono">${each.id}</span>`}<//></td>
+                <td class="long"><${Link} to=${`/gateway/keys/${each.id}`}>${each.name ? html`<${Foreign} text=${each.name} />` : html`<span class="mono">${each.id}</span>`}<//></td>
                 <td class="tight wide">${roleOf(each)}</td>
                 <td class="mono small wide">${each.scopes.join(" ")}</td>
-                <td class="tight muted">${each.lastUsed ? ago(each.lastUsed) : t("key.never")}</td>
+                <td class="tight muted spare">${each.lastUsed ? ago(each.lastUsed) : t("key.never")}</td>
                 <td class="tight muted">${each.expires ? ago(each.expires) : t("key.no.end")}</td>
               </tr>`)}</tbody>
             </table></div>`}

@@ -14,7 +14,7 @@ import { Tabs } from "../../shared/tabs.js";
 import { changes } from "../changes.js";
 import { API } from "../parts.js";
 import { remarksOn } from "../remarks.js";
-import { Screen } from "../side.js";
+import { countWaiting, Screen } from "../side.js";
 import { t } from "../text.js";
 
 /**
@@ -46,7 +46,7 @@ export default function Pins() {
     ${!pins.data && html`<${Missing} of=${pins} />`}
     ${pins.data && html`<div class="stack">
       ${waits.length === 0 && html`<div class="box"><p class="empty"><strong>${t("pins.none")}</strong>${t("pins.none.why")}</p></div>`}
-      ${waits.map((each, index) => html`<${Waiting} key=${addressOf(each) + each.kind} of=${each} open=${index === 0} done=${pins.reload} />`)}
+      ${waits.map((each, index) => html`<${Waiting} key=${addressOf(each) + each.kind} of=${each} open=${index === 0} done=${() => Promise.all([pins.reload(), countWaiting()])} />`)}
       ${rest.length > 0 && html`<section class="box" aria-labelledby="accepted-title">
         <div class="box-head"><h2 id="accepted-title">${t("pins.accepted")}</h2></div>
         <div class="scroll-x" tabindex="0" role="region" aria-labelledby="accepted-title"><table>
@@ -66,7 +66,7 @@ export default function Pins() {
 
 /**
  * One definition that waits for a decision.
- * @param {{of: Pin, open: boolean, done: () => Promise<void>}} props
+ * @param {{of: Pin, open: boolean, done: () => Promise<unknown>}} props
  */
 function Waiting({ of, open, done }) {
   const [isOpen, setOpen] = useState(open);

@@ -41,7 +41,7 @@ function Owner({ label, chosen, choose, keys }) {
   return html`<select aria-label=${label} value=${chosen}
     onChange=${typed(choose)}>
     <option value=${own()}>${t("tools.me", { user: own() })}</option>
-    ${isOther && html`<option value=${chosen}>${chosen.startsWith("key:") ? chosen : t("tools.user", { user: chosen })}</option>`}
+    ${isOther && html`<option value=${chosen}>${chosen}</option>`}
     ${keys.map((each) => html`<option value=${`key:${each.id}`}>${t("tools.key", { key: each.name || each.id, user: each.user })}</option>`)}
   </select>`;
 }
