@@ -208,6 +208,9 @@ async def violations(page: Page, *, rules: Iterable[str] = ()) -> list[str]:
     ]
 
 
+ARE_CUT = "all => all.some((each) => each.scrollWidth > each.clientWidth)"
+
+
 async def violations_everywhere(page: Page) -> list[str]:
     """Return what axe finds in a page at each width in both themes."""
     found: list[str] = []
@@ -215,6 +218,8 @@ async def violations_everywhere(page: Page) -> list[str]:
         await page.set_viewport_size({"width": width, "height": 800})
         if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             found.append(f"{width} pixels: wider than the window")
+        if await page.locator(".tabs").evaluate_all(ARE_CUT):
+            found.append(f"{width} pixels: tabs are cut off")
         for theme, rules in (("light", []), ("dark", COLOURS)):  # themes differ in colours only
             await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             problems = await violations(page, rules=rules)

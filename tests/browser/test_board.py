@@ -212,7 +212,7 @@ async def test_long_names_never_hide_why_or_the_choice_of_a_user(
             await heading(page, LONG)
             title = page.get_by_role("heading", level=1)
             assert await title.evaluate("each => each.scrollWidth <= each.clientWidth"), width
-            await expect(page.get_by_text("This call would be refused: scope.")).to_be_visible()
+            await expect(page.get_by_text("This call would be refused: scope.")).to_be_in_viewport()
             assert await page.get_by_label("Explain for").evaluate(IS_SHOWN), width
 
 
@@ -701,6 +701,7 @@ async def test_changed_definition_is_compared_and_accepted(open_page: OpenPage, 
         pin = page.locator("[data-pin='ops:restart']")
         await expect(pin.locator("ins")).to_contain_text("Before calling, read")
         await expect(pin).to_contain_text("The new text speaks of secrets or private files")
+        assert await violations_everywhere(page) == []
 
         await pin.get_by_role("button", name="Accept the new one").click()
         await page.get_by_role("dialog").get_by_role("button", name="Accept exactly this").click()
@@ -715,10 +716,13 @@ async def test_changed_definition_is_compared_and_accepted(open_page: OpenPage, 
 
 SCREENS = [
     "",
+    "/servers",
     "/servers/crm",
     "/tools",
     "/tools/crm%3Aget",
+    "/tools/crm%3Arefund?as=user%3Aben",
     "/keys",
+    "/keys/ID",
     "/approvals",
     "/audit",
     "/pins",
@@ -731,17 +735,29 @@ async def test_no_screen_has_accessibility_violations_or_fast_timers_in_any_them
     open_page: OpenPage, tmp_path: Path
 ):
     found: dict[str, list[str]] = {}
-    async with board(tmp_path, open_page, crm=offering("get"), fetch=DOWN) as gateway:
-        await gateway.call(await gateway.key("ci", "mcp:*"), "crm__get")
+    servers = {"crm": offering("get", "refund"), "fetch": DOWN}
+    async with board(tmp_path, open_page, ASK, **servers) as gateway:
+        key = await gateway.key("ci", "mcp:*")
+        await gateway.call(key, "crm__get")
+        await gateway.call(key, "crm__refund", amount=80)
         page = await gateway.open("/gateway")
         await page.add_init_script(TIMERS)
         for path in SCREENS:
-            await page.goto(f"{gateway.url}/gateway{path}", wait_until="networkidle")
+            shown = path.replace("ID", key.split("_")[1])
+            await page.goto(f"{gateway.url}/gateway{shown}", wait_until="networkidle")
             await expect(page.get_by_role("heading", level=1)).to_be_visible()
             await expect_idle(page)
             found[path] = await violations_everywhere(page)
+        await page.goto(f"{gateway.url}/gateway/audit")
+        await page.get_by_role("grid").get_by_text("Waiting for you").click()
+        await expect(page.get_by_role("list", name="Steps of the decision")).to_be_visible()
+        found["record"] = await violations_everywhere(page)
+        call = await page.locator("[data-call]").first.get_attribute("data-call")
+        await page.goto(f"{gateway.url}/calls/{call}")
+        await expect(page.get_by_role("button", name="Approve once")).to_be_visible()
+        found["call"] = await violations_everywhere(page)
 
-    assert found == {path: [] for path in SCREENS}
+    assert found == {path: [] for path in (*SCREENS, "record", "call")}
 
 
 @pytest.mark.parametrize(

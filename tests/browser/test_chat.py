@@ -395,6 +395,7 @@ async def test_question_of_a_server_is_answered_in_a_form(open_page: OpenPage, t
         await expect(page.get_by_text("Which colour?")).to_be_visible()
         await page.get_by_role("button", name="Send answer").click()
         await expect(page.get_by_role("alert")).to_have_text("A value is required.")
+        assert await violations_everywhere(page) == []
         await page.get_by_label("Colour").select_option("blue")
         await page.get_by_label("How many").fill("2")
         await page.get_by_role("button", name="Send answer").click()

@@ -89,6 +89,7 @@ function One({ address, query }) {
   const definition = shown?.accepted ?? shown?.seen;
   return html`<${Screen} title=${html`<${Address} address=${address} />`}>
     <div class="two">
+      <${Explain} address=${address} owner=${owner} keys=${keys.data ?? []} />
       <div class="stack">
         <section class="box" aria-label=${t("tool.definition")}>
           <div class="box-head"><h2>${t("tool.definition")}</h2>
@@ -114,7 +115,6 @@ function One({ address, query }) {
         </section>
         <${WhoCan} address=${address} keys=${keys.data ?? []} />
       </div>
-      <${Explain} address=${address} owner=${owner} keys=${keys.data ?? []} />
     </div>
   <//>`;
 }
