@@ -181,7 +181,7 @@ vendor: build/browser/.stamp
 	$(bin)/python tests/browser/vendor.py
 
 pictures: .venv/.stamp-dev build/browser/.stamp
-	@INTERLOCK_WRITE_PICTURES=1 $(bin)/python -m pytest -q tests/browser/test_pictures.py
+	@INTERLOCK_WRITE_PICTURES=1 $(bin)/python -m pytest -q -m "" tests/browser/test_pictures.py
 
 # Set-up
 

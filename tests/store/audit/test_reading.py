@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from benchmarks import audit_pages
 from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, AuditRecord, AuditWriter, KeyStore
 from interlock.store.audit import reading as audit_reading
 from interlock.store.audit import writer as audit_module
 from interlock.store.audit.reading import CallFilter
+from interlock.store.database import database
 
 KEY = GatewayKey(bytes(range(32)))
 
@@ -181,6 +183,16 @@ async def test_filters_use_indexes_instead_of_reading_every_record(tmp_path):
 
 
 @pytest.mark.slow("works through much data")
+async def test_trail_of_the_benchmark_fits_the_tables(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "COMMAND_TIMEOUT", database.COMMAND_TIMEOUT)  # put it back
+    location = str(tmp_path / "audit.db")
+    await audit_pages.make(location, 40)
+
+    async with AuditReader.open(location) as reader:
+        calls = await reader.calls(CallFilter(), limit=50)
+    assert len(calls) == 20
+
+
 async def test_pages_that_end_before_they_are_full_lead_to_all_calls(
     trail: str, monkeypatch: pytest.MonkeyPatch
 ):
