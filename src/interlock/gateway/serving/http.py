@@ -16,6 +16,7 @@ from interlock.errors import AuditFailed
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import PATH, Endpoint, MakeChat, MakeInspector, MakePages
+from interlock.gateway.serving.handed import HandedServer
 from interlock.gateway.serving.listeners import Listeners, address_of
 from interlock.gateway.serving.process import on_signals
 from interlock.server.http.listening import listen
@@ -95,7 +96,8 @@ async def _serve(
     announce: Callable[[], None],
     announce_servers: Callable[[], None],
 ) -> None:
-    server = UvicornServer(
+    make = UvicornServer if listeners.channel is None else partial(HandedServer, listeners.channel)
+    server = make(
         endpoint.app,
         *listeners.public.getsockname()[:2],
         handles_signals=False,
@@ -107,8 +109,10 @@ async def _serve(
     leaving = Leaving(endpoint, server)
 
     async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
-        listen(listeners.public)  # before the URL is printed, so that clients can connect at once
-        serving = asyncio.create_task(server.serve([listeners.public]))
+        own = [listeners.public] if listeners.channel is None else []
+        for each in own:
+            listen(each)  # before the URL is printed, so that clients can connect at once
+        serving = asyncio.create_task(server.serve(own))
         with on_signals(leaving.begin, reload):
             announce()
             announcing = _announce_later(assembly.server.toolbox, announce_servers)

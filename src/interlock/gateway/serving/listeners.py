@@ -14,6 +14,7 @@ from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
 from interlock.gateway.callers import GatewayCallers
 from interlock.gateway.serving.process import only_gateway
+from interlock.gateway.serving.worker import Worker
 from interlock.server.http.listening import bound
 from interlock.text import urls
 
@@ -27,11 +28,13 @@ class Listeners(Struct, frozen=True):
         public: The socket for clients.
         admin: The socket for operators; None if operators have no separate listener.
         key: A key that is valid for this run only; None if stored keys exist.
+        channel: The socket over which a supervisor hands connections; None without a supervisor.
     """
 
     public: socket.socket
     admin: socket.socket | None = None
     key: str | None = None
+    channel: socket.socket | None = None
 
 
 @contextmanager
@@ -59,6 +62,26 @@ def listeners(
         public = stack.enter_context(bound(address))
         admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
         yield Listeners(public, admin, _first_key(callers, address.host))
+
+
+@contextmanager
+def listeners_of(
+    worker: Worker, settings: GatewaySettings, callers: GatewayCallers
+) -> Iterator[Listeners]:
+    """Return the sockets of a worker, of which the first one serves operators as well.
+
+    Raises:
+        ConfigError: No credential exists: each worker would make a key of its own.
+    """
+    if not callers.exist:
+        raise ConfigError("several workers need a stored key: interlock keys create NAME")
+    with ExitStack() as stack:
+        public = stack.enter_context(socket.socket(fileno=worker.listener))
+        channel = stack.enter_context(socket.socket(fileno=worker.channel))
+        admin = None
+        if settings.admin is not None and worker.index == 0:
+            admin = stack.enter_context(bound(settings.admin))
+        yield Listeners(public, admin, None, channel)
 
 
 def address_of(listener: socket.socket) -> Address:

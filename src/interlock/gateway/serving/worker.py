@@ -1,0 +1,36 @@
+"""What a supervisor and its workers tell each other."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+READY = b"r"
+VARIABLE = "INTERLOCK_WORKER"  # set by the supervisor, for its workers only
+
+
+class Worker(Struct, frozen=True):
+    """What a supervisor tells a worker.
+
+    Attributes:
+        index: The worker's number, from 0.
+        channel: The descriptor of the worker's end of the socket pair.
+        listener: The descriptor of the listening socket, for its address.
+        announces: Whether it prints what is served; one worker does it for all.
+    """
+
+    index: int
+    channel: int
+    listener: int
+    announces: bool = False
+
+    def as_environment(self) -> dict[str, str]:
+        return {VARIABLE: msgspec.json.encode(self).decode()}
+
+    @classmethod
+    def of_environment(cls) -> Worker | None:
+        """Return what the supervisor of this process has told; None without a supervisor."""
+        said = os.environ.pop(VARIABLE, "")
+        return msgspec.json.decode(said, type=cls) if said else None
