@@ -62,12 +62,14 @@ class Database:
 
     Attributes:
         location: The argument `location`.
+        is_shared: Whether several gateways may use it, as they may a PostgreSQL database.
         reserve: Keeps space for the audit trail on the disk of an SQLite file.
     """
 
     def __init__(self, engine: Engine, location: str, file: Path | None = None) -> None:
         self.location = location
         self.reserve = DiskReserve(None if file is None else file.parent)
+        self.is_shared = file is None
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()

@@ -382,7 +382,8 @@ pins = Table(
     Column("since", BigInteger, nullable=False),  # the time since which it has had this state
 )
 
-# Results that were too large for a model; their bytes are in files.
+# Results that were too large for a model. Their bytes are in files beside a SQLite database, but in
+# `kept_chunks` of a PostgreSQL database, so that all its gateways can read them.
 kept_results = Table(
     "kept_results",
     metadata,
@@ -396,6 +397,14 @@ kept_results = Table(
     Column("expires", BigInteger, nullable=False),
     Index("kept_results_user_created", "user", "created"),
     Index("kept_results_expires", "expires"),
+)
+
+kept_chunks = Table(
+    "kept_chunks",
+    metadata,
+    Column("id", String, ForeignKey("kept_results.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # from 0
+    Column("content", LargeBinary, nullable=False),
 )
 
 # Calls by the minute, for charts.
