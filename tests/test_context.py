@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
-from interlock import Client, Context, Server
+from interlock import Client, Context, Depends, Server
 from interlock.auth.principal import Principal
-from interlock.context import LEVELS, Session, elicitation, roots_list, sampling
+from interlock.context import (
+    LEVELS,
+    Accepted,
+    Refused,
+    Session,
+    elicitation,
+    roots_list,
+    sampling,
+)
 from interlock.errors import (
     InputRequired,
     InterlockError,
@@ -29,6 +40,7 @@ from interlock.server import sealing
 from interlock.types import (
     ClientCapabilities,
     CreateMessageResult,
+    ElicitParams,
     ElicitResult,
     LogMessage,
     SamplingMessage,
@@ -385,6 +397,128 @@ async def test_a_handler_asks_alike_in_both_eras(revision):
         assert (await client.read_resource("ask://a")).text == "a: accept"
         message = (await client.get_prompt("prompt", {"topic": "b"})).messages[0]
         assert message.content == TextContent(text="b: accept")
+
+
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Size:
+    width: int
+    color: Color = Color.RED
+
+
+FORMS: dict[str, Any] = {"size": Size, "int": int, "color": Color, "colors": list[Color]}
+
+
+@BOTH
+@each_row(
+    ("form", "content", "data"),
+    [
+        ("size", {"width": 3}, Size(3)),
+        ("int", {"value": 3}, 3),
+        ("color", {"value": "blue"}, Color.BLUE),
+        ("colors", {"value": ["blue"]}, [Color.BLUE]),
+    ],
+)
+async def test_a_typed_question_is_answered_by_a_value_of_the_type(revision, form, content, data):
+    server = Server("s")
+    answers: list[Accepted[Any] | Refused] = []
+    actions = ["accept", "decline", "cancel"]
+
+    @server.tool
+    async def ask(context: Context) -> str:
+        answers.append(await context.elicit("?", FORMS[form]))
+        return answers[-1].action
+
+    async def answer(question: ElicitParams) -> ElicitResult:
+        action = actions[len(answers)]
+        return ElicitResult(action=action, content=content if action == "accept" else None)
+
+    async with Client.memory(server, elicitation=answer, revision=revision) as client:
+        assert [(await client.call_tool("ask", {})).text for _ in actions] == actions
+
+    assert answers == [Accepted(data), Refused("decline"), Refused("cancel")]
+
+
+# The request
+
+
+async def test_state_is_shared_within_a_request_and_empty_in_the_next():
+    server = Server("s")
+    seen: list[dict[str, Any]] = []
+
+    async def noted(context: Context) -> None:
+        context.state["from"] = "dependency"
+
+    @server.tool(task=True)
+    async def use(context: Context, _noted: None = Depends(noted)) -> str:
+        seen.append(dict(context.state))
+        return "used"
+
+    @server.tool
+    async def asking(context: Context) -> str:
+        seen.append(dict(context.state))
+        context.state["round"] = 1
+        return (await context.elicit("Name?", FORM)).action
+
+    async with Client.memory(server, elicitation=elicit) as client:
+        await client.call_tool("use", {})
+        await client.call_tool("use", {})
+        await client.call_tool("asking", {})
+
+    assert seen == [{"from": "dependency"}, {"from": "dependency"}, {}, {}]
+
+
+@BOTH
+async def test_the_lifespan_is_in_the_context_of_every_function(revision):
+    @asynccontextmanager
+    async def opened(_server: Server) -> AsyncIterator[dict[str, str]]:
+        yield {"name": "db"}
+
+    server = Server("s", lifespan=opened)
+
+    @server.tool
+    def plain(context: Context[dict[str, str]]) -> str:
+        return context.lifespan["name"]
+
+    @server.tool(task=True)
+    async def task(context: Context) -> str:
+        assert dict(context.headers) == {}  # not over HTTP
+        return context.lifespan["name"]
+
+    server.resource("x://db")(plain)
+    server.prompt(plain)
+    async with Client.memory(server, revision=revision) as client:
+        assert (await client.call_tool("plain", {})).text == "db"
+        assert (await client.call_tool("task", {})).text == "db"
+        assert (await client.read_resource("x://db")).text == "db"
+        assert (await client.get_prompt("plain")).messages[0].content == TextContent(text="db")
+
+
+@each_row(
+    ("name", "ours"),
+    [
+        ("info", "log"),
+        ("report_progress", "progress"),
+        ("get_state", "state"),
+        ("set_state", "state"),
+        ("request_context", "lifespan"),
+        ("lifespan_context", "lifespan"),
+        ("list_roots", "roots"),
+        ("get_http_request", "headers"),
+    ],
+)
+async def test_a_name_of_another_library_raises_an_error_with_the_name_here(make, name, ours):
+    context = make()
+
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; use .*\b{ours}\b"):
+        getattr(context, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'unknown'$"):
+        _ = context.unknown
+    assert not hasattr(context, name)
 
 
 async def test_a_refusal_of_a_legacy_client_raises_client_refused(make):

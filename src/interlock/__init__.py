@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from interlock.config import HttpServer, StdioServer
     from interlock.context import Context
     from interlock.errors import InterlockError, ToolError
-    from interlock.server import Server
+    from interlock.server import Depends, Server
     from interlock.toolbox import Toolbox
 
 __version__ = "0.1.0"
@@ -21,6 +21,7 @@ __all__ = [
     "Agent",
     "Client",
     "Context",
+    "Depends",
     "HttpServer",
     "InterlockError",
     "Server",
@@ -33,6 +34,7 @@ _HOMES = {
     "Agent": "agent",
     "Client": "client",
     "Context": "context",
+    "Depends": "server",
     "HttpServer": "config",
     "InterlockError": "errors",
     "Server": "server",

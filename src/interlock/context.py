@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from secrets import token_hex
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -20,6 +21,7 @@ from interlock import revisions, schema
 from interlock.auth.principal import Principal
 from interlock.connection import cancel_reason
 from interlock.errors import (
+    CapabilityError,
     ClientRefused,
     InputRequired,
     InvalidArguments,
@@ -27,10 +29,11 @@ from interlock.errors import (
     MissingCapability,
     RemoteError,
 )
-from interlock.protocol.back_channel import BackChannel
+from interlock.protocol.back_channel import BackChannel, HasHeaders
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.protocol.optional_members import decode_leniently
 from interlock.schema.elicitation import for_legacy
+from interlock.schema.forms import form_of
 from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import (
     ClientCapabilities,
@@ -49,12 +52,45 @@ from interlock.types import (
     TextContent,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # With this default, type checkers read a bare `Context` as `Context[Any]`.
+    _Lifespan = TypeVar("_Lifespan", default=Any)
+else:
+    from typing import TypeVar
+
+    _Lifespan = TypeVar("_Lifespan")
+_T = TypeVar("_T")
+
 LEVELS: tuple[LogLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
 """The levels of log messages, the least severe first."""
 ASK_TIMEOUT = 600.0  # seconds
 """Seconds that a user has to answer a question."""
+
+
+# Without authentication, the id of a session is a credential as well.
+_CREDENTIALS = frozenset(
+    {b"authorization", b"cookie", b"mcp-session-id", b"proxy-authorization", b"x-api-key"}
+)
+# The names of FastMCP and of the MCP SDK for what `Context` offers, with the names here.
+_ELSEWHERE = {
+    **dict.fromkeys(("debug", "info", "warning", "error"), "log(level, data)"),
+    **dict.fromkeys(("report_progress",), "progress(progress, total, message)"),
+    **dict.fromkeys(("get_state", "set_state", "delete_state"), 'state, a dict: state["key"]'),
+    **dict.fromkeys(("lifespan_context", "request_context"), "lifespan, what the lifespan yielded"),
+    **dict.fromkeys(("get_http_request", "request"), "headers and address"),
+    **dict.fromkeys(("access_token", "auth", "get_access_token"), "principal"),
+    **dict.fromkeys(("client_id",), "principal or client_info"),
+    **dict.fromkeys(("client_params", "client_capabilities_of"), "client_capabilities"),
+    **dict.fromkeys(("list_roots",), "roots()"),
+    **dict.fromkeys(("session_id",), "session"),
+    **dict.fromkeys(("protocol_version",), "revision"),
+    **dict.fromkeys(("fastmcp", "mcp_server", "server"), "the `server` of your module"),
+    **dict.fromkeys(("send_resource_updated",), "server.resource_updated(uri)"),
+}
 
 
 class OwnQuestion(bytes):
@@ -85,6 +121,19 @@ def url_elicitation(message: str, url: str) -> Question:
     )
 
 
+class Accepted(Struct, Generic[_T], frozen=True):
+    """The answer of a user who filled in a form. `data` has the type that the form was made of."""
+
+    data: _T
+    action: Literal["accept"] = "accept"
+
+
+class Refused(Struct, frozen=True):
+    """The answer of a user who did not fill in a form: "decline" says no, "cancel" says nothing."""
+
+    action: Literal["decline", "cancel"]
+
+
 def sampling(messages: str | Sequence[SamplingMessage], max_tokens: int, **more: Any) -> Question:
     """Ask the client's model. `more` are further members of `CreateMessageParams`."""
     if isinstance(messages, str):
@@ -108,12 +157,18 @@ class Session(Struct):
     client_info: Implementation | None = None
     log_level: LogLevel | None = "info"  # until `logging/setLevel`
     subscriptions: set[str] = set()  # URIs
+    is_stateless: bool = False  # whether the session ends with its request
 
 
-class Context(Struct, eq=False, kw_only=True):
+class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
     """The request that a handler answers. A handler gets it by a parameter with this type hint.
 
+    `Context[Database]` is the hint if the server's lifespan yields a `Database`.
+
     Attributes:
+        lifespan: The object that the server's lifespan yielded.
+        state: A dict that layers, dependencies and the function share during this request. If the
+            function runs again for the answer to a question, the dict is empty again.
         revision: Protocol revision of this request.
         request_id: JSON-RPC id.
         client_info: Name and version of the client, for display only; None if not stated.
@@ -152,12 +207,40 @@ class Context(Struct, eq=False, kw_only=True):
     finished: bool = False
     call_params: Struct | None = None
     tool: Any = None
+    lifespan: _Lifespan = None  # type: ignore[assignment]  # until the server has set it
+    state: dict[str, Any] = {}
     _progress: float = float("-inf")
     _asked: int = 0
 
     @property
     def is_modern(self) -> bool:
         return self.revision in revisions.MODERN
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The HTTP headers of the request, in lower case; empty on other transports.
+
+        Values of a repeated header are joined by ", ". Headers with credentials are left out:
+        `principal` is the authenticated caller.
+        """
+        link = self.link
+        if not isinstance(link, HasHeaders):
+            return MappingProxyType({})
+        found: dict[str, str] = {}
+        for name, value in link.headers:
+            if name not in _CREDENTIALS:
+                key, text = name.decode("latin-1"), value.decode("latin-1")
+                found[key] = f"{found[key]}, {text}" if key in found else text
+        return MappingProxyType(found)
+
+    if not TYPE_CHECKING:  # type checkers report an unknown name themselves
+
+        def __getattr__(self, name: str) -> Any:
+            ours = _ELSEWHERE.get(name)
+            hint = f"; use {ours}" if ours else ""
+            raise AttributeError(
+                f"the context has no attribute {name!r}{hint}", name=name, obj=self
+            )
 
     # Notifications
 
@@ -253,16 +336,46 @@ class Context(Struct, eq=False, kw_only=True):
         is_form = detail == "form" and "url" not in declared
         return not detail or detail in declared or is_form
 
+    @overload
+    async def elicit(  # type: ignore[overload-overlap]  # a schema is a dict, which no type is
+        self, message: str, form: JsonObject, *, key: str | None = None
+    ) -> ElicitResult: ...
+    @overload
     async def elicit(
-        self, message: str, requested_schema: JsonObject, *, key: str | None = None
-    ) -> ElicitResult:
-        """Ask the user to fill in a form. Check `action` before `content`.
+        self, message: str, form: type[_T], *, key: str | None = None
+    ) -> Accepted[_T] | Refused: ...
+    @overload
+    async def elicit(
+        self, message: str, form: object, *, key: str | None = None
+    ) -> Accepted[Any] | Refused: ...
+    async def elicit(self, message: str, form: Any, *, key: str | None = None) -> Any:
+        """Ask the user to fill in a form. Check `action` before `data` or `content`.
 
         A modern client answers with a new request, so the handler runs again from its top and
         repeats the work before the question. See `ask` for `key` and errors.
+
+        Args:
+            message: The question, for the user.
+            form: A dataclass, Struct, TypedDict or pydantic model whose members are text, numbers,
+                booleans, dates, choices or lists of choices; or one such type alone, such as `int`
+                or an `Enum`; or None to ask for consent only. A dict is the form's JSON Schema.
+            key: The question's name in all rounds; by default, its number.
+
+        Returns:
+            `Accepted` with `data` of the form's type, or `Refused`. For a JSON Schema, an
+            `ElicitResult`.
+
+        Raises:
+            SignatureError: The type cannot be a form; the text names the member.
         """
-        answer: ElicitResult = await self._ask_one(elicitation(message, requested_schema), key)
-        return answer
+        typed = None if isinstance(form, dict) else form_of(form)
+        question = elicitation(message, form if typed is None else typed.requested_schema)
+        answer: ElicitResult = await self._ask_one(question, key)
+        if typed is None:
+            return answer
+        if answer.action != "accept":
+            return Refused(answer.action)
+        return Accepted(typed.decode(answer.content or {}))
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> ElicitResult:
         """Ask the user to open a page. The handler may run again, as for `elicit`."""
@@ -352,6 +465,11 @@ class Context(Struct, eq=False, kw_only=True):
         return _checked(answer, question, question.method)
 
     def _check(self, question: Question) -> None:
+        if self.session is not None and self.session.is_stateless:
+            raise CapabilityError(
+                f"the server keeps no sessions (stateless=True), so a client of {self.revision} "
+                "cannot be asked; work without the question, or use a client of 2026-07-28"
+            )
         known = revisions.has_method(revisions.SERVER_METHODS, question.method, self.revision)
         for needed in _needed(question):
             if not known or not self.can(needed):
@@ -385,9 +503,11 @@ def _needed(question: Question) -> tuple[str, ...]:
 __all__ = [
     "ASK_TIMEOUT",
     "LEVELS",
+    "Accepted",
     "BackChannel",
     "Context",
     "Question",
+    "Refused",
     "Session",
     "elicitation",
     "roots_list",

@@ -298,7 +298,6 @@ def test_key_not_meant_for_signatures_is_ignored(key):
         ({"audience": []}, "audience"),
         ({"issuer": "http://issuer.example"}, "issuer"),
         ({"issuer": "https://issuer.example/#a"}, "issuer"),
-        ({"jwks": None}, "jwks_url"),
         ({"jwks_url": "https://issuer.example/keys"}, "jwks_url"),
         ({"jwks": None, "jwks_url": "http://issuer.example/keys"}, "https"),
         ({"jwks": None, "jwks_url": "file:///etc/passwd"}, "jwks_url"),
@@ -587,3 +586,83 @@ async def test_outage_of_the_issuer_is_a_503_with_retry_after(issuer):
     refusal = request_refusal(error.value)
     assert refusal is not None
     assert (refusal.status, refusal.reason, refusal.retry_after) == (503, "auth_unavailable", 5.0)
+
+
+# The issuer's metadata
+
+
+class Published:
+    """An issuer with metadata at one of the well-known URLs."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, Any] = {}
+        self.asked: list[str] = []
+        self.home = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        if request.path not in self.documents:
+            return web.Response(status=404)
+        return web.json_response(self.documents[request.path])
+
+
+@pytest.fixture
+async def published() -> AsyncIterator[Published]:
+    published = Published()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", published.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    published.home = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield published
+    await runner.cleanup()
+
+
+WELL_KNOWN = "/.well-known"
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("", f"{WELL_KNOWN}/openid-configuration"),
+        ("", f"{WELL_KNOWN}/oauth-authorization-server"),
+        ("/", f"{WELL_KNOWN}/openid-configuration"),
+        ("/realms/a", f"/realms/a{WELL_KNOWN}/openid-configuration"),
+        ("/realms/a", f"{WELL_KNOWN}/oauth-authorization-server/realms/a"),
+    ],
+)
+async def test_keys_are_found_by_the_metadata_of_the_issuer(published, path, place):
+    issuer = published.home + path
+    published.documents = {
+        place: {"issuer": issuer, "jwks_uri": f"{published.home}/keys", "more": 1},
+        "/keys": KEYS,
+    }
+    verify = JwtVerifier(issuer, AUDIENCE)
+
+    principal = await verify(token(iss=issuer))
+    assert principal is not None
+    assert principal.id == f"{issuer}#ada"
+    assert await verify(token()) is None
+    assert published.asked.count("/keys") == 1
+
+
+@each_row(
+    ("changes", "says"),
+    [
+        ({"issuer": "https://other.example"}, "about the issuer 'https://other.example'"),
+        ({"jwks_uri": "http://keys.example/"}, "must be https, or http on loopback"),
+        ({"jwks_uri": 3}, "Expected `str`"),
+        (None, "status 404"),
+    ],
+)
+async def test_metadata_that_is_not_usable_is_named_in_the_log(published, caplog, changes, says):
+    caplog.clear()
+    document = {"issuer": published.home, "jwks_uri": f"{published.home}/keys"}
+    place = f"{WELL_KNOWN}/openid-configuration"
+    published.documents = {} if changes is None else {place: document | changes}
+
+    with pytest.raises(AuthUnavailable):
+        await JwtVerifier(published.home, AUDIENCE)(token(iss=published.home))
+    assert says in caplog.text
+    assert place in caplog.text

@@ -80,7 +80,9 @@ def test_the_servers_of_a_killed_program_end_soon(start_hanging_chat, interlock,
 
 
 def test_a_second_signal_ends_the_program_at_once(program, servers, script, home: Path):
-    stubborn = "trap '' TERM; touch begun; cat > /dev/null; touch ending; while :; do sleep 1; done"
+    # A server whose start is interrupted is killed, so it waits for the first message.
+    stubborn = "trap '' TERM; read _; touch begun; cat > /dev/null; touch ending"
+    stubborn += "; while :; do sleep 1; done"
     servers(slow={"command": "sh", "args": ["-c", stubborn], "connectTimeout": 60})
     chat = program("chat", "x", "--model", script("Yes."))
     wait_until((home / "begun").exists)

@@ -17,6 +17,7 @@ from interlock.config import load, loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import Endpoint
+from interlock.store.audit import group_commit
 from interlock.store.keys import KeyStore
 from interlock.web.gateway_chat import GatewayChat
 from interlock.web.inspector.gateway_inspector import GatewayInspector
@@ -101,6 +102,7 @@ def bearer(key: str) -> dict[str, str]:
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Run a gateway for a member `gateway` and servers by name: objects, or entries of a file."""
+    monkeypatch.setattr(group_commit, "WAIT", 100.0)  # a busy disk must not refuse a call
     upstreams = SimpleNamespace()
     monkeypatch.setitem(sys.modules, "upstreams_of_the_test", upstreams)
 

@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 import interlock
-from interlock import Server
+from interlock import Depends, Server
 from interlock.server.server_connection import ServerConnection
 from interlock.transports.pipes import PipeTransport
 
@@ -46,6 +46,32 @@ async def typed(a: int, b: int) -> int:
 def plain(a: int, b: int) -> int:
     """Add two numbers in a thread."""
     return a + b
+
+
+async def look_up(a: int) -> int:
+    return a
+
+
+def look_up_plainly(a: int) -> int:
+    return a
+
+
+@server.tool
+async def dependent(a: int, b: int, found: int = Depends(look_up)) -> int:
+    """Add two numbers, one of which a dependency has found."""
+    return found + b
+
+
+@server.tool
+def plainly_dependent(a: int, b: int, found: int = Depends(look_up_plainly)) -> int:
+    """Add two numbers in a thread, where the dependency runs as well."""
+    return found + b
+
+
+@server.tool
+async def mixed(a: int, b: int, found: int = Depends(look_up_plainly)) -> int:
+    """Add two numbers, one of which a dependency has found in a thread."""
+    return found + b
 
 
 Call = Callable[[bytes], Awaitable[bytes]]
@@ -82,6 +108,9 @@ async def call() -> AsyncIterator[Call]:
         ("text", "modern", 16, 5),
         ("typed", "modern", 18, 5),
         ("plain", "modern", 24, 6),  # and what its thread does
+        ("dependent", "modern", 18 + 2, 5),
+        ("plainly_dependent", "modern", 24, 6),
+        ("mixed", "modern", 24 + 2, 6),
         ("text", "legacy", 18, 5),
         ("typed", "legacy", 20, 5),
         ("plain", "legacy", 26, 6),

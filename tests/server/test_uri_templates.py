@@ -34,6 +34,13 @@ from tests.support.rows import each_row
         ("notes://all", "notes://all", {}),
         ("notes://all", "notes://all/", None),
         ("notes://all", "notes://al", None),
+        ("x://{k}{?n,m}", "x://a", {"k": "a"}),
+        ("x://{k}{?n,m}", "x://a?m=%26b&n=1", {"k": "a", "m": "&b", "n": "1"}),
+        ("x://{k}{?n,m}", "x://a?n=", {"k": "a", "n": ""}),
+        ("x://{k}{?n,m}", "x://a?n=1&n=2", None),
+        ("x://{k}{?n,m}", "x://a?other=1", None),
+        ("x://{k}{?n,m}", "x://?n=1", None),
+        ("x://all{?n}", "x://all", {}),
     ],
 )
 def test_match_returns_the_variables_of_a_uri(template, uri, values):
@@ -44,10 +51,14 @@ def test_match_returns_the_variables_of_a_uri(template, uri, values):
     ("text", "says"),
     [
         ("notes://{a}{b}", "two variables need text between them"),
-        ("notes://{?query}", "only {name} and {+name} are supported"),
-        ("notes://{a", "only {name} and {+name} are supported"),
-        ("notes://{a*}", "only {name} and {+name} are supported"),
-        ("notes://{1a}", "only {name} and {+name} are supported"),
+        ("notes://{?a}/b", "at the end, {?name,name}"),
+        ("notes://{?a*}", "at the end, {?name,name}"),
+        ("notes://{?a,}", "at the end, {?name,name}"),
+        ("notes://{a", "only {name}, {+name} and"),
+        ("notes://{a*}", "only {name}, {+name} and"),
+        ("notes://{1a}", "only {name}, {+name} and"),
+        ("notes://{a}{?b,b}", "the variable 'b' twice"),
+        ("notes://{a}{?a}", "the variable 'a' twice"),
         ("notes://{a}/{a}", "the variable 'a' twice"),
     ],
 )
@@ -65,7 +76,7 @@ _texts = st.text(min_size=1, max_size=20)
 @given(folder=_texts, path=_texts, name=_texts)
 def test_match_returns_the_values_that_fill_inserted(folder, path, name):
     values = {"folder": folder, "path": path, "name": name}
-    template = UriTemplate("notes://{folder}:{+path}:{name}.md")
+    template = UriTemplate("notes://{folder}:{+path}.md{?page,name}")
 
     try:
         uri = template.fill(values)

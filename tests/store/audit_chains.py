@@ -12,8 +12,10 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable
 from interlock.store import AuditRecord
 from interlock.store.audit.heads import FIRST_HASH, chain_hash, chain_key
+from interlock.store.audit.names import Pseudonyms
 
 KEY = GatewayKey(bytes(range(32)))
+NAMES = Pseudonyms(KEY)
 INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund", body=b'{"bytes":12}')
 
 OUTCOME = AuditRecord("outcome", "c1", "user:anna", "k1", "crm", "crm:refund", status="ok")
@@ -31,7 +33,8 @@ def check_chains(rows: list[dict[str, Any]]) -> dict[str, int]:
         previous = previous if writer in lengths else FIRST_HASH
         lengths[writer] = lengths.get(writer, 0) + 1
         assert seq == lengths[writer]
-        assert hash == chain_hash(previous, seq, tuple(middle), body, chain_key(KEY)), (
+        covered = NAMES.covered(middle, body)
+        assert hash == chain_hash(previous, seq, *covered, chain_key(KEY)), (
             f"record {seq} of {writer}"
         )
         previous = hash

@@ -11,10 +11,11 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
 from interlock.messages import UserMessage
 from interlock.store import AuditRecord, AuditWriter, ConversationStore, KeyStore
+from interlock.store.audit.names import Pseudonyms
 from interlock.store.chat.chat_calls import ChatCall
 from interlock.store.database.claims import Claim
 from interlock.store.database.database import open_database
-from interlock.store.people import PeopleStore, pseudonym_of
+from interlock.store.people import PeopleStore
 from interlock.store.plugins import PluginStore
 
 KEY = GatewayKey(bytes(range(32)))
@@ -39,7 +40,7 @@ async def test_forget_erases_rows_and_keeps_decisions_under_a_pseudonym(
     await store.append(id, UserMessage("hello"))
     await store.files.add("a", "text/plain", b"a")
     await store.calls.add(ChatCall("c_1", id, "t_1", "crm:get", {}, "ok", "", 0.1, 1))
-    people, pseudonym = PeopleStore(database), pseudonym_of(KEY, ANNA)
+    people, pseudonym = PeopleStore(database), Pseudonyms(KEY)[ANNA]
     found = await people.find(ANNA)
 
     audit = Audit(copy=str(tmp_path / "copy"))
@@ -57,5 +58,5 @@ async def test_forget_erases_rows_and_keeps_decisions_under_a_pseudonym(
     assert [(each.user, each.by) for each in await plugins.list()] == [("user:bert", pseudonym)]
     kept = await keys.get(key.id)
     assert (kept.user, kept.created_by, kept.revoked is None) == (pseudonym, pseudonym, False)
-    assert pseudonym_of(GatewayKey(bytes(range(1, 33))), ANNA) != pseudonym
+    assert Pseudonyms(GatewayKey(bytes(range(1, 33))))[ANNA] != pseudonym
     await database.close()

@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from interlock.store.audit.names import Pseudonyms
 from interlock.store.database.disk_reserve import RESERVE, DiskReserve
-from interlock.store.people import PeopleStore, pseudonym_of
+from interlock.store.people import PeopleStore
 from tests.gateway.conftest import RunningGateway, bearer, offering, running
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
@@ -254,7 +255,7 @@ async def test_forgotten_user_loses_turn_session_and_key_of_a_running_gateway(
         await began.wait()
         people = PeopleStore(services.database)
         found = await people.find("user:anna")
-        await people.forget("user:anna", found, pseudonym_of(services.secret, "user:anna"))
+        await people.forget("user:anna", found, Pseudonyms(services.secret)["user:anna"])
         ended = await socket.until("complete", "error")  # the gateway follows the change feed
         refused = await gateway.http.request("GET", "/api/tools", headers=bearer(key))
         left = await people.find("user:anna")

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +55,8 @@ _ALGORITHMS = {
 }
 # Allowed token types; issuers also sign other types, such as proofs and logout tokens.
 _TYPES = frozenset({"jwt", "application/jwt", "at+jwt", "application/at+jwt"})
+_OAUTH = "/.well-known/oauth-authorization-server"
+_OPENID = "/.well-known/openid-configuration"
 _REQUIRED = ("exp", "iss", "aud", "sub")
 _log = logging.getLogger("interlock.server")
 
@@ -67,9 +70,9 @@ class JwtVerifier:
     Args:
         issuer: The exact value of `iss`.
         audience: A value, or several, one of which `aud` must contain; usually the endpoint's URL.
-        jwks: The issuer's public keys as a JWKS object. Give either `jwks` or `jwks_url`.
+        jwks: The issuer's public keys as a JWKS object.
         jwks_url: The URL to fetch the keys from: https, or http on loopback. Redirects are not
-            followed.
+            followed. Without `jwks` and `jwks_url`, the issuer's metadata names the URL.
         algorithms: The algorithms that the issuer may sign with.
         leeway: Seconds that the issuer's clock and the server's clock may differ.
         required_claims: Claims that a token must have besides `exp`, `iss`, `aud` and `sub`.
@@ -81,9 +84,9 @@ class JwtVerifier:
 
     def __init__(
         self,
-        *,
         issuer: str,
         audience: str | Sequence[str],
+        *,
         jwks: Mapping[str, Any] | None = None,
         jwks_url: str | None = None,
         algorithms: Sequence[str] = ("RS256", "ES256"),
@@ -99,13 +102,13 @@ class JwtVerifier:
         if unknown or not algorithms:
             known = ", ".join(_ALGORITHMS)
             raise ConfigError(f"algorithms {list(algorithms)} must be some of {known}")
-        if (jwks is None) == (jwks_url is None):
-            raise ConfigError("either jwks or jwks_url is needed, not both")
+        if jwks is not None and jwks_url is not None:
+            raise ConfigError("jwks and jwks_url exclude each other; give one of them, or neither")
         self._algorithms = frozenset(algorithms)
         self._leeway = leeway
         self._required = [*_REQUIRED, *required_claims]
         self._jwt = _library()
-        self._keys = KeySet(self._algorithms, jwks_url)
+        self._keys = KeySet(self._algorithms, jwks_url, issuer if jwks is None else "")
         if jwks is not None:
             self._keys.replace(msgspec.json.encode(jwks))
 
@@ -146,14 +149,17 @@ class KeySet:
 
     Args:
         algorithms: The algorithms to use; keys for other algorithms are ignored.
-        url: The URL to fetch the keys from; None if `replace` sets them.
+        url: The URL to fetch the keys from; None if the metadata names it, or `replace` sets them.
+        issuer: The issuer whose metadata names the URL; "" if `replace` sets the keys.
     """
 
-    def __init__(self, algorithms: frozenset[str], url: str | None) -> None:
+    def __init__(self, algorithms: frozenset[str], url: str | None, issuer: str = "") -> None:
         if url is not None:
             check_url(url, "jwks_url", query=True)
         self._algorithms = algorithms
         self._url = url
+        self._issuer = issuer
+        self._is_fetched = bool(url or issuer)
         self._keys: dict[tuple[str | None, str], PyJWK] = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
@@ -166,9 +172,9 @@ class KeySet:
             AuthUnavailable: The last fetch failed, and the key is unknown or has expired.
         """
         wanted = (kid, algorithm)
-        if self._url is not None and self._is_due(wanted):
+        if self._is_fetched and self._is_due(wanted):
             self._tried_at = monotonic()
-            self._fetching = asyncio.create_task(self._fetch(self._url))
+            self._fetching = asyncio.create_task(self._fetch())
         usable = wanted in self._keys and self._age() <= KEYS_USABLE
         if self._fetching is not None and not usable:
             # A cancelled request must not cancel the fetch that other requests wait for.
@@ -216,22 +222,45 @@ class KeySet:
     # Fetching
 
     def _age(self) -> float:
-        return 0.0 if self._url is None else monotonic() - self._fetched_at
+        return monotonic() - self._fetched_at if self._is_fetched else 0.0
 
     def _is_due(self, wanted: tuple[str | None, str]) -> bool:
         if monotonic() - self._tried_at < FETCH_EVERY:
             return False
         return wanted not in self._keys or self._age() > KEYS_FRESH
 
-    async def _fetch(self, url: str) -> None:
+    async def _fetch(self) -> None:
         import aiohttp
 
+        url = self._url or self._issuer
         try:
+            url = self._url or await self._discovered()
             self.replace(await self._document(url))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
             _log.warning("cannot fetch the keys at %s: %s: %s", url, type(error).__name__, error)
         finally:
             self._fetching = None
+
+    async def _discovered(self) -> str:
+        """Return the URL of the keys that the issuer's metadata names.
+
+        Raises:
+            ConfigError: No document at the well-known URLs is usable; the text says why.
+        """
+        import aiohttp
+
+        failures = []
+        for url in _metadata_urls(self._issuer):
+            try:
+                found = msgspec.json.decode(await self._document(url), type=_Metadata)
+                if found.issuer != self._issuer:  # RFC 8414, section 3.3: they must be identical
+                    raise ConfigError(f"the metadata is about the issuer {found.issuer!r}")
+                check_url(found.jwks_uri, "jwks_uri", query=True)
+            except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
+                failures.append(f"{url}: {error or type(error).__name__}")
+            else:
+                return found.jwks_uri
+        raise ConfigError("; ".join(failures))
 
     async def _document(self, url: str) -> bytes:
         import aiohttp
@@ -264,8 +293,23 @@ class _Header(Struct):
     crit: Any = None
 
 
+class _Metadata(Struct):
+    """The members of an issuer's metadata that are read."""
+
+    issuer: str
+    jwks_uri: str
+
+
 class _Jwks(Struct):
     keys: list[Any]
+
+
+def _metadata_urls(issuer: str) -> list[str]:
+    """Return where an issuer's metadata may be: RFC 8414, and OpenID Connect Discovery."""
+    parts = urlsplit(issuer)
+    home, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    urls = [f"{home}{path}{_OPENID}", f"{home}{_OAUTH}{path}"]
+    return urls if not path else [*urls, f"{home}{_OPENID}{path}"]
 
 
 def _library() -> Any:

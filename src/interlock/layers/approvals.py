@@ -272,6 +272,7 @@ class Approvals:
             AuditRecord(
                 *("decided", found.call, who.user, who.key, found.server, found.tool),
                 body=body,
+                people=(found.user,),
                 tenant=who.tenant,
             ),
             claim,
@@ -558,6 +559,7 @@ class Approvals:
         record = AuditRecord(
             *("decided", approval.call, "", "", approval.server, approval.tool),
             body=_decided(approval, "expire"),
+            people=(approval.user,),
             tenant=approval.tenant,
         )
         await self._write(record, self._store.expiry(approval.id, now))

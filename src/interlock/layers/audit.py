@@ -49,6 +49,7 @@ from interlock.errors import (
 from interlock.layers.refusals import Refusals
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
+from interlock.store.audit.names import people_in
 from interlock.store.audit.writer import Added
 from interlock.store.database.claims import Claim
 from interlock.types import JsonObject
@@ -275,7 +276,7 @@ class AuditTrail:
         """
         if self._settings.mode != "off":
             record = AuditRecord(kind, call, user, "", server, tool, body=_encode(body))
-            self._write_soon(record)
+            self._write_soon(replace(record, people=people_in(body)))
 
     async def announce(self, call: Call) -> None:
         """Record the intent of a call that another program is about to make.
@@ -441,8 +442,8 @@ def _deed(
     kind: str, body: JsonObject, principal: Principal, server: str = "", tool: str = ""
 ) -> AuditRecord:
     """Return a record of an action that is not a call."""
-    encoded = _encode(body)
-    return record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
+    record = record_of(Caller(principal), kind, server=server, tool=tool, body=_encode(body))
+    return replace(record, people=people_in(body))
 
 
 def record_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Raw
@@ -41,4 +41,14 @@ class MayBeAbandoned(Protocol):
 
     def end_if_abandoned(self) -> None:
         """End the call if its client has left a question unanswered for too long."""
+        ...
+
+
+@runtime_checkable
+class HasHeaders(Protocol):
+    """A back channel whose request came over HTTP."""
+
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """The request's headers, with names in lower case."""
         ...

@@ -47,13 +47,20 @@ class Signature(Struct, frozen=True):
     is_async: bool
 
 
-def describe(function: Callable[..., Any], context_type: type, *, strict: bool = True) -> Signature:
+def describe(
+    function: Callable[..., Any],
+    context_type: type,
+    *,
+    strict: bool = True,
+    fills: Callable[[inspect.Parameter, Any], bool] = lambda *_: False,
+) -> Signature:
     """Return the signature of a function.
 
     Args:
         function: A function, plain or async, a bound method or a `functools.partial`.
         context_type: The type hint of the parameter that receives the context.
         strict: Whether values must have the exact type; False also reads numbers from strings.
+        fills: Returns whether the server fills a parameter with this hint, instead of the client.
 
     Raises:
         SignatureError: A parameter or the result cannot be described; the text names it.
@@ -64,11 +71,10 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
     context = None
     for parameter in inspect.signature(function).parameters.values():
         where = f"parameter {parameter.name!r} of {name}"
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise SignatureError(f"{where}: * and ** parameters have no JSON Schema")
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise SignatureError(f"{where} is positional only, but arguments are passed by name")
+        _check_kind(parameter, where)
         hint = hints.get(parameter.name, _EMPTY)
+        if fills(parameter, hint):
+            continue
         if _is_context(hint, context_type):
             context = parameter.name
             continue
@@ -157,10 +163,17 @@ def _resolve(routine: Callable[..., Any], name: str) -> Any:
     return typing.get_type_hints(alone, include_extras=True)[name]
 
 
+def _check_kind(parameter: inspect.Parameter, where: str) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise SignatureError(f"{where}: * and ** parameters have no JSON Schema")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise SignatureError(f"{where} is positional only, but arguments are passed by name")
+
+
 def _is_context(hint: Any, context_type: type) -> bool:
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    return hint is context_type or context_type in get_args(hint)
+    return any(context_type in (each, get_origin(each)) for each in (hint, *get_args(hint)))
 
 
 def _field(default: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.lazy import loader
+from interlock.server.dependencies import Depends
 from interlock.server.methods import Handler
 from interlock.server.server import Middleware, Server
 from interlock.server.values import audio, image
@@ -12,7 +13,7 @@ from interlock.server.values import audio, image
 if TYPE_CHECKING:
     from interlock.server.http.http_options import HttpOptions
 
-__all__ = ["Handler", "HttpOptions", "Middleware", "Server", "audio", "image"]
+__all__ = ["Depends", "Handler", "HttpOptions", "Middleware", "Server", "audio", "image"]
 
 # Loaded on first use, because a server on stdio needs no HTTP module.
 __getattr__ = loader(__name__, {"HttpOptions": "server.http.http_options"})

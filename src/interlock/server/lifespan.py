@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 
 class Lifespan:
@@ -15,9 +16,13 @@ class Lifespan:
 
     Args:
         make: Returns a new context.
+
+    Attributes:
+        value: The object that the context has returned; None while it is not entered.
     """
 
-    def __init__(self, make: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self.value: Any = None
         self._make = make
         self._holders = 0
         self._owner: asyncio.Task[None] | None = None
@@ -48,7 +53,7 @@ class Lifespan:
 
     async def _own(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
         try:
-            async with self._make():
+            async with self._make() as self.value:
                 ready.set_result(None)
                 await stop.wait()
         except BaseException as error:
@@ -56,4 +61,4 @@ class Lifespan:
                 raise
             ready.set_exception(error)
         finally:
-            self._owner = None
+            self._owner = self.value = None

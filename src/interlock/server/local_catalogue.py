@@ -22,6 +22,7 @@ from interlock.server.catalogue import (
 )
 from interlock.server.resources import FunctionCompletion, FunctionPrompt, FunctionResource
 from interlock.server.subscribers import Subscribers
+from interlock.server.text_arguments import Choices
 from interlock.server.tools import FunctionTool
 from interlock.types import (
     JsonObject,
@@ -62,11 +63,16 @@ class LocalCatalogue:
         has_tasks = any(
             isinstance(each, FunctionTool) and each.task for each in self._tools.values()
         )
+        completed: list[FunctionPrompt | FunctionResource] = [
+            *self._prompts.values(),
+            *self._templates.values(),
+        ]
+        has_completions = self._completions or any(each.choices for each in completed)
         return ServerCapabilities(
             tools=changes if self._tools else None,
             resources={"subscribe": True, **changes} if has_resources else None,
             prompts=changes if self._prompts else None,
-            completions={} if self._completions else None,
+            completions={} if has_completions else None,
             logging={},
             extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
@@ -125,10 +131,14 @@ class LocalCatalogue:
         """Return the completion for an argument of a prompt or template, or None."""
         of_prompt = isinstance(ref, PromptReference)
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
-        known: Mapping[str, object] = self._prompts if of_prompt else self._templates
+        known: Mapping[str, FunctionPrompt | FunctionResource] = (
+            self._prompts if of_prompt else self._templates
+        )
         if name not in known:
             raise InvalidArguments(f"unknown prompt or resource template {name!r}")
-        return self._completions.get((name, argument))
+        choices = known[name].choices.get(argument)
+        own = None if choices is None else Choices(choices)
+        return self._completions.get((name, argument), own)
 
     # Changing
 

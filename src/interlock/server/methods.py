@@ -348,6 +348,8 @@ class Methods:
     async def _subscribe(self, request: Request, context: Context) -> bytes:
         uri = _uri(request)
         if context.session is not None:
+            if context.session.is_stateless:
+                raise InvalidArguments("the server keeps no sessions, so it sends no updates")
             uris = context.session.subscriptions
             if len(uris) >= subscribers.MAX_URIS:
                 raise InvalidArguments(

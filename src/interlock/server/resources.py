@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
-from interlock.protocol.envelope import encode
-from interlock.schema.signature import Signature, describe, is_async, problem, summary
+from interlock.schema.signature import Signature, describe, find_context, is_async, problem, summary
+from interlock.server.dependencies import CONTEXT, Marks
+from interlock.server.prompt_messages import prompt_result
+from interlock.server.resolver import Resolver, Runtime
+from interlock.server.text_arguments import TextArguments
 from interlock.server.uri_templates import UriTemplate
-from interlock.server.values import prompt_result, resource_result
+from interlock.server.values import resource_result
 from interlock.server.workers import Workers
 from interlock.types import (
     Annotations,
@@ -45,21 +48,30 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A function whose parameters are strings, and which is called with keywords."""
+    """A function whose arguments arrive as text, and which is called with keywords."""
 
-    def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
-        self.signature: Signature = describe(function, Context, strict=False)
+    def __init__(self, function: Callable[..., Any], runtime: Runtime) -> None:
+        marks = Marks(function, runtime.yields)
+        self.signature: Signature = describe(function, Context, strict=False, fills=marks)
+        self.text = TextArguments(self.signature.input_schema)
         self._function = function
-        self._workers = workers
+        self._workers = runtime.workers
+        self._lifespan = runtime.lifespan
+        self._context, self._is_async = self.signature.context, self.signature.is_async
+        if marks.found:
+            arguments = self.signature.parameters
+            self._function = Resolver(function, marks.found, arguments, self._context, runtime)
+            self._context, self._is_async = CONTEXT, self._function.is_async
 
     async def __call__(self, values: dict[str, str], context: Context) -> Any:
         try:
-            arguments = asdict(self.signature.decode(Raw(encode(values))))
+            arguments = asdict(self.signature.decode(self.text.encoded(values)))
         except msgspec.ValidationError as error:
             raise InvalidArguments(problem(error)) from None
-        if self.signature.context is not None:
-            arguments[self.signature.context] = context
-        if self.signature.is_async:
+        if self._context is not None:
+            context.lifespan = self._lifespan.value
+            arguments[self._context] = context
+        if self._is_async:
             running: Awaitable[Any] = self._function(**arguments)
             return await running
         return await self._workers.run(self._function, arguments, context)
@@ -69,16 +81,13 @@ class FunctionResource:
     """A function that is a resource, or a resource template if `uri` contains variables."""
 
     def __init__(
-        self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
+        self, uri: str, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
     ) -> None:
         self.template = UriTemplate(uri)
         self._options = options
-        self._call = _Function(function, workers)
+        self._call = _Function(function, runtime)
         variables = self.template.variables
-        if set(variables) != set(self._call.signature.parameters):
-            takes = ", ".join(self._call.signature.parameters) or "no parameters"
-            has = ", ".join(variables) or "no variables"
-            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
+        self._check_variables()
         common: dict[str, Any] = {
             "name": options.name or getattr(function, "__name__", uri),
             "title": options.title,
@@ -93,6 +102,24 @@ class FunctionResource:
             if variables
             else Resource(uri=uri, **common)
         )
+
+    def _check_variables(self) -> None:
+        signature, uri = self._call.signature, self.template.text
+        if set(self.template.variables) != set(signature.parameters):
+            takes = ", ".join(signature.parameters) or "no parameters"
+            has = ", ".join(self.template.variables) or "no variables"
+            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
+        for name in self.template.query:
+            if name in signature.input_schema.get("required", ()):
+                raise SignatureError(
+                    f"resource {uri!r}: the query variable {name!r} may be absent; give its "
+                    "parameter a default"
+                )
+
+    @property
+    def choices(self) -> Mapping[str, list[str]]:
+        """The possible values of variables that have a few."""
+        return self._call.text.choices
 
     def serves(self, uri: str) -> bool:
         return self.template.match(uri) is not None
@@ -111,19 +138,21 @@ class FunctionResource:
 
 
 class FunctionPrompt:
-    """A prompt: a function that takes strings and returns messages."""
+    """A prompt: a function that takes arguments as text and returns messages."""
 
     def __init__(
-        self, function: Callable[..., Any], options: ItemOptions, workers: Workers
+        self, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
     ) -> None:
-        self._call = _Function(function, workers)
+        self._call = _Function(function, runtime)
         signature = self._call.signature
         properties = signature.input_schema["properties"]
         required = signature.input_schema.get("required", [])
         arguments = [
             PromptArgument(
                 name=name,
-                description=properties[name].get("description"),
+                description=_described(
+                    properties[name].get("description"), self._call.text.hint(name)
+                ),
                 required=name in required,
             )
             for name in signature.parameters
@@ -136,6 +165,11 @@ class FunctionPrompt:
             icons=options.icons,
             meta=options.meta,
         )
+
+    @property
+    def choices(self) -> Mapping[str, list[str]]:
+        """The possible values of arguments that have a few."""
+        return self._call.text.choices
 
     async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
         """Call the function, and return its messages.
@@ -151,6 +185,10 @@ class FunctionPrompt:
         return prompt_result(value, self.definition.description)
 
 
+def _described(description: str | None, hint: str) -> str | None:
+    return " ".join(filter(None, (description, hint))) or None
+
+
 class FunctionCompletion:
     """A function that suggests values for one argument of a prompt or template.
 
@@ -159,9 +197,11 @@ class FunctionCompletion:
     """
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
+        name = getattr(function, "__name__", function)
+        if Marks(function, Any).search().found or find_context(function, Context):
+            raise SignatureError(f"completion {name} can have neither dependencies nor a context")
         count = len(inspect.signature(function).parameters)
         if count not in (1, 2):
-            name = getattr(function, "__name__", function)
             raise SignatureError(
                 f"completion {name} has {count} parameters; define (value) or (value, arguments)"
             )

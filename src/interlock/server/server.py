@@ -13,15 +13,23 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from interlock.context import Context
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
+from interlock.server.dependencies import Overrides, yielded_by
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
+from interlock.server.resolver import Runtime
 from interlock.server.resources import (
     FunctionCompletion,
     FunctionPrompt,
@@ -57,7 +65,8 @@ class Server:
         instructions: Instructions for the model about how to use the tools.
         title, description, website_url, icons: For display.
         lifespan: A context that is entered before the first request and exited after the last one,
-            for example to open and close a connection pool.
+            for example to open and close a connection pool. What it yields is
+            `Context.lifespan`.
         middleware: Functions that wrap a handler in another handler; the first is outermost.
         sealing_key: Signs the state that modern clients send back between rounds of questions, with
             at least 32 bytes. Required if several processes serve the same clients.
@@ -99,8 +108,8 @@ class Server:
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
         self._lifespan = lifespan
-        self._lifespan_holder = Lifespan(self._open)
         self._workers = Workers()
+        self._runtime = Runtime(self._workers, Lifespan(self._open), yielded_by(lifespan))
         self._memory_connections: set[asyncio.Task[None]] = set()
         self._catalogue = LocalCatalogue(self.subscribers)
         self._methods = Methods(
@@ -152,7 +161,7 @@ class Server:
         return self._add_function(function, ToolOptions())
 
     def _add_function(self, function: _F, options: ToolOptions) -> _F:
-        self._catalogue.add_tool(FunctionTool(function, options, self._workers))
+        self._catalogue.add_tool(FunctionTool(function, options, self._runtime))
         return function
 
     def add_tool(self, tool: ServedTool) -> None:
@@ -174,14 +183,15 @@ class Server:
         self._catalogue.remove_tool(name)
 
     def resource(self, uri: str, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]:
-        """Offer a function as a resource, or as a resource template: `"notes://{name}"`.
+        """Offer a function as a resource, or as a template: `"notes://{name}{?limit}"`.
 
-        The function receives the URI's variables, converted to the types of its parameters. It
-        returns text, bytes, `ResourceContents`, or another value, which is encoded as JSON.
+        The function receives the URI's variables, converted to the types of its parameters.
+        Parameters in the query, after `?`, have defaults. The function returns text, bytes,
+        `ResourceContents`, or another value, which is encoded as JSON.
         """
 
         def add(function: _F) -> _F:
-            served = FunctionResource(uri, function, ItemOptions(**options), self._workers)
+            served = FunctionResource(uri, function, ItemOptions(**options), self._runtime)
             self._catalogue.add_resource(uri, served)
             return function
 
@@ -200,10 +210,13 @@ class Server:
     @overload
     def prompt(self, /, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]: ...
     def prompt(self, function: Any = None, /, **options: Unpack[ItemKeywords]) -> Any:
-        """Offer a function as a prompt. It takes strings, and returns text, messages or content."""
+        """Offer a function as a prompt, which returns text, messages, content or a list of these.
+
+        Clients send arguments as text; for types such as lists and dataclasses, it is JSON text.
+        """
 
         def add(function: _F) -> _F:
-            served = FunctionPrompt(function, ItemOptions(**options), self._workers)
+            served = FunctionPrompt(function, ItemOptions(**options), self._runtime)
             self._catalogue.add_prompt(served)
             return function
 
@@ -229,22 +242,35 @@ class Server:
 
         return add
 
+    def override(self, others: Overrides) -> AbstractContextManager[None]:
+        """Replace dependencies in a `with` block, for tests.
+
+        Args:
+            others: The function that runs instead, for each function that `Depends` names. It may
+                take what a dependency may take.
+
+        Raises:
+            SignatureError: A key is not a dependency of this server, or its function cannot be one.
+        """
+        return self._runtime.override(others)
+
     # Lifespan
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Keep the lifespan open: the first caller enters it, and the last caller exits it."""
-        return self._lifespan_holder.hold()
+        return self._runtime.lifespan.hold()
 
     @asynccontextmanager
-    async def _open(self) -> AsyncGenerator[None, None]:
+    async def _open(self) -> AsyncGenerator[Any, None]:
         async with AsyncExitStack() as stack:
             stack.enter_context(watched())
+            value = None
             if self._lifespan is not None:
-                await stack.enter_async_context(self._lifespan(self))
+                value = await stack.enter_async_context(self._lifespan(self))
             # Stop workers and tasks before exiting the lifespan, because they may use its objects.
             stack.callback(self._workers.close)
             stack.push_async_callback(self._methods.tasks.close)
-            yield
+            yield value
 
     def run(self) -> None:
         """Serve on stdin and stdout until the client closes them. `print` writes to stderr.

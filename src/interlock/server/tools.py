@@ -29,9 +29,10 @@ from interlock.errors import (
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
+from interlock.server.dependencies import CONTEXT, Marks
+from interlock.server.resolver import Resolver, Runtime
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
 from interlock.server.wire_errors import log_bug, log_name
-from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 _EMPTY, _NULL = Raw(b"{}"), Raw(b"null")
@@ -63,7 +64,7 @@ class FunctionTool:
     Args:
         function: A plain function, which runs in a worker thread, or an async function.
         options: The options of the tool.
-        workers: The threads that run plain functions.
+        runtime: The objects that the functions of the server share.
 
     Raises:
         SignatureError: A parameter's type cannot be described by a schema; the text names it.
@@ -71,7 +72,7 @@ class FunctionTool:
     """
 
     def __init__(
-        self, function: Callable[..., Any], options: ToolOptions, workers: Workers
+        self, function: Callable[..., Any], options: ToolOptions, runtime: Runtime
     ) -> None:
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
@@ -81,17 +82,24 @@ class FunctionTool:
             raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
         self.task = options.task
         self._function = function
-        self._workers = workers
+        self._workers = runtime.workers
+        self._lifespan = runtime.lifespan
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
         self._is_limited = bool(options.concurrency) or options.timeout is not None
+        marks = Marks(function, runtime.yields)
         if options.input_schema is not None:
+            marks.search()
             self._prepare_explicit(function, options.input_schema)
         else:
-            signature = describe(function, Context)
+            signature = describe(function, Context, fills=marks)
             self._decode: Callable[[Raw], Struct] | None = signature.decode
             self._context, self._is_async = signature.context, signature.is_async
             self._inferred_output = signature.output_schema
             self._input_schema: JsonObject = signature.input_schema
+        if marks.found:
+            arguments = self._input_schema.get("properties", ())
+            self._function = Resolver(function, marks.found, arguments, self._context, runtime)
+            self._context, self._is_async = CONTEXT, self._function.is_async
         output = (
             options.output_schema if options.output_schema is not None else self._inferred_output
         )
@@ -141,6 +149,7 @@ class FunctionTool:
                 return await self.call(None, context)
             return _failure(str(error) if isinstance(error, InvalidArguments) else problem(error))
         if self._context is not None:
+            context.lifespan = self._lifespan.value
             named[self._context] = context
         try:
             if self._is_limited:

@@ -1,38 +1,52 @@
-"""URI templates with text and variables, which are matched in linear time."""
+"""URI templates with text and variables, which are matched in linear time.
+
+A template may end in a query: `notes://{name}{?lines,page}`. Its variables may be absent from a
+URI, and may come in any order.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from urllib.parse import quote, unquote
 
 from interlock.errors import SignatureError
 
 MAX_URI = 64 * 1024
+_QUERY = re.compile(r"\{\?([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class UriTemplate:
-    """A URI template such as `notes://{folder}/{name}`; only `{+path}` matches slashes.
+    """A URI template such as `notes://{folder}/{name}{?page}`; only `{+path}` matches slashes.
 
     There must be text between two variables, so that each URI matches in only one way.
+
+    Attributes:
+        query: The names of the variables in the query.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._literals: list[str] = []
         self._variables: list[tuple[str, bool]] = []
+        query = _QUERY.search(text)
+        self.query: tuple[str, ...] = tuple(query[1].split(",")) if query else ()
+        body = text[: query.start()] if query else text
         end = 0
-        for match in _PART.finditer(text):
+        for match in _PART.finditer(body):
             self._add_literal(text[end : match.start()])
-            if match[2] in self.variables:
-                raise SignatureError(f"URI template {text!r} has the variable {match[2]!r} twice")
             self._variables.append((match[2], bool(match[1])))
             end = match.end()
-        self._literals.append(text[end:])
+        self._literals.append(body[end:])
         if any("{" in literal or "}" in literal for literal in self._literals):
             raise SignatureError(
-                f"URI template {text!r}: only {{name}} and {{+name}} are supported"
+                f"URI template {text!r}: only {{name}}, {{+name}} and, at the end, {{?name,name}} "
+                "are supported"
             )
+        for name, count in Counter(self.variables).items():
+            if count > 1:
+                raise SignatureError(f"URI template {text!r} has the variable {name!r} twice")
 
     def _add_literal(self, literal: str) -> None:
         if self._variables and not literal:
@@ -43,11 +57,29 @@ class UriTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self._variables)
+        return (*(name for name, _ in self._variables), *self.query)
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the decoded variables of a URI; None if the URI does not match."""
-        if len(uri) > MAX_URI or not uri.startswith(self._literals[0]):
+        """Return the decoded variables of a URI; None if the URI does not match.
+
+        Variables of the query may be absent. A member of the query that the template does not have
+        is not ignored, because its sender expects an effect.
+        """
+        if len(uri) > MAX_URI:
+            return None
+        if not self.query:
+            return self._match_body(uri)
+        body, _, query = uri.partition("?")
+        values = self._match_body(body)
+        for member in query.split("&") if query and values is not None else ():
+            name, _, value = member.partition("=")
+            if values is None or name not in self.query or name in values:
+                return None
+            values[name] = unquote(value)
+        return values
+
+    def _match_body(self, uri: str) -> dict[str, str] | None:
+        if not uri.startswith(self._literals[0]):
             return None
         values: dict[str, str] = {}
         place = len(self._literals[0])
@@ -66,8 +98,14 @@ class UriTemplate:
         return values if place == len(uri) else None
 
     def fill(self, values: dict[str, str]) -> str:
-        """Return the URI with these values, which are percent-encoded."""
+        """Return the URI with these values, which are percent-encoded.
+
+        Variables of the query that are not in `values` are left out.
+        """
         parts = [self._literals[0]]
         for (name, takes_slashes), literal in zip(self._variables, self._literals[1:], strict=True):
             parts += [quote(values[name], safe="/" if takes_slashes else ""), literal]
-        return "".join(parts)
+        query = "&".join(
+            f"{name}={quote(values[name], safe='')}" for name in self.query if name in values
+        )
+        return "".join(parts) + (f"?{query}" if query else "")

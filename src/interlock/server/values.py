@@ -1,4 +1,4 @@
-"""Conversion of a function's return value to the result of a tool, resource or prompt."""
+"""Conversion of a function's return value to the result of a tool or resource."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from interlock.types import (
     AudioContent,
     CallToolResult,
     Content,
-    GetPromptResult,
     ImageContent,
-    PromptMessage,
     ReadResourceResult,
     ResourceContents,
     TextContent,
@@ -154,20 +152,3 @@ def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResource
     text = value if isinstance(value, str) else to_json(value).decode()
     kind = mime_type or ("text/plain" if isinstance(value, str) else "application/json")
     return ReadResourceResult(contents=[ResourceContents(uri=uri, mime_type=kind, text=text)])
-
-
-def prompt_result(value: Any, description: str | None) -> GetPromptResult:
-    """Return the result of a prompt from text, a message, content, or a list of these."""
-    if isinstance(value, GetPromptResult):
-        return value
-    values = value if isinstance(value, list | tuple) else [value]
-    return GetPromptResult(messages=[_message(each) for each in values], description=description)
-
-
-def _message(value: Any) -> PromptMessage:
-    if isinstance(value, PromptMessage):
-        return value
-    if isinstance(value, _CONTENT):
-        return PromptMessage(role="user", content=value)
-    text = value if isinstance(value, str) else to_json(value).decode()
-    return PromptMessage(role="user", content=TextContent(text=text))

@@ -3,14 +3,13 @@
 Deleted: conversations with their calls and files, accepted apps, credentials, kept results,
 approvals of their calls, sessions and login codes, and plugin installations. The person's API keys
 are revoked and stay without their name, as the audit records name their ids. Where the person
-decided something for all users, such as a pin, the decision stays under a pseudonym.
+decided something for all users, such as a pin, the decision stays under a pseudonym. The audit
+records are not part of the transaction: see `audit.forgetting`.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -27,7 +26,6 @@ from sqlalchemy import (
     update,
 )
 
-from interlock.auth.gateway_key import GatewayKey
 from interlock.store.credentials import Place, key_of_change
 from interlock.store.database.changes import Kind, change_statement
 from interlock.store.database.claims import Claim, Statement
@@ -54,7 +52,6 @@ from interlock.store.database.tables import (
 )
 from interlock.text.timestamps import now_micros
 
-_PURPOSE = "pseudonyms"  # the use of the key from which pseudonyms are derived
 # The tables whose rows are erased, by the name that people read, with the column of the person.
 _OWNED: dict[str, tuple[Table, ColumnElement[str]]] = {
     "conversations": (conversations, conversations.c.owner),
@@ -87,12 +84,6 @@ class PersonalData(Struct, frozen=True):
     counts: dict[str, int]
     files: tuple[str, ...]
     changes: tuple[tuple[Kind, str], ...]
-
-
-def pseudonym_of(secret: GatewayKey, principal: str) -> str:
-    """Return the name that stands for a forgotten person; only the gateway's key can derive it."""
-    digest = hmac.digest(secret.derive(_PURPOSE), principal.encode(), sha256)
-    return f"forgotten:{digest[:8].hex()}"
 
 
 class PeopleStore:
@@ -135,7 +126,7 @@ class PeopleStore:
         Args:
             principal: The person's id, such as "user:anna".
             found: The result of `find`.
-            pseudonym: The name that replaces the person's; see `pseudonym_of`.
+            pseudonym: The name that replaces the person's; see `audit.names`.
             record: Writes the change with its audit record.
         """
         person = storable(principal)

@@ -1,4 +1,4 @@
-"""`interlock people forget`: nothing of the person stays but audit records and a pseudonym."""
+"""`interlock people forget`: nothing of the person stays but a pseudonym."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_forget_erases_one_person_and_keeps_the_others(interlock, home: Path):
     )
     assert CANARY not in asked.out + ran.out + ran.err
     assert before > {"conversations", "credentials", "keys", "page_sessions"}
-    assert rows_naming(home, "anna") == {"audit", "changes"}
+    assert rows_naming(home, "anna") == {"changes"}
     assert rows_naming(home, "bert") == bert
     assert len([*(home / "results").iterdir()]) == 1
     assert {each["state"] for each in interlock("keys", "list", "--json").json} == {

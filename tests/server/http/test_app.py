@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
+from interlock import Context
+from interlock.auth.principal import Principal
+from interlock.errors import AuthRequired, ConfigError
 from tests.support.rows import each_row
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -297,3 +301,60 @@ async def test_initialize_never_agrees_on_a_modern_revision(http):
     reply = await http.request("POST", body=body)
 
     assert reply.json["result"]["protocolVersion"] == "2025-11-25"
+
+
+# The headers of a request
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_function_reads_the_headers_without_credentials(server, http, era):
+    seen = []
+
+    @server.tool
+    async def read(context: Context) -> str:
+        seen.append(dict(context.headers))
+        with pytest.raises(TypeError):
+            context.headers["x"] = "y"
+        return context.headers.get("x-tenant", "none")
+
+    secrets = dict.fromkeys(("authorization", "cookie", "x-api-key"), "secret")
+    headers = {"X-Tenant": "acme", "proxy-authorization": "secret", **secrets}
+    headers = {name.lower(): value for name, value in headers.items()}
+    if era == "modern":
+        repeated = [("x-tenant", "other")]
+        reply = await http.call("read", headers=headers, repeated=repeated)
+        assert reply.text == "acme, other"
+    else:
+        client = await http.initialize(headers=headers)
+        assert (await client.call("read")).text == "acme"
+    assert "secret" not in seen[0].values()
+    assert seen[0]["accept"]
+
+
+# The health check
+
+
+class NobodyMayCall:
+    challenge = "Bearer"
+
+    def published(self, path: str) -> bytes | None:
+        return None
+
+    async def authenticate(self, headers: Any, peer: str | None) -> Principal:
+        raise AuthRequired("no credential is valid", 401)
+
+
+async def test_the_health_check_answers_once_the_server_is_open(make):
+    http = make(health="/healthz", auth=NobodyMayCall())
+    for method in ("GET", "HEAD"):
+        reply = await http.request(method, "/healthz", headers={"host": "10.0.0.7:8000"})
+        assert (reply.code, reply.body) == (200, b'{"status":"ok"}')
+    assert (await http.request("POST", "/healthz")).code == 404
+    assert (await http.request("GET", "/mcp")).code == 401
+    http.app.drain()
+    assert (await http.request("GET", "/healthz")).code == 503
+
+
+def test_the_health_check_has_a_path_of_its_own(server):
+    with pytest.raises(ConfigError, match="health='/mcp' is the path of the endpoint"):
+        server.asgi(health="/mcp")

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from interlock import Context
+from interlock.errors import ConfigError
 from interlock.server.http import sessions, streams
 
 # Requests
@@ -320,3 +321,69 @@ async def test_initialize_in_a_batch_and_oversized_batches_are_refused(http):
         assert (await client.post(body).finished()).code == 400
     twice = b"[%b,%b]" % (http.rpc("ping", id=1), http.rpc("ping", id=1))
     assert (await client.post(twice).finished()).code == 400
+
+
+# Without sessions
+
+
+@pytest.fixture
+async def stateless(server, make):
+    @server.tool
+    async def confirm(context: Context) -> str:
+        if not context.can("elicitation"):
+            context.log("info", "cannot ask")
+        return (await context.elicit("Sure?", bool)).action
+
+    return make(stateless=True)
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_stateless_server_needs_no_session(stateless, revision):
+    client = await stateless.initialize(revision, capabilities={"elicitation": {}})
+    assert client.id == ""
+    del client.headers["mcp-session-id"]
+    assert (await client.notify("notifications/initialized")).code == 202
+    assert (await client.call("add", {"a": 1})).text == "2"
+    asked = await client.call("confirm")
+    assert "(stateless=True)" in asked.text
+    assert revision in asked.text
+    assert asked.json["result"]["isError"]
+    assert b"\nid:" not in asked.body  # nothing to reconnect to
+    assert b"cannot ask" in asked.body
+    refused = await client.ask("resources/subscribe", {"uri": "x://a"})
+    assert "keeps no sessions" in str(refused.json)
+    client.headers["mcp-session-id"] = "of-another-process"
+    assert (await client.call("add", {"a": 2})).text == "3"
+    assert (await client.listen().finished()).code == 405
+    assert (await client.delete()).code == 405
+    assert len(stateless.app.sessions) == 0
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream"])
+async def test_a_call_without_a_session_ends_with_its_client(make, gate, accept):
+    http = make(stateless=True, json_silence=0.0)
+    client = await http.initialize()
+    client.headers["accept"] = accept
+    reply = client.begin_call("hold")
+    await gate.entered.wait()
+    reply.disconnect()
+    await gate.cancelled.wait()
+    await reply.finished()
+
+
+async def test_a_batch_without_a_session_is_answered(stateless):
+    client = await stateless.initialize("2025-03-26")
+    reply = await client.post(f"[{CALL},{CALL.replace(':7', ':8')}]".encode()).finished()
+
+    assert sorted(each["id"] for each in reply.json) == [7, 8]
+
+
+async def test_a_stateless_server_still_asks_modern_clients(stateless):
+    reply = await stateless.call("confirm", capabilities={"elicitation": {}})
+
+    assert reply.json["result"]["resultType"] == "input_required"
+
+
+def test_sessions_of_http_sse_exclude_a_stateless_server(server):
+    with pytest.raises(ConfigError, match="sse=True needs sessions"):
+        server.asgi(sse=True, stateless=True)

@@ -220,6 +220,7 @@ async def test_request_sends_no_notification_after_its_answer(server, http, capl
         return "kept"
 
     reply = await http.call("keep", meta=PROGRESS)
+    caplog.clear()
     kept[0].progress(1)
     for _ in range(5):
         await asyncio.sleep(0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
@@ -125,6 +127,91 @@ async def test_application_without_lifespan_events_opens_at_the_first_request(li
     assert (await http.call("add", {"a": 1})).text == "2"
     assert events == ["opened", "closed", "opened"]
     await http.app.close()
+
+
+@pytest.mark.parametrize("host", [FastAPI, Starlette])
+async def test_the_lifespan_of_a_host_opens_and_closes_the_server_once(
+    living, events, make, host, caplog
+):
+    http, tools = make(), living.asgi()
+
+    @asynccontextmanager
+    async def own(app):
+        async with tools.lifespan(app), tools.lifespan(app):  # as nested hosts do
+            events.append("ready")
+            yield
+
+    for lifespan, begun in ((tools.lifespan, ["opened"]), (own, ["opened", "ready"])):
+        http.app = host(lifespan=lifespan)
+        http.app.mount("/tools", tools)
+        _, end = await live(http.app)
+        assert (await http.call("add", {"a": 1}, path="/tools/mcp")).text == "2"
+        assert events == begun
+        await end()
+        assert events == [*begun, "closed"]
+        events.clear()
+
+    assert caplog.text == ""
+    http.app = tools
+
+
+async def test_a_lifespan_that_a_request_has_opened_is_reported_once(living, make, caplog):
+    http = make()
+    http.app = living.asgi()
+    for _ in range(3):
+        await http.call("add", {"a": 1})
+    await http.app.close()
+    await http.call("add", {"a": 1})
+
+    assert caplog.text.count("FastAPI(lifespan=tools.lifespan)") == 1
+    await http.app.close()
+
+
+HOST = """
+import asyncio
+import uvicorn
+from contextlib import asynccontextmanager
+from fastapi import FastAPI
+from interlock import Server
+
+@asynccontextmanager
+async def opened(server):
+    print("opened", flush=True)
+    yield
+    print("closed", flush=True)
+
+server = Server("s", lifespan=opened)
+tools = server.asgi(health="/healthz")
+app = FastAPI(lifespan=tools.lifespan)
+app.mount("/tools", tools)
+
+class Announced(uvicorn.Server):
+    async def startup(self, sockets=None):
+        await super().startup(sockets)
+        print(self.servers[0].sockets[0].getsockname()[1], flush=True)
+
+Announced(uvicorn.Config(app, port=0, log_level="warning")).run()
+"""
+
+
+@pytest.mark.slow("starts a program")
+async def test_sigterm_closes_the_server_in_a_host_once(tmp_path):
+    (tmp_path / "host.py").write_text(HOST)
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, tmp_path / "host.py", stdout=asyncio.subprocess.PIPE
+    )
+    assert program.stdout is not None
+    assert await program.stdout.readline() == b"opened\n"
+    port = int(await program.stdout.readline())
+    async with (
+        aiohttp.ClientSession() as client,
+        client.get(f"http://127.0.0.1:{port}/tools/healthz") as response,
+    ):
+        assert response.status == 200
+    program.terminate()
+
+    assert await program.stdout.read() == b"closed\n"
+    await program.wait()
 
 
 async def test_requests_wait_until_everything_is_open(make):

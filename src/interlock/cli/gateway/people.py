@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from interlock.cli.terminal import emit_table, is_terminal, say
 
 if TYPE_CHECKING:
     from interlock.config import Config
+    from interlock.config.gateway import Audit
     from interlock.store.people import PersonalData
 
 
@@ -38,9 +40,9 @@ def forget(user: str, yes: bool, config: Path | None) -> None:
     """Erase what the gateway's database contains of USER, and revoke the user's keys.
 
     Shows first what would be erased: conversations, files, credentials, kept results, approvals,
-    sessions and plugins. A running gateway notices it within two seconds. The audit records stay,
-    with the user's name, until they expire: see "Security" in the documentation. USER may be
-    ISSUER#SUBJECT of a token.
+    sessions and plugins. A running gateway notices it within two seconds. The audit records and
+    this machine's copy of them stay, with a pseudonym instead of the user's name: see "Security" in
+    the documentation. USER may be ISSUER#SUBJECT of a token.
 
     \b
     Example:
@@ -52,10 +54,12 @@ def forget(user: str, yes: bool, config: Path | None) -> None:
 
 async def _forget(config: Config, principal: str, yes: bool) -> None:
     from interlock.auth.gateway_key import GatewayKey
+    from interlock.config.gateway_reading import resolve
+    from interlock.store.audit.names import Pseudonyms
     from interlock.store.database.database import open_database
     from interlock.store.database.location import folder_beside
     from interlock.store.kept_results import delete_files
-    from interlock.store.people import PeopleStore, pseudonym_of
+    from interlock.store.people import PeopleStore
 
     location = database_of(config)
     database = await open_database(location)
@@ -67,15 +71,40 @@ async def _forget(config: Config, principal: str, yes: bool) -> None:
             if not is_terminal(sys.stdin):
                 raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
             click.confirm(f"Erase this of {principal}?", abort=True, err=True)
-        pseudonym = pseudonym_of(GatewayKey.load(folder_beside(location)), principal)
+        pseudonym = Pseudonyms(GatewayKey.load(folder_beside(location)))[principal]
         body = {"action": "person_forgotten", "person": pseudonym, "erased": found.counts}
         async with open_recorder(config) as recorder:
             record = None if recorder is None else partial(recorder.write, "admin", body)
             await store.forget(principal, found, pseudonym, record=record)
         delete_files(location, found.files)
+        audit = resolve(config, os.environ).audit
+        renamed = await _forget_in_trail(audit, location, principal, pseudonym)
     finally:
         await database.close()
-    say(f"erased; where a name is needed, it is {pseudonym} now")
+    records = "1 audit record" if renamed == 1 else f"{renamed} audit records"
+    say(f"erased; where a name is needed, it is {pseudonym} now, as in {records}")
+
+
+async def _forget_in_trail(
+    settings: Audit, location: str | None, principal: str, pseudonym: str
+) -> int:
+    """Replace a name in the audit trail and its copy; return the number of changed records."""
+    from interlock.store.audit.copies import copy_folder
+    from interlock.store.audit.forgetting import forget_in_copy, forget_in_trail
+    from interlock.store.audit.writer import open_tables
+
+    tables = open_tables(location)
+    try:
+        renamed = await forget_in_trail(tables, principal, pseudonym)
+    finally:
+        await tables.close()
+    folder = copy_folder(settings, location)
+    try:
+        forget_in_copy(folder, principal, pseudonym)
+    except OSError as error:
+        text = f"the copy in {folder} still has the name: {error.strerror}; run this again"
+        raise click.ClickException(text) from None
+    return renamed
 
 
 def _show(principal: str, found: PersonalData) -> None:

@@ -49,6 +49,7 @@ class Recorder:
         import msgspec
 
         from interlock.store import AuditRecord
+        from interlock.store.audit.names import people_in
 
         records = [
             AuditRecord(
@@ -57,6 +58,7 @@ class Recorder:
                 server=server,
                 tool=tool,
                 body=msgspec.json.encode({"surface": "cli"} | body),
+                people=people_in(body),
             )
             for body, server, tool in about
         ]

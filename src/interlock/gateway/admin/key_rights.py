@@ -62,7 +62,7 @@ def change_of(
     after: StoredKey,
     created: StoredKey | None = None,
 ) -> JsonObject:
-    """Return the audit record for a change of a key.
+    """Return the audit record for a change of a key, without the key's free name.
 
     Args:
         action: The name of the action.
@@ -72,6 +72,8 @@ def change_of(
     """
     now, keys = now_micros(), {"before": before, "after": after, "created": created}
     shown = {name: key.as_json(now) for name, key in keys.items() if key is not None}
+    for each in shown.values():
+        del each["name"]  # it may contain the name of a person
     return {"action": action, "id": after.id, **shown}
 
 

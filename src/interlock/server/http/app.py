@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import quote
 
 from msgspec import UNSET, DecodeError
@@ -98,7 +98,10 @@ class HttpApp:
         self._modern = Modern(server, options, budget)
         self._legacy = Legacy(self.sessions, options.json_silence)
         self._sse = EventSource(self.sessions) if options.sse else None
-        self._lifespan = AsyncExitStack()
+        self._health = options.health_path
+        self._running = AsyncExitStack()
+        self._holders = 0
+        self._has_warned = False
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False
         self.is_draining = False
@@ -121,7 +124,7 @@ class HttpApp:
             await self._serve_other(scope, receive, send)
             return
         if not self._is_open:
-            await self.open()
+            await self._open_late()
         request = HttpRequest(scope, receive, send)
         self._requests.new.add(request)
         if not self._requests.is_ticking:
@@ -197,7 +200,7 @@ class HttpApp:
             await self._serve_sse(request, route, method)
         elif method == "POST":
             await self._post(request)
-        elif method in ("GET", "DELETE") and self._is_legacy(request):
+        elif method in ("GET", "DELETE") and self._has_session(request):
             await (self._legacy.open if method == "GET" else self._legacy.end)(request)
         else:
             raise _not_allowed(b"POST")
@@ -235,6 +238,15 @@ class HttpApp:
 
     async def _serve_public(self, request: HttpRequest, path: bytes) -> None:
         """Serve paths without authentication, such as OAuth metadata and other applications."""
+        if path == self._health and request.scope["method"] in ("GET", "HEAD"):
+            status = 503 if self.is_draining else 200
+            await reply(
+                request.send,
+                status,
+                b'{"status":"%b"}' % (b"draining" if self.is_draining else b"ok"),
+                request.extra,
+            )
+            return
         make_page, document, raw = None, None, _raw_path(request.scope)
         if request.scope["method"] in ("GET", "OPTIONS"):
             make_page = self._pages.get(path.decode("latin-1"))
@@ -259,9 +271,8 @@ class HttpApp:
         else:
             raise nothing_here()
 
-    @staticmethod
-    def _is_legacy(request: HttpRequest) -> bool:
-        if b"mcp-session-id" not in request.headers:
+    def _has_session(self, request: HttpRequest) -> bool:
+        if b"mcp-session-id" not in request.headers or self.sessions.is_stateless:
             return False
         version = request.header(b"mcp-protocol-version")
         if version is not None and version not in ALL:
@@ -321,15 +332,42 @@ class HttpApp:
 
     # Lifespan
 
+    @asynccontextmanager
+    async def lifespan(self, _host: object = None) -> AsyncGenerator[None, None]:
+        """Run the server's lifespan inside the lifespan of the application that mounts this one.
+
+        Pass this method to the host: `FastAPI(lifespan=tools.lifespan)`. If the host has a lifespan
+        of its own, enter this one in it: `async with tools.lifespan(app): ...`.
+        """
+        self._holders += 1
+        try:
+            await self.open()
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                await self.close()
+
+    async def _open_late(self) -> None:
+        """Enter the lifespan for a request, because the host has sent no lifespan events."""
+        if self._opening is None and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "a request has opened the server's lifespan, so nothing will close it; write "
+                "FastAPI(lifespan=tools.lifespan) or Starlette(lifespan=tools.lifespan), where "
+                "tools = server.asgi() is the mounted application"
+            )
+        await self.open()
+
     async def open(self) -> None:
-        """Enter the server's lifespan, on the first request if the host has no lifespan events."""
+        """Enter the server's lifespan, unless it has been entered."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._enter())
         await asyncio.shield(self._opening)
 
     async def _enter(self) -> None:
         try:
-            await self._lifespan.enter_async_context(self._server.running())
+            await self._running.enter_async_context(self._server.running())
         except BaseException:
             self._opening = None
             raise
@@ -363,7 +401,7 @@ class HttpApp:
         if opening is not None:
             await opening
             self._is_open = False
-            await self._lifespan.aclose()
+            await self._running.aclose()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

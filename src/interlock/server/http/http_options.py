@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypedDict
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -28,6 +29,8 @@ class HttpKeywords(TypedDict, total=False):
     cors: Sequence[str]
     sse: bool
     listen: bool
+    stateless: bool
+    health: str
     max_body_bytes: int
     max_sessions: int
     max_sessions_per_principal: int
@@ -59,6 +62,11 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         cors: Origins whose web pages may read responses; "*" allows any origin.
         sse: Whether to serve clients of 2024-11-05, at `/sse` and `/messages` next to `path`.
         listen: Whether to offer `subscriptions/listen`, which keeps a connection open per client.
+        stateless: Whether each request of a legacy client stands alone, so that any process can
+            answer it. Such clients get no session, no questions and no notifications of changes.
+        health: The path of a health check, such as "/healthz", which answers 200 without
+            authentication once the lifespan is entered, and 503 while the server drains; "" for
+            none.
         max_body_bytes: The largest request body; larger bodies get 413.
         max_sessions: The most sessions of legacy clients; further sessions get 503.
         max_sessions_per_principal: The most sessions of one principal.
@@ -83,6 +91,8 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     cors: Sequence[str] = ()
     sse: bool = False
     listen: bool = True
+    stateless: bool = False
+    health: str = ""
     max_body_bytes: int = 4 * 1024 * 1024
     max_sessions: int = 10_000
     max_sessions_per_principal: int = 100
@@ -95,6 +105,17 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     pages: Mapping[str, MakePage] = {}
     beside: AsgiApp | None = None
     caller_headers: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.sse and self.stateless:
+            raise ConfigError("sse=True needs sessions; leave out sse or stateless")
+        if self.health and self.health_path == b"/" + self.path.strip("/").encode():
+            raise ConfigError(f"health={self.health!r} is the path of the endpoint; choose another")
+
+    @property
+    def health_path(self) -> bytes | None:
+        """The path of the health check as requests name it; None without a health check."""
+        return quote("/" + self.health.strip("/")).encode() if self.health else None
 
     @property
     def authenticator(self) -> Authenticator | None:

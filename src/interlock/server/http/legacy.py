@@ -11,7 +11,14 @@ from interlock import revisions
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import JSON_TYPE, Header, HttpRefusal, reply, reply_empty
+from interlock.server.http.responses import (
+    JSON_TYPE,
+    Header,
+    HttpRefusal,
+    disconnected,
+    reply,
+    reply_empty,
+)
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
 from interlock.server.http.streams import ReplayStream, run_until_gone
 from interlock.server.request_context import CallParams
@@ -19,6 +26,7 @@ from interlock.server.wire_errors import wire_error
 from interlock.types import JsonObject, RequestId
 
 _SESSION = b"mcp-session-id"
+_FIRST = "2025-03-26"  # the first revision with streamable HTTP
 _EMPTY = Raw(b"{}")
 
 
@@ -36,6 +44,10 @@ class Legacy:
         self._budget = sessions.budget
 
     def _session_of(self, http: HttpRequest) -> LegacySession:
+        if self._sessions.is_stateless:
+            # Clients of 2025-03-26 send no header with the revision.
+            revision = http.header(b"mcp-protocol-version") or _FIRST
+            return self._sessions.make_stateless(http.principal, revision)
         id = http.headers.get(_SESSION)
         if id is None:
             raise HttpRefusal(400, "Mcp-Session-Id is missing; begin with initialize")
@@ -59,7 +71,10 @@ class Legacy:
             await self._initialize(http, message)
             return
         id = http.headers.get(_SESSION)
-        session = self._session_of(http) if id is None else self._sessions.find(id, http.principal)
+        if id is None or self._sessions.is_stateless:
+            session = self._session_of(http)
+        else:
+            session = self._sessions.find(id, http.principal)
         if message.method is UNSET:
             session.receive_response(message)
             await reply_empty(http.send, 202, http.extra)
@@ -79,6 +94,7 @@ class Legacy:
                 call_params,
                 http.address,
                 http.caller_headers,
+                http.scope["headers"],
                 legacy=self,
                 http=http,
             )
@@ -105,6 +121,8 @@ class Legacy:
                 http.on_late = None
                 if call.silence is not None:
                     call.silence.cancel()
+                if call.watch is not None:
+                    call.watch.cancel()
                 if session.is_draining:
                     session.settle()
             if answer is not None and call.stream is None:
@@ -128,6 +146,8 @@ class Legacy:
         finally:
             if call.stream is not None:
                 call.stream.end()
+            if session.session.is_stateless:
+                session.close()
 
     async def serve_batch(self, http: HttpRequest, body: bytes) -> None:
         """Handle a batch of messages, which only revision 2025-03-26 allows.
@@ -154,10 +174,14 @@ class Legacy:
                 session.receive_response(each)
             else:
                 session.receive_notification(each)
-        if stream is None:
-            await reply_empty(http.send, 202, http.extra)
-        else:
-            await self._reply_to_batch(http, session, stream)
+        try:
+            if stream is None:
+                await reply_empty(http.send, 202, http.extra)
+            else:
+                await self._reply_to_batch(http, session, stream)
+        finally:
+            if session.session.is_stateless:
+                session.close()
 
     async def _reply_to_batch(
         self, http: HttpRequest, session: LegacySession, stream: ReplayStream
@@ -180,7 +204,7 @@ class Legacy:
         session = self._sessions.make(http.principal)
         body = await session.answer(request, LegacyCall(session, session.standalone, False))
         extra: list[Header] = list(http.extra)
-        if session.session.revision:
+        if session.session.revision and not self._sessions.is_stateless:
             self._sessions.check_room(http.principal)
             self._sessions.add(session)
             extra.append((_SESSION, session.id.encode()))
@@ -229,12 +253,14 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
         http: The request.
         is_cancelled: Whether the client has cancelled the call.
         silence: The timer that opens the stream when the handler is slow.
+        watch: Ends when the client disconnects; only without a session and a stream.
     """
 
     legacy: Legacy
     http: HttpRequest
     is_cancelled: bool = False
     silence: asyncio.TimerHandle | None = None
+    watch: asyncio.Task[None] | None = None
     _sending: asyncio.Task[None] | None = None
 
     def open_stream(self) -> ReplayStream:
@@ -243,13 +269,23 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
             self.stream = self.session.new_stream()
             sending = self.legacy.send(self.http, self.stream, 0)
             self._sending = self.http.task.get_loop().create_task(sending)
+            if self.session.session.is_stateless:
+                self._sending.add_done_callback(self._gone)
         return self.stream
 
     def linger(self) -> None:
         """Start the timer that opens the stream after a silence, because the handler is slow."""
+        loop = self.http.task.get_loop()
         if self.can_stream:
-            loop = self.http.task.get_loop()
             self.silence = loop.call_later(self.legacy.json_silence, self.open_stream)
+        elif self.session.session.is_stateless:
+            self.watch = loop.create_task(disconnected(self.http.receive))
+            self.watch.add_done_callback(self._gone)
+
+    def _gone(self, watch: asyncio.Task[None]) -> None:
+        """Cancel a call without session whose client has left, as it cannot return for it."""
+        if not watch.cancelled() and self.session.is_running(self):
+            self.cancel()
 
     def cancel(self, event: Cancellation | None = None) -> None:
         self.is_cancelled = True

@@ -256,6 +256,11 @@ class ModernCall(Struct, eq=False):
             return self.http.principal.owner
         return self.http.address or self
 
+    @property
+    def headers(self) -> Sequence[Header]:
+        found: Sequence[Header] = self.http.scope["headers"]
+        return found
+
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification, which turns the response into a stream."""
         writer = self._stream()

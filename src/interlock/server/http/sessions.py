@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from time import monotonic
 
 import msgspec
@@ -40,7 +40,7 @@ from interlock.server import request_context
 from interlock.server.answering import Answering
 from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import LATER, HttpRefusal
+from interlock.server.http.responses import LATER, Header, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
@@ -66,6 +66,7 @@ class LegacySession:
         budget: The limits that all streams of the endpoint share.
         single: Whether one stream carries all messages and ends with the session, as in the
             HTTP+SSE transport of 2024-11-05.
+        stateless: Whether the session has one request only, so that no other can find it.
     """
 
     def __init__(
@@ -75,10 +76,11 @@ class LegacySession:
         budget: Budget,
         *,
         single: bool = False,
+        stateless: bool = False,
     ) -> None:
         self.id = secrets.token_urlsafe(32)
         self.principal = principal
-        self.session = Session()
+        self.session = Session(is_stateless=stateless)
         self.used = monotonic()
         self._server = server
         self._budget = budget
@@ -105,7 +107,8 @@ class LegacySession:
     @property
     def primes(self) -> bool:
         """Whether the client accepts an event without data; the event's id lets it reconnect."""
-        return revisions.at_least(self.session.revision, _PRIMING)
+        session = self.session
+        return not session.is_stateless and revisions.at_least(session.revision, _PRIMING)
 
     def use(self, principal: Principal | None) -> None:
         """Replace the session's principal with the current request's, whose rights may differ."""
@@ -132,6 +135,9 @@ class LegacySession:
             text = f"too many requests of one session at once (limit {MAX_RUNNING})"
             raise HttpRefusal(503, text, INTERNAL_ERROR)
         self._running[id] = call
+
+    def is_running(self, call: LegacyCall) -> bool:
+        return call in self._running.values()
 
     def settle(self) -> None:
         """End the standalone stream of a draining session after its last request."""
@@ -181,6 +187,7 @@ class LegacySession:
                 can_stream,
                 address=http.address,
                 caller_headers=http.caller_headers,
+                headers=http.scope["headers"],
             )
             for each in requests
         }
@@ -236,7 +243,11 @@ class LegacySession:
         """Return a new stream of the session, for the replies to a request or a batch."""
         self._last_stream += 1
         stream = ReplayStream(
-            self._last_stream, self._budget, primed=self.primes, is_batch=is_batch
+            self._last_stream,
+            self._budget,
+            numbered=not self.session.is_stateless,
+            primed=self.primes,
+            is_batch=is_batch,
         )
         self.standalone.primed = self.primes
         self._streams[stream.number] = stream
@@ -250,6 +261,8 @@ class LegacySession:
     # Other messages from the client
 
     def receive_notification(self, message: Envelope) -> None:
+        if self.session.is_stateless:
+            return
         if message.method == "notifications/initialized":
             try:
                 self._server.subscribers.add(self._subscriber)
@@ -363,6 +376,7 @@ class LegacyCall(Struct, eq=False):
         meta, params: The decoded `_meta` and params, if they are already decoded.
         address: The client's address, if it is known.
         caller_headers: Headers of the request that a gateway may pass on.
+        headers: All headers of the request.
         refusal: The reply if the request was refused as a whole; None otherwise.
         task: The task that answers the request, if it runs in a separate task.
     """
@@ -374,11 +388,14 @@ class LegacyCall(Struct, eq=False):
     params: CallParams | None = None
     address: str = ""
     caller_headers: HiddenValues = NO_VALUES
+    headers: Sequence[Header] = ()
     refusal: RequestRefusal | None = None
     task: asyncio.Task[None] | None = None
 
     @property
     def caller(self) -> Hashable:
+        if self.session.session.is_stateless:
+            return self.address or self.session
         return self.session
 
     def open_stream(self) -> ReplayStream:
@@ -421,6 +438,7 @@ class Sessions:
         self._max = options.max_sessions
         self._max_per_principal = options.max_sessions_per_principal
         self._idle = options.session_idle
+        self.is_stateless = options.stateless
         self._open: OrderedDict[str, LegacySession] = OrderedDict()  # least recently used first
         self._owners: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
@@ -454,6 +472,12 @@ class Sessions:
         """
         self.check_room(principal)
         return LegacySession(self._server, principal, self.budget, single=single)
+
+    def make_stateless(self, principal: Principal | None, revision: str) -> LegacySession:
+        """Make a session for one request, whose header states the revision."""
+        session = LegacySession(self._server, principal, self.budget, stateless=True)
+        session.session.revision = revision
+        return session
 
     def add(self, session: LegacySession) -> None:
         self._open[session.id] = session

@@ -12,9 +12,12 @@ logged, but not written later, because the database contains the records.
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import logging
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -24,6 +27,7 @@ import msgspec
 from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
+from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.records import as_object
 from interlock.store.database.claims import Row
 from interlock.store.database.location import folder_beside
@@ -122,7 +126,7 @@ class AuditCopy:
             written = b"\n" + written
         path = self._folder / f"{str(rfc3339(now_micros()))[:10]}{SUFFIX}"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = open_locked(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         with os.fdopen(descriptor, "ab") as file:
             file.write(written)
 
@@ -134,18 +138,40 @@ class LineChain:
         self.line = 0
         self.mac = b""
         self._key = key.derive("audit copy")
+        self._pseudonyms = Pseudonyms(key)
 
     def add(self, content: JsonObject) -> bytes:
         """Return the next line."""
         encoded = _encode(content)
         self.line += 1
-        self.mac = self.mac_of(self.line, encoded)
+        self.mac = self.mac_of(
+            self.line, encoded, [content.get("user", ""), *content.get("people", ())]
+        )
         return b'%b,"line":%d,"mac":"%b"}\n' % (encoded[:-1], self.line, self.mac)
 
-    def mac_of(self, line: int, encoded: bytes) -> bytes:
-        """Return the keyed hash of the line after this one: half of HMAC-SHA256, in hexadecimal."""
-        message = b"%b %d %b" % (self.mac, line, encoded)
+    def mac_of(self, line: int, encoded: bytes, names: Iterable[str]) -> bytes:
+        """Return the keyed hash of the line after this one: half of HMAC-SHA256, in hexadecimal.
+
+        Like a record's hash, it covers the pseudonyms in place of the names of people.
+        """
+        covered = self._pseudonyms.replaced(names, encoded.decode())
+        message = b"%b %d %b" % (self.mac, line, covered.encode())
         return hmac.digest(self._key, message, "sha256")[:16].hex().encode()
+
+
+def open_locked(path: Path, flags: int) -> int:
+    """Open a file of a copy, and lock it until it is closed; return its descriptor."""
+    while True:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # another process has replaced the file meanwhile
 
 
 def purge(folder: Path, before: int) -> None:

@@ -51,6 +51,12 @@ class _Content(Struct):
     seq: int
     hash: str
     at: str
+    user: str = ""
+    people: list[str] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [self.user, *self.people]
 
 
 def read_copy(
@@ -114,13 +120,27 @@ class _CopiedChain:
             where = "a line" if line.number < expected else f"line {expected} of this writer"
             if not (is_record and content.seq > known + 1):
                 yield content.seq, f"in the copy, {where} is missing or was moved before this one"
-        elif self._can_check and line.mac != chain.mac_of(line.number, line.encoded):
+        elif self._can_check and line.mac != chain.mac_of(line.number, line.encoded, content.names):
             yield content.seq, "was changed in the copy, or was not written with this key"
         if is_record and content.seq > known + 1:
             yield known + 1, f"is missing in the copy, with all records before {content.seq}"
         chain.line, chain.mac = line.number, line.mac
         self._can_check = True
         self._seq = max(known, content.seq)
+
+
+def line_of(raw: bytes) -> _Line | None:
+    """Return a line of a copy; None if it cannot be read."""
+    parts = _LINE.fullmatch(raw)
+    if parts is None:
+        return None
+    encoded = parts[1] + b"}"
+    try:
+        content = msgspec.json.decode(encoded, type=_Content)
+        hash = bytes.fromhex(content.hash)
+    except ValueError:
+        return None
+    return _Line(content, hash, encoded, int(parts[2]), parts[3])
 
 
 def _files(places: Iterable[Path]) -> Iterator[Path]:
@@ -136,15 +156,7 @@ def _lines(path: Path) -> Iterator[_Line]:
     try:
         with path.open("rb") as file:
             for raw in file:
-                parts = _LINE.fullmatch(raw)
-                if parts is None:
-                    continue
-                encoded = parts[1] + b"}"
-                try:
-                    content = msgspec.json.decode(encoded, type=_Content)
-                    hash = bytes.fromhex(content.hash)
-                except ValueError:
-                    continue
-                yield _Line(content, hash, encoded, int(parts[2]), parts[3])
+                if (line := line_of(raw)) is not None:
+                    yield line
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

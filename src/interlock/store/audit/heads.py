@@ -20,6 +20,7 @@ from msgspec.structs import astuple
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable
+from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.audit.records import is_valid
 from interlock.store.database.claims import Claim, ClaimFailed, Row, Statement
@@ -40,8 +41,8 @@ def chain_hash(
         previous: The hash of the record before; `FIRST_HASH` for the first record of a chain.
         seq: The record's number, from 1, hashed as 8 bytes, big-endian.
         columns: The values of the columns from `at` to `reason`, in the table's order, hashed as a
-            JSON array.
-        body: The value of the column `body`.
+            JSON array. Each name of a person is replaced by its pseudonym: see `names`.
+        body: The value of the column `body`, in which names are replaced as well.
         key: The key of the trail; see `chain_key`.
     """
     message = previous + seq.to_bytes(8, "big") + _encode(columns) + body.encode()
@@ -62,6 +63,7 @@ class ChainHash:
 
     def __init__(self, key: GatewayKey) -> None:
         self.key = chain_key(key)
+        self.pseudonyms = Pseudonyms(key)
         block = self.key.ljust(64, b"\0")
         self.inner = sha256(bytes(each ^ 0x36 for each in block))
         self.outer = sha256(bytes(each ^ 0x5C for each in block))

@@ -27,8 +27,9 @@ COPY_LAG = 10_000_000  # microseconds within which a record must be in the copy
 MAX_PROBLEMS = 100  # problems that are listed; further problems are only counted
 
 # Positions in a row that is read without the writer's column.
-_AT, _KIND, _BODY, _HASH = 1, 3, 11, 12
-_HASHED, _TEXTS = slice(_AT, _BODY), slice(_AT + 1, _BODY)
+_AT, _KIND, _USER, _PEOPLE, _BODY, _HASH = 1, 3, 5, 6, 12, 13
+_COLUMNS, _TEXTS = slice(_AT, _BODY), slice(_AT + 1, _BODY)
+_BEFORE, _AFTER = slice(_AT, _USER), slice(_PEOPLE, _BODY)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -260,13 +261,17 @@ class _Chain:
         """Check rows until one is damaged; return the damaged row, or None."""
         last, previous, expected = self._seq, self._hash, self._expected
         inner, outer = self._keyed_hash.inner, self._keyed_hash.outer
+        pseudonyms = self._keyed_hash.pseudonyms
         try:
             for row in rows:  # inlined for speed: all checks of an undamaged record
                 seq, hash = row[0], row[_HASH]
+                if row[_PEOPLE]:
+                    columns, body = pseudonyms.covered(row[_COLUMNS], row[_BODY])
+                else:
+                    body = row[_BODY]
+                    columns = (*row[_BEFORE], pseudonyms[row[_USER]], *row[_AFTER])
                 first, second = inner.copy(), outer.copy()
-                first.update(
-                    previous + seq.to_bytes(8, "big") + _encode(row[_HASHED]) + row[_BODY].encode()
-                )
+                first.update(previous + seq.to_bytes(8, "big") + _encode(columns) + body.encode())
                 second.update(first.digest())
                 if seq != last + 1 or hash != second.digest():
                     self._report_change(row, last)
@@ -300,7 +305,8 @@ class _Chain:
     def _report_damage(self, row: tuple[Any, ...]) -> None:
         """Report a damaged row, and continue the chain after it."""
         seq, hash = row[0], row[_HASH]
-        invalid = invalid_columns((self.writer, *row))
+        # Other values that cannot be hashed are no list of names.
+        invalid = invalid_columns((self.writer, *row)) or ["people"]
         if "seq" in invalid:
             self._report(self.writer, 0, f"has a record with the invalid number {as_text(seq)}")
             return
@@ -308,7 +314,8 @@ class _Chain:
             self._report_place(seq, self._seq)
         self._report(self.writer, seq, f"was changed: invalid {', '.join(invalid)}")
         if invalid == ["hash"]:
-            hash = chain_hash(self._hash, seq, row[_HASHED], row[_BODY], self._keyed_hash.key)
+            columns, body = self._keyed_hash.pseudonyms.covered(row[_COLUMNS], row[_BODY])
+            hash = chain_hash(self._hash, seq, columns, body, self._keyed_hash.key)
         self._seq, self._hash = seq, hash if isinstance(hash, bytes) else b""
 
     def _report_place(self, seq: int, last: int) -> None:

@@ -31,6 +31,7 @@ from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store.audit.copies import AuditCopy, copy_folder
 from interlock.store.audit.group_commit import GroupCommit
 from interlock.store.audit.heads import FIRST_HASH, ChainHash, StoredHead, change_head
+from interlock.store.audit.names import listed, names_in
 from interlock.store.audit.postgres_tables import AuditTables, PostgresAudit
 from interlock.store.audit.rollups import Changes, RollupWriter, upsert
 from interlock.store.audit.sqlite_tables import SqliteAudit
@@ -46,8 +47,8 @@ SIGN_EVERY = 60.0  # or after this many seconds
 PROVEN_FOR = 60.0  # seconds for which a write shows that the database can be written to
 
 _INSERT = (
-    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status,'
-    " reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", people, key, server, tool,'
+    " status, reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _KIND, _CALL = 4, 5  # positions in a row
 _OWNER = "SELECT fingerprint FROM gateway_key"
@@ -70,6 +71,7 @@ class AuditRecord(Struct, frozen=True):
     status: str = ""
     reason: str = ""
     body: bytes = b"{}"  # the members that have no column, as a JSON object
+    people: tuple[str, ...] = ()  # the names of people in the body; see `names.people_in`
     tenant: str = TENANT
 
 
@@ -328,7 +330,7 @@ class AuditWriter:
     def _chained(self, head: Head, items: list[Added]) -> list[Row]:
         """Return the rows of these records, chained by hashes after `head`."""
         seq, hash = head
-        inner, outer = self._hash.inner, self._hash.outer
+        inner, outer, names = self._hash.inner, self._hash.outer, self._hash.pseudonyms
         rows = []
         for item in items:
             # Times within a transaction are a microsecond apart, so that sorting keeps the order.
@@ -340,6 +342,7 @@ class AuditWriter:
                     record.kind,
                     record.call,
                     record.user,
+                    listed(record.people) if record.people else "",
                     record.key,
                     record.server,
                     record.tool,
@@ -350,14 +353,20 @@ class AuditWriter:
                 if not together.isascii() or "\0" in together:  # such as an invented tool name
                     body, *rest = map(storable, (body, *texts))
                     texts = tuple(rest)  # type: ignore[assignment] # same length
-                columns = (at, *texts)
+                tenant, kind, call, user, people, *rest = texts
+                hashed = body
+                if people:
+                    listed_names = names_in(people)
+                    hashed = names.replaced(listed_names, body)
+                    people = names.replaced(listed_names, people)
+                columns = (at, tenant, kind, call, names[user], people, *rest)
                 seq += 1
                 # The code of `chain_hash`, inlined for speed.
                 first, second = inner.copy(), outer.copy()
-                first.update(hash + seq.to_bytes(8, "big") + _encode(columns) + body.encode())
+                first.update(hash + seq.to_bytes(8, "big") + _encode(columns) + hashed.encode())
                 second.update(first.digest())
                 hash = second.digest()
-                rows.append((self.id, seq, *columns, body, hash))
+                rows.append((self.id, seq, at, *texts, body, hash))
         return rows
 
     def _note_write(self) -> None:
