@@ -16,10 +16,10 @@ MAX_HEAD = 64 * 1024  # bytes of a request's head that are looked at
 _END = b"\r\n\r\n"
 _CREDENTIALS = (
     re.compile(rb"\r\ncookie:[^\r\n]*?\b((?:__Host-)?interlock(?:-\d+)?=[^;\r\n]+)", re.IGNORECASE),
-    re.compile(rb"\r\nauthorization:[ \t]*([^\r\n]+)\r\n", re.IGNORECASE),
-    re.compile(rb"\r\nx-api-key:[ \t]*([^\r\n]+)\r\n", re.IGNORECASE),
+    re.compile(rb"\r\nauthorization:[ \t]*(?:bearer +)?([^\r\n]+)", re.IGNORECASE),
+    re.compile(rb"\r\nx-api-key:[ \t]*([^\r\n]+)", re.IGNORECASE),
 )
-_BEARER = re.compile(rb"bearer +[\w-]+\.([\w-]+)\.[\w-]*", re.IGNORECASE)
+_JWT = re.compile(rb"[\w-]+\.([\w-]+)\.[\w-]*")
 
 
 class _Claims(Struct):
@@ -38,11 +38,12 @@ def caller_of(head: bytes) -> bytes:
     Of a token, it is the subject, which stays when the token is refreshed. Nothing is verified
     here: with a wrong credential, a caller is only refused by another worker.
     """
-    head = head.partition(_END)[0] + b"\r\n"
+    head = head.partition(_END)[0]
     for pattern in _CREDENTIALS:
         found = pattern.search(head)
         if found:
-            return _subject(found[1]) or found[1].strip()
+            credential = found[1].strip()
+            return _subject(credential) or credential
     return b""
 
 
@@ -52,12 +53,12 @@ def place_of(caller: bytes, places: Iterable[int]) -> int:
 
 
 def _subject(credential: bytes) -> bytes:
-    token = _BEARER.fullmatch(credential.strip())
+    token = _JWT.fullmatch(credential)
     if token is None:
         return b""
     try:
         payload = urlsafe_b64decode(token[1] + b"=" * (-len(token[1]) % 4))
         claims = msgspec.json.decode(payload, type=_Claims)
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         return b""
     return f"{claims.iss}#{claims.sub}".encode()

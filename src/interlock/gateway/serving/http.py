@@ -74,9 +74,9 @@ async def serve_http(
     """
     endpoint = Endpoint(
         assembly,
-        assembly.parts.settings.public_url or _loopback(listeners.public),
+        assembly.parts.settings.public_url or _loopback(listeners.address),
         view=view,
-        address=address_of(listeners.public),
+        address=listeners.address,
         board=board,
         chat=chat,
         inspector=inspector,
@@ -99,7 +99,8 @@ async def _serve(
     make = UvicornServer if listeners.channel is None else partial(HandedServer, listeners.channel)
     server = make(
         endpoint.app,
-        *listeners.public.getsockname()[:2],
+        listeners.address.host,
+        listeners.address.port,
         handles_signals=False,
         refuses_while_draining=True,
         takes_sockets=endpoint.chat is not None,
@@ -109,7 +110,7 @@ async def _serve(
     leaving = Leaving(endpoint, server)
 
     async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
-        own = [listeners.public] if listeners.channel is None else []
+        own = [] if listeners.public is None else [listeners.public]
         for each in own:
             listen(each)  # before the URL is printed, so that clients can connect at once
         serving = asyncio.create_task(server.serve(own))
@@ -168,9 +169,11 @@ async def _end_after(failed: asyncio.Event, end: Callable[[], None]) -> None:
 
 
 def _served(endpoint: Endpoint, listeners: Listeners, public_url: str) -> Served:
-    url = f"http://{address_of(listeners.public)}"
-    operators = listeners.admin or (listeners.public if endpoint.serves_operators else None)
-    api = f"http://{address_of(operators)}{BASE}" if operators else ""
+    url = f"http://{listeners.address}"
+    operators = listeners.address if endpoint.serves_operators else None
+    if listeners.admin is not None:
+        operators = address_of(listeners.admin)
+    api = f"http://{operators}{BASE}" if operators else ""
     chat = "" if endpoint.chat is None else f"{url}/"
     return Served(url + PATH, public_url or url + PATH, listeners.key, api, chat)
 
@@ -194,9 +197,8 @@ async def _admin_listener(
         await serving
 
 
-def _loopback(listener: socket.socket) -> str:
+def _loopback(address: Address) -> str:
     """Return the URL that challenges state if no public URL is configured."""
-    address = address_of(listener)
     if not urls.is_loopback(address.host):
         address = Address("127.0.0.1", address.port)
     return f"http://{address}{PATH}"

@@ -7,7 +7,9 @@ import os
 import msgspec
 from msgspec import Struct
 
-READY = b"r"
+READY = b"r"  # sent by a worker that takes connections
+KNOWN = b"k"  # sent with a connection whose caller is known
+UNKNOWN = b"u"  # sent with a connection that was placed by its address
 VARIABLE = "INTERLOCK_WORKER"  # set by the supervisor, for its workers only
 
 
@@ -17,13 +19,14 @@ class Worker(Struct, frozen=True):
     Attributes:
         index: The worker's number, from 0.
         channel: The descriptor of the worker's end of the socket pair.
-        listener: The descriptor of the listening socket, for its address.
+        host, port: The address that the supervisor listens on.
         announces: Whether it prints what is served; one worker does it for all.
     """
 
     index: int
     channel: int
-    listener: int
+    host: str
+    port: int
     announces: bool = False
 
     def as_environment(self) -> dict[str, str]:
