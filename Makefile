@@ -81,7 +81,8 @@ nightly: pythons chaos
 	@$(MAKE) soak MINUTES=10
 
 chaos: .venv/.stamp-dev $(programs)
-	@$(pytest) --budget -m product
+	@$(pytest) --budget -m product --ignore tests/chaos
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 0 -s -m product tests/chaos
 
 # `make quick` with the oldest dependencies that pyproject.toml allows, and what uses those that the
 # quick suite never loads.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,36 +27,15 @@ from tests.server.conftest import modern_meta
 
 KEY = GatewayKey(bytes(range(32)))
 LEGACY, MODERN = "2025-06-18", "2026-07-28"
-_HAPROXY = """
-global
-    maxconn 2000
-defaults
-    mode http
-    timeout connect 1s
-    timeout client 60s
-    timeout server 60s
-    timeout check 1s
-    retries 3
-    option redispatch 1
-    retry-on conn-failure
-    errorfile 503 {root}/deploy/proxies/not_ready.http
-frontend clients
-    bind 127.0.0.1:{port}
-    default_backend gateways
-backend gateways
-    balance hdr(Authorization)
-    hash-type consistent
-    option httpchk GET /readyz
-    http-check disable-on-404
-    default-server check inter 250ms fall 2 rise 1 on-marked-down shutdown-sessions
-"""
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Return a port that no outgoing connection takes while a gateway restarts."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -65,7 +45,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 def _started(command: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 class Replica:
@@ -167,9 +147,11 @@ class Fleet:
         await asyncio.gather(*(each.ready() for each in self.replicas))
 
     async def balance(self) -> None:
-        config = _HAPROXY.format(root=ROOT, port=self.port)
+        shipped = (ROOT / "deploy" / "proxies" / "haproxy.cfg").read_text()
+        config, _, _ = shipped.partition("    server gateway-1")
+        config = config.replace("bind 127.0.0.1:8443", f"bind 127.0.0.1:{self.port}")
         for number, each in enumerate(self.replicas):
-            config += f"    server r{number} 127.0.0.1:{each.port} port {each.admin}\n"
+            config += f"    server r{number} 127.0.0.1:{each.port}\n"
         file = self.folder / "haproxy.cfg"
         file.write_text(config)
         self.balancer = _started(["haproxy", "-db", "-q", "-f", str(file)])
