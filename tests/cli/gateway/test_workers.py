@@ -26,6 +26,7 @@ from interlock.types import ElicitParams, ElicitResult
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 CALLERS = 6
+INFO = {"name": "test", "version": "1"}
 SERVER = Path(__file__).with_name("worker_server.py")
 
 pytestmark = pytest.mark.slow("starts several gateways for each case")
@@ -92,6 +93,25 @@ class Workers:
         async with self.client(caller, **options) as client:
             return (await client.call_tool("e__who", {})).text
 
+    async def initialize(self, http: aiohttp.ClientSession, caller: int) -> dict[str, str]:
+        """Begin a legacy session; return the headers of its requests."""
+        headers = {
+            "Authorization": f"Bearer {self.keys[caller]}",
+            "Accept": "application/json, text/event-stream",
+        }
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": INFO}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        async with http.post(self.url, json=message, headers=headers) as reply:
+            return {**headers, "Mcp-Session-Id": reply.headers["Mcp-Session-Id"]}
+
+    async def legacy_who(self, http: aiohttp.ClientSession, headers: dict[str, str]) -> str:
+        params = {"name": "e__who"}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        async with http.post(self.url, json=message, headers=headers) as reply:
+            assert reply.status == 200, await reply.text()
+            text: str = (await reply.json())["result"]["content"][0]["text"]
+            return text
+
     async def spread(self) -> list[str]:
         return [await self.who(caller) for caller in range(CALLERS)]
 
@@ -100,7 +120,7 @@ class Workers:
 
         def read() -> str:
             assert self.program.stderr is not None
-            return next(line for line in self.program.stderr if part in line)
+            return next((line for line in self.program.stderr if part in line), "")
 
         return await asyncio.to_thread(read)
 
@@ -180,21 +200,9 @@ async def test_connection_without_a_credential_is_placed_anew_for_each_request(s
             # Clients ask without a token first, and with one after the challenge.
             async with http.post(here.url, json=body) as reply:
                 assert (reply.status, reply.headers["Connection"]) == (401, "close")
-            headers = {
-                "Authorization": f"Bearer {here.keys[caller]}",
-                "Accept": "application/json, text/event-stream",
-            }
-            params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": INFO}
-            message = {**body, "method": "initialize", "params": params}
-            async with http.post(here.url, json=message, headers=headers) as reply:
-                headers["Mcp-Session-Id"] = reply.headers["Mcp-Session-Id"]
-            message = {**body, "method": "tools/call", "params": {"name": "e__who"}}
-            async with http.post(here.url, json=message, headers=headers) as reply:
-                found = (await reply.json())["result"]["content"][0]["text"]
+            headers = await here.initialize(http, caller)
+            found = await here.legacy_who(http, headers)
             assert found == home
-
-
-INFO = {"name": "test", "version": "1"}
 
 
 async def test_killed_worker_is_started_again_and_costs_few_calls(serve):
@@ -210,6 +218,8 @@ async def test_killed_worker_is_started_again_and_costs_few_calls(serve):
             except InterlockError as error:
                 failed.append(repr(error))
 
+    async with aiohttp.ClientSession() as http:
+        sessions = [await here.initialize(http, caller) for caller in range(CALLERS)]
     loads = [asyncio.create_task(load(caller)) for caller in range(CALLERS)]
     await _until(lambda: len(acknowledged) > 60)
     before = here.workers()
@@ -227,6 +237,9 @@ async def test_killed_worker_is_started_again_and_costs_few_calls(serve):
     homes: set[str] = set()
     while len(homes) < 2:  # the new worker becomes ready
         homes = set(await here.spread())
+    for headers in sessions:  # those of the killed worker continue in the new one
+        async with aiohttp.ClientSession() as http:
+            assert await here.legacy_who(http, headers) in homes
     assert await here.end() == (0, set())
 
 

@@ -87,20 +87,16 @@ def serve(
       interlock serve --config gateway.json --http 127.0.0.1:9000
       interlock serve --stdio --view support
     """
-    if stdio and (http is not None or admin is not None):
-        option = "--http" if http is not None else "--admin"
+    not_stdio = {"--http": http is not None, "--admin": admin is not None, "--workers": workers > 1}
+    if stdio and any(not_stdio.values()):
+        option = next(name for name, is_given in not_stdio.items() if is_given)
         raise click.UsageError(f"{option} and --stdio exclude each other")
-    if stdio and workers > 1:
-        raise click.UsageError("--workers and --stdio exclude each other")
     if start_servers and not check:
         raise click.UsageError("--start-servers is for --check; a server starts when it is served")
     address = None if http is None else _address("--http", http)
     load = partial(_load, config, set(), None if admin is None else _address("--admin", admin))
     loaded = load()
-    if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
-        raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
-    if not stdio and loaded.gateway is not None and loaded.gateway.audit.mode == "off":
-        raise ConfigError(f'{loaded.path}: gateway.audit.mode is "off", which is for --stdio only')
+    _check_use(loaded, view, stdio=stdio)
     open_log()  # problems at the start are printed below
     if check:
         from interlock.cli.gateway.serve_check import check_configuration
@@ -120,6 +116,13 @@ def serve(
     return 0
 
 
+def _check_use(config: Config, view: str, *, stdio: bool) -> None:
+    if view and view not in (config.gateway.views if config.gateway is not None else {}):
+        raise ConfigError(f"no view {view!r} in {config.path or 'the configuration'}")
+    if not stdio and config.gateway is not None and config.gateway.audit.mode == "off":
+        raise ConfigError(f'{config.path}: gateway.audit.mode is "off", which is for --stdio only')
+
+
 def _supervise(config: Config, address: Address | None, workers: int) -> int:
     """Start this command once for each worker, and hand them the connections."""
     import asyncio
@@ -128,7 +131,7 @@ def _supervise(config: Config, address: Address | None, workers: int) -> int:
 
     from interlock.config import gateway_reading
     from interlock.gateway.serving.listeners import DEFAULT, address_of
-    from interlock.gateway.serving.supervisor import Supervisor
+    from interlock.gateway.serving.supervisor import WorkerProcesses
     from interlock.server.http.listening import bound
     from interlock.store.database.location import find
 
@@ -139,7 +142,7 @@ def _supervise(config: Config, address: Address | None, workers: int) -> int:
         )
     command = [sys.executable, "-m", "interlock", *sys.argv[1:]]
     with bound(address or settings.listen or DEFAULT) as listener:
-        supervisor = Supervisor(
+        supervisor = WorkerProcesses(
             listener,
             command,
             workers,

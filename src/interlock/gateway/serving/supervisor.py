@@ -46,7 +46,7 @@ class _Running(Struct, eq=False):
     must_reload: bool = False  # SIGHUP would end a process that is still starting
 
 
-class Supervisor:
+class WorkerProcesses:
     """Starts workers, and hands them the connections of a listening socket.
 
     Args:
