@@ -88,6 +88,7 @@ class DurableSessions:
         Raises:
             StoreError: The database is unavailable.
         """
+        await self._feed.set_clock()
         await self._feed.database.read(self._load)
         async with self._feed.follow("sessions", self._step, _log, "ended sessions"):
             yield self

@@ -317,6 +317,31 @@ def test_workers_that_cannot_start_are_one_error(
     assert (started.returncode, out, "Traceback" in err) == (1, "", False)
 
 
+async def test_workers_list_each_other_and_the_check_names_them(serve, config, interlock):
+    here = serve()
+    async with KeyStore.open(json.loads(here.path.read_text())["gateway"]["database"]) as store:
+        _, admin = await store.create("op", scopes=("admin:read", "admin:write"))
+    api = here.url.replace("/mcp", "/admin/api/v1")
+    headers = {"Authorization": f"Bearer {admin}"}
+    async with aiohttp.ClientSession(headers=headers) as http:
+        async with http.get(f"{api}/status") as reply:
+            found = (await reply.json())["gateways"]
+        same = await asyncio.to_thread(interlock, "serve", "--check", "--config", here.path)
+        path = config(limits={"perKey": {"rate": "1/h"}})
+        differs = await asyncio.to_thread(interlock, "serve", "--check", "--config", path)
+        async with http.post(f"{api}/reload", json={}) as reply:
+            reloaded = (await reply.json())["gateways"]
+    ids = [each["id"] for each in found]
+
+    assert len(ids) == 2
+    assert [each["id"] for each in reloaded] == ids
+    assert [(each["error"], each["differs"]) for each in reloaded] == [(None, False)] * 2
+    for id in ids:
+        assert f"gateway {id} on " in same.err
+    assert "another configuration" not in same.err
+    assert differs.err.count(f", with another configuration ({found[0]['hash']}, here ") == 2
+
+
 async def test_silent_and_slow_connections_stop_no_other_and_leave_no_descriptor(serve):
     here = serve()
     host, _, port = here.url.removeprefix("http://").removesuffix("/mcp").rpartition(":")

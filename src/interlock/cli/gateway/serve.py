@@ -213,6 +213,7 @@ async def _serve_http(
     from interlock.gateway.serving.listeners import listeners, listeners_of
 
     async with Assembly.open(config) as assembly:
+        assembly.read = load
         callers, settings = assembly.services.callers, assembly.parts.settings
         with (
             listeners(settings, callers, address)
@@ -290,6 +291,8 @@ class _Reloading:
             fixed = await self._assembly.reload(found)
         except InterlockError as error:
             complain(f"not reloaded, the old configuration is served: {error}")
+            if self._assembly.replicas is not None:
+                await self._assembly.replicas.note(type(error).__name__)
             return
         say(f"reloaded {found.path}" if found.path else "reloaded")
         for kept in self._assembly.parts.written.warnings[len(found.warnings) :]:

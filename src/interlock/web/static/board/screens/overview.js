@@ -21,7 +21,7 @@ export default function Overview({ query }) {
   const overview = useLoad(`${API}/overview?range=${range}`, { every: EVERY });
   const [asTable, setAsTable] = useState(false);
 
-  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[], needs: import("../parts.js").Needs} | null} */
+  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[], gateways: import("../parts.js").Gateway[], needs: import("../parts.js").Needs} | null} */
   const found = overview.data;
   useEffect(() => {
     if (found) waiting.value = waitingIn(found);
@@ -66,6 +66,7 @@ export default function Overview({ query }) {
         ${found && html`<${NeedsYou} of=${found.needs} />`}
       </div>
       ${found && html`<${Servers} servers=${found.servers} />`}
+      ${found && found.gateways.length > 1 && html`<${Gateways} gateways=${found.gateways} />`}
     </div>
   <//>`;
 }
@@ -165,6 +166,21 @@ function NeedsYou({ of: { approvals, definitions: pins, servers, keys } }) {
             </li>`,
           )}
         </ul>`}
+  </section>`;
+}
+
+/** @param {{gateways: import("../parts.js").Gateway[]}} props */
+function Gateways({ gateways }) {
+  return html`<section class="box" aria-labelledby="gateways-title">
+    <div class="box-head"><h2 id="gateways-title">${t("gateways")}</h2></div>
+    <ul class="needs">
+      ${gateways.map(
+        ({ id, host, version, hash, loaded, error, isThis, differs }) => html`<li>
+          <${Chip} tone=${error || differs ? "held" : "ran"}>${t(error ? "gateways.error" : differs ? "gateways.differs" : isThis ? "gateways.this" : "gateways.same", { error: error ?? "" })}<//>
+          <span class="grow">${t("gateways.about", { host, id, version, hash, time: ago(loaded) })}</span>
+        </li>`,
+      )}
+    </ul>
   </section>`;
 }
 
