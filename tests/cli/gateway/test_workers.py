@@ -191,7 +191,7 @@ async def test_caller_keeps_its_worker_with_its_sessions_and_questions(serve):
     assert await here.end() == (0, set())
 
 
-async def test_connection_without_a_credential_is_placed_anew_for_each_request(serve):
+async def test_connection_without_a_credential_is_closed_after_its_response(serve):
     here = serve()
     at_home = await here.spread()
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

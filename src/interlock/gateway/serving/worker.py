@@ -1,4 +1,4 @@
-"""What a supervisor and its workers tell each other."""
+"""The protocol between a supervisor and its workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "INTERLOCK_WORKER"  # set by the supervisor, for its workers only
 
 
 class Worker(Struct, frozen=True):
-    """What a supervisor tells a worker.
+    """A worker's number, and the resources that its supervisor passes on.
 
     Attributes:
         index: The worker's number, from 0.
