@@ -55,11 +55,12 @@ chat: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	$(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"} || test $$? -eq 130
 
-# The same in the browser.
+# The same in the browser, at another port: make web PORT=9000.
+PORT = 8420
 web: .venv/.stamp-interlock
 	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
 	export PATH INTERLOCK_MODEL; \
-	$(bin)/interlock web --config examples/mcp.json || test $$? -eq 130
+	$(bin)/interlock web --config examples/mcp.json --port $(PORT) || test $$? -eq 130
 
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal

@@ -17,20 +17,18 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from interlock import Context, Depends, Server, ToolError
+from interlock import Context, Depends, Image, Server, ToolError
 from interlock.context import elicitation, sampling
 from interlock.errors import InvalidArguments, UnknownResource
 from interlock.messages import Message, UserMessage
 from interlock.protocol import Request
-from interlock.server import Handler, image
+from interlock.server import Handler
 from interlock.types import (
     Content,
     EmbeddedResource,
-    ImageContent,
     ResourceContents,
     ResourceLink,
     TextContent,
-    ToolAnnotations,
 )
 
 log = logging.getLogger("notes")
@@ -100,7 +98,7 @@ class Sure(Struct):
 # thread, an async function in the event loop.
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+@server.tool(read_only=True)
 def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[Note]:
     """Find the notes that contain a text.
 
@@ -112,7 +110,7 @@ def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[No
     return [Note(name, text) for name, text in found[:limit]]
 
 
-@server.tool(annotations=ToolAnnotations(destructive_hint=False, idempotent_hint=True))
+@server.tool(destructive=False, idempotent=True)
 async def write(name: str, text: str) -> str:
     """Write a note and notify the clients that subscribed to it."""
     notes[name] = text
@@ -193,9 +191,10 @@ async def attach(name: str) -> list[Content]:
 
 
 @server.tool
-def swatch(color: Literal["red", "green", "blue"]) -> ImageContent:
+def swatch(color: Literal["red", "green", "blue"]) -> Image:
     """Paint a square in a color."""
-    return image(square({"red": b"\xff\0\0", "green": b"\0\xff\0", "blue": b"\0\0\xff"}[color]))
+    pixel = {"red": b"\xff\0\0", "green": b"\0\xff\0", "blue": b"\0\0\xff"}[color]
+    return Image(data=square(pixel))
 
 
 @server.tool

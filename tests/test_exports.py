@@ -21,13 +21,13 @@ PACKAGE = Path(interlock.__file__).parent
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
     extras errors messages types revisions lazy text
-    aio durable attachments protocol schema
+    aio durable attachments media protocol schema
     auth oauth transports connection config
     store calls
     context policy layers
     client server openapi toolbox
-    models compaction agent chat
-    callables langchain langgraph
+    models compaction agent streamed_answer chat
+    callables langchain langgraph testing
     gateway web claude
     cli __main__
 """
@@ -135,6 +135,7 @@ def loaded_modules(statement: str) -> set[str]:
 
 HEAVY = {
     "aiohttp",
+    "annotated_types",
     "anthropic",
     "click",
     "cryptography",
@@ -143,6 +144,7 @@ HEAVY = {
     "keyring",
     "openai",
     "prompt_toolkit",
+    "pydantic",
     "rich",
     "sqlalchemy",
     "xllamacpp",

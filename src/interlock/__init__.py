@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interlock.config import HttpServer, StdioServer
     from interlock.context import Context
     from interlock.errors import InterlockError, ToolError
+    from interlock.media import Audio, File, Image
     from interlock.server import Depends, Server
     from interlock.toolbox import Toolbox
 
@@ -19,10 +20,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Agent",
+    "Audio",
     "Client",
     "Context",
     "Depends",
+    "File",
     "HttpServer",
+    "Image",
     "InterlockError",
     "Server",
     "StdioServer",
@@ -32,10 +36,13 @@ __all__ = [
 
 _HOMES = {
     "Agent": "agent",
+    "Audio": "media",
     "Client": "client",
     "Context": "context",
     "Depends": "server",
+    "File": "media",
     "HttpServer": "config",
+    "Image": "media",
     "InterlockError": "errors",
     "Server": "server",
     "StdioServer": "config",

@@ -12,13 +12,14 @@ from msgspec import Meta
 
 from interlock import Context, Server, ToolError
 from interlock.context import elicitation, roots_list, sampling, url_elicitation
-from interlock.server.values import audio, image
 from interlock.types import (
     Annotations,
+    AudioContent,
     CallToolResult,
     Content,
     EmbeddedResource,
     Icon,
+    ImageContent,
     JsonObject,
     PromptMessage,
     ResourceContents,
@@ -60,8 +61,8 @@ def contents() -> list[Content]:
     """Return a block of every type, with every member."""
     return [
         TextContent(text="text", annotations=HINTS, meta=META),
-        image(b"image"),
-        audio(b"audio"),
+        ImageContent(data="aW1hZ2U=", mime_type="image/png"),
+        AudioContent(data="YXVkaW8=", mime_type="audio/wav"),
         EmbeddedResource(
             resource=ResourceContents(uri="memo://one", mime_type="text/plain", text="one"),
             annotations=HINTS,

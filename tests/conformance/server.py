@@ -18,15 +18,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from interlock import Context, Server, ToolError
+from interlock import Audio, Context, Image, Server, ToolError
 from interlock.context import elicitation, roots_list, sampling
-from interlock.server.values import audio, image
 from interlock.types import (
-    AudioContent,
     Content,
     ElicitResult,
     EmbeddedResource,
-    ImageContent,
     JsonObject,
     ResourceContents,
     TextContent,
@@ -102,15 +99,15 @@ async def test_simple_text() -> str:
 
 
 @server.tool
-async def test_image_content() -> ImageContent:
+async def test_image_content() -> Image:
     """Return a picture."""
-    return image(red_dot())
+    return Image(data=red_dot())
 
 
 @server.tool
-async def test_audio_content() -> AudioContent:
+async def test_audio_content() -> Audio:
     """Return sound."""
-    return audio(silence())
+    return Audio(data=silence())
 
 
 @server.tool
@@ -120,11 +117,11 @@ async def test_embedded_resource() -> EmbeddedResource:
 
 
 @server.tool
-async def test_multiple_content_types() -> list[Content]:
+async def test_multiple_content_types() -> list[Content | Image]:
     """Return text, a picture and a resource."""
     return [
         TextContent(text="Multiple content types test:"),
-        image(red_dot()),
+        Image(data=red_dot()),
         embedded(
             "test://mixed-content-resource", '{"test":"data","value":123}', "application/json"
         ),
@@ -527,9 +524,9 @@ async def prompt_with_embedded_resource(
 
 
 @server.prompt
-async def test_prompt_with_image() -> list[Content]:
+async def test_prompt_with_image() -> list[Content | Image]:
     """Return a picture and a text."""
-    return [image(red_dot()), TextContent(text="Please analyze the image above.")]
+    return [Image(data=red_dot()), TextContent(text="Please analyze the image above.")]
 
 
 @server.prompt

@@ -19,10 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Raw, Struct
+from typing_extensions import Doc
 
 from interlock import Context
 from interlock.errors import SignatureError
-from interlock.schema.signature import describe, find_context, is_async, problem, summary
+from interlock.schema.docstrings import summary
+from interlock.schema.signature import describe, find_context, is_async, problem
 from interlock.types import CallToolResult, ImageContent, TextContent
 from tests.support.rows import each_row
 
@@ -122,7 +124,7 @@ KINDS = [
     (str, {"type": "string"}, "a"),
     (Any, {}, {"anything": [1]}),
     (UserId, {"type": "integer"}, 1),
-    (datetime, {"type": "string"}, "2026-07-28T10:00:00"),
+    (datetime, {"type": "string", "format": "date-time"}, "2026-07-28T10:00:00"),
     (UUID, {"type": "string", "format": "uuid"}, "00000000-0000-4000-8000-000000000000"),
     (Decimal, {"type": "string", "format": "decimal"}, "1.50"),
     (Literal["a", "b"], {"enum": ["a", "b"]}, "a"),
@@ -305,14 +307,24 @@ def test_numpy_parameters_may_share_a_description():
     assert properties["a"]["description"] == properties["b"]["description"] == "A summand."
 
 
-def test_a_description_in_meta_overrides_the_docstring():
-    def function(x: Annotated[int, Meta(description="The true one")]):
+@each_row(
+    "note",
+    [
+        Meta(description="The true one"),
+        pydantic.Field(description="The true one"),
+        "The true one",
+        Doc("The true one"),
+    ],
+)
+def test_a_description_in_a_hint_overrides_the_docstring(note):
+    def function(x):
         """Do it.
 
         Args:
             x: The other one
         """
 
+    function.__annotations__ = {"x": Annotated[int, note]}
     assert schema_of(function)["properties"]["x"]["description"] == "The true one"
 
 
@@ -361,7 +373,7 @@ def test_a_partial_is_described_by_its_function():
     given_by_name = describe(functools.partial(function, b=5), Context)
 
     assert given_first.parameters == ("b",)
-    assert given_by_name.input_schema["properties"]["b"]["default"] == 5
+    assert given_by_name.parameters == ("a",)
     assert given_first.is_async
     assert summary(functools.partial(function, 1)) == "Add."
 
@@ -425,7 +437,6 @@ def undefined(ok: int, x: Nowhere): ...  # noqa: F821
         (taking(list[Plain]), "parameter 'x' of function has type list["),
         (taking(Callable[[int], int]), "parameter 'x' of function has type "),
         (taking(Hit | Point), "parameter 'x' of function has type "),
-        (taking(Outer | int), "parameter 'x' of function has type "),
     ],
 )
 def test_a_parameter_that_cannot_be_described_is_refused_by_name(function, says):
@@ -458,7 +469,7 @@ class Lost(Struct):
 )
 def test_a_type_that_would_crash_the_decoder_is_refused(hint, says):
     """The first ones crashed the interpreter."""
-    with pytest.raises(SignatureError, match=f"^parameter 'x' of function.* {says}"):
+    with pytest.raises(SignatureError, match=f": parameter 'x' of function.* {says}"):
         describe(taking(hint), Context)
 
 
@@ -496,16 +507,17 @@ def test_a_local_type_in_a_string_hint_is_refused_with_advice():
     with pytest.raises(SignatureError) as raised:
         describe(function, Context)
 
+    line = function.__code__.co_firstlineno
     assert str(raised.value) == (
-        "the type hint of parameter 'x' of function cannot be resolved: name 'Local' is not "
-        "defined; types in hints must be defined at the top of a module"
+        f"{__file__}:{line}: the type hint of parameter 'x' of function cannot be resolved: name "
+        "'Local' is not defined; types in hints must be defined at the top of a module"
     )
 
 
 def test_a_result_that_cannot_be_described_is_refused():
     def function() -> Plain: ...
 
-    with pytest.raises(SignatureError, match=r"^function returns type Plain, which has no JSON"):
+    with pytest.raises(SignatureError, match=r": function returns type Plain, which has no JSON"):
         describe(function, Context)
 
 
@@ -578,8 +590,8 @@ def test_the_schema_of_a_recursive_result_has_type_object():
         (Annotated[str, Meta(pattern="^a$")], {"x": CANARY}, "x: expected `str` matching"),
         (datetime, {"x": CANARY}, "x: invalid RFC3339 encoded datetime"),
         (UUID, {"x": CANARY}, "x: invalid UUID"),
-        (Outer, {"x": {"inner": {"z": CANARY}}}, "x: inner.z: Input should be a valid integer"),
-        (list[Outer], {"x": [{"inner": {"z": 1}, "lvl": -1}]}, "x[0]: lvl: Input should be"),
+        (Outer, {"x": {"inner": {"z": CANARY}}}, "x: inner.z: input should be a valid integer"),
+        (list[Outer], {"x": [{"inner": {"z": 1}, "lvl": -1}]}, "x[0]: lvl: input should be"),
     ],
 )
 def test_a_problem_names_the_argument_and_never_shows_the_value(hint, arguments, says):
@@ -601,7 +613,7 @@ def test_the_tag_of_a_model_is_not_shown():
 
     told = refusal(taking(Either), {"x": {"part": {"kind": CANARY}}})
 
-    assert told == "x: part: not one of the values allowed"
+    assert told == "x: part.kind: not one of the values allowed"
 
 
 def test_the_message_of_a_models_own_validator_is_shown():
@@ -615,7 +627,7 @@ def test_the_message_of_a_models_own_validator_is_shown():
                 raise ValueError("must be even")
             return value
 
-    assert refusal(taking(Even), {"x": {"number": 1}}) == "x: number: Value error, must be even"
+    assert refusal(taking(Even), {"x": {"number": 1}}) == "x: number: must be even"
 
 
 def test_a_problem_with_a_long_name_is_short():

@@ -12,9 +12,9 @@ from msgspec import Raw
 from interlock import Client, Server
 from interlock.revisions import ALL, LEGACY
 from interlock.server.encoders import Encoder
-from interlock.server.values import audio
 from interlock.types import (
     Annotations,
+    AudioContent,
     CallToolResult,
     Completion,
     EmbeddedResource,
@@ -33,6 +33,8 @@ INFO = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
 COMPLETE = {"resultType": "complete", "_meta": INFO}
 CACHED = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 ICON = {"src": "https://example.com/a.png"}
+
+SOUND = AudioContent(data="Ug==", mime_type="audio/wav")
 
 
 @dataclass
@@ -254,7 +256,8 @@ async def test_content_that_a_revision_lacks_becomes_text(asker, revision):
     server = Server("s", version="2")
     link = ResourceLink(uri="notes://a", name="a", meta={"a/b": 1})
     embedded = EmbeddedResource(resource=ResourceContents(uri="notes://a", text="t"))
-    server.tool(name="t")(lambda: [TextContent(text="x", meta={"a/b": 1}), audio(b"R"), link, embedded])  # noqa: E501  # fmt: skip
+    blocks = [TextContent(text="x", meta={"a/b": 1}), SOUND, link, embedded]
+    server.tool(name="t")(lambda: blocks)
 
     text, sound, linked, resource = (await asker(server, revision, "tools/call", {"name": "t"}))[
         "content"
@@ -327,7 +330,7 @@ async def test_contents_and_prompts_in_each_revision(asker, revision):
     @server.prompt
     def sound(name: str) -> Any:
         """Hear it."""
-        return [name, audio(b"R")]
+        return [name, SOUND]
 
     modern = revision == MODERN
     assert await asker(server, revision, "resources/read", {"uri": "notes://a"}) == {

@@ -36,6 +36,38 @@ async def test_a_function_that_raises_unknown_resource_answers_not_found(
     assert caught.value.data == {"uri": "notes://nothing"}
 
 
+@each_row(
+    ("uri", "read"),
+    [
+        ("docs://a/../b", None),
+        ("docs://%2e%2e/x", None),
+        ("docs:///x", None),
+        ("docs://x%00", None),
+        ("docs://a/b..c", "a/b..c"),
+    ],
+)
+async def test_a_value_that_would_leave_its_folder_is_an_unknown_resource(
+    uri: str, read: str | None
+):
+    server = Server("docs")
+    received = []
+
+    @server.resource("docs://{+path}")
+    async def doc(path: str) -> str:
+        received.append(path)
+        return path
+
+    async with Client.memory(server) as client:
+        if read is None:
+            with pytest.raises(RemoteError) as caught:
+                await client.read_resource(uri)
+            assert caught.value.code == -32602
+        else:
+            assert (await client.read_resource(uri)).text == read
+
+    assert received == [read] * (read is not None)
+
+
 class Color(Enum):
     RED = "red"
     BLUE = "blue"

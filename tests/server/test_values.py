@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import base64
+import enum
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
 
 import pydantic
 import pytest
 
-from interlock import Client, Server
-from interlock.server.values import audio, image
+from interlock import Audio, Client, File, Image, Server
 from interlock.types import (
     CallToolResult,
     EmbeddedResource,
+    ImageContent,
     ResourceContents,
     ResourceLink,
     TextContent,
@@ -27,6 +34,15 @@ CANARY = "canary-77aa"
 class Hit:
     name: str
     score: float
+
+
+@dataclass
+class Holder:
+    inner: Any
+
+
+class Colour(enum.Enum):
+    RED = "red"
 
 
 class Model(pydantic.BaseModel):
@@ -43,7 +59,12 @@ async def call(server: Server, name: str, /, **arguments: Any) -> CallToolResult
         return await client.call_tool(name, arguments)
 
 
-BYTES = b"\x89PNG"
+PNG = b"\x89PNG\r\n\x1a\n"
+PICTURE = ImageContent(data=base64.b64encode(PNG).decode(), mime_type="image/png")
+
+
+def text(value: str) -> TextContent:
+    return TextContent(text=value)
 
 
 @each_row(
@@ -53,12 +74,24 @@ BYTES = b"\x89PNG"
         ("text", [TextContent(text="text")], None),
         (TextContent(text="block"), [TextContent(text="block")], None),
         (
-            [TextContent(text="a"), image(BYTES)],
-            [TextContent(text="a"), image(BYTES)],
+            [TextContent(text="a"), PICTURE],
+            [TextContent(text="a"), PICTURE],
             None,
         ),
-        (image(BYTES, "image/jpeg"), [image(BYTES, "image/jpeg")], None),
-        (audio(b"RIFF"), [audio(b"RIFF")], None),
+        (PICTURE, [PICTURE], None),
+        (Image(data=PNG), [PICTURE], None),
+        (
+            ["a", Image(data=PNG), {"n": 1}, Model(w=3), None, 1.5, date(2026, 7, 28)],
+            [
+                TextContent(text="a"),
+                PICTURE,
+                *map(text, ('{"n":1}', '{"w":3}', "null", "1.5", "2026-07-28")),
+            ],
+            None,
+        ),
+        (("a", PICTURE), [TextContent(text="a"), PICTURE], None),
+        (iter(["a", PICTURE]), [TextContent(text="a"), PICTURE], None),
+        (iter([1, 2]), [TextContent(text="[1,2]")], [1, 2]),
         (
             ResourceLink(uri="notes://a", name="a"),
             [ResourceLink(uri="notes://a", name="a")],
@@ -69,10 +102,19 @@ BYTES = b"\x89PNG"
             [EmbeddedResource(resource=ResourceContents(uri="notes://a", text="t"))],
             None,
         ),
-        ({"a": [1]}, [TextContent(text='{"a":[1]}')], None),
-        ([], [TextContent(text="[]")], None),
-        (Hit("a", 0.5), [TextContent(text='{"name":"a","score":0.5}')], None),
-        (Model(w=3), [TextContent(text='{"w":3}')], None),
+        ({"a": [1]}, [TextContent(text='{"a":[1]}')], {"a": [1]}),
+        ({"type": "image"}, [TextContent(text='{"type":"image"}')], {"type": "image"}),
+        ([], [TextContent(text="[]")], []),
+        (["a", "b"], [TextContent(text='["a","b"]')], ["a", "b"]),
+        (
+            Hit("a", 0.5),
+            [TextContent(text='{"name":"a","score":0.5}')],
+            {"name": "a", "score": 0.5},
+        ),
+        (Model(w=3), [TextContent(text='{"w":3}')], {"w": 3}),
+        (3, [TextContent(text="3")], None),
+        (Colour.RED, [TextContent(text="red")], None),
+        (Path("a/b"), [TextContent(text="a/b")], None),
         (
             CallToolResult(content=[TextContent(text="own")], structured_content={"a": 1}),
             [TextContent(text="own")],
@@ -99,10 +141,54 @@ async def test_an_unstructured_value_becomes_content(value, content, structured)
     assert result.is_error == (isinstance(value, CallToolResult) and value.is_error)
 
 
-def test_bytes_become_base64():
-    assert base64.b64decode(image(BYTES).data) == BYTES
-    assert image(BYTES).mime_type == "image/png"
-    assert audio(BYTES).mime_type == "audio/wav"
+@each_row(
+    ("hint", "value", "place"),
+    [
+        (Any, {"pic": PICTURE}, "pic"),
+        (Any, {"pic": Image(data=PNG)}, "pic"),
+        (dict[str, Any], {"a": [{"pic": File(data=b"a")}]}, "a[0].pic"),
+        (Any, [PICTURE, {"pics": [PICTURE]}], "pics[0]"),
+        (list[int], [1, PICTURE], "[1]"),
+        (Any, Holder(PICTURE), "inner"),
+        (Any, Holder(Image(data=PNG)), "inner"),
+        (Holder, Holder(Image(data=PNG)), "inner"),
+    ],
+)
+async def test_content_inside_of_an_object_is_an_error_that_names_its_place(hint, value, place):
+    server = Server("tools")
+
+    async def give():
+        return value
+
+    give.__annotations__ = {"return": hint}
+    server.tool(give)
+    result = await call(server, "give")
+
+    assert result.is_error
+    assert result.text.startswith(f"the result has content inside of JSON, at {place}; ")
+    assert PICTURE.data not in result.text
+
+
+@each_row(
+    "hint",
+    [list, list[Any], list[object], tuple, tuple[Any, ...], list[str | Image], Iterable[Image],
+     Image, Audio, File, Image | str, Any],
+)  # fmt: skip
+async def test_a_list_with_content_is_returned_as_blocks_for_each_hint(hint):
+    server = Server("tools")
+
+    async def give():
+        return ["cap", Image(data=PNG)]
+
+    give.__annotations__ = {} if hint is Any else {"return": hint}
+    server.tool(give)
+    async with Client.memory(server) as client:
+        (tool,) = await client.list_tools()
+        result = await client.call_tool("give")
+
+    assert tool.output_schema is None
+    assert result.content == [TextContent(text="cap"), PICTURE]
+    assert result.structured is None
 
 
 @each_row(
@@ -111,6 +197,15 @@ def test_bytes_become_base64():
         (Hit, Hit("a", 0.5), {"name": "a", "score": 0.5}, '{"name":"a","score":0.5}'),
         (list[Hit], [Hit("a", 0.5)], [{"name": "a", "score": 0.5}], '[{"name":"a","score":0.5}]'),
         (int, 3, 3, "3"),
+        (list, [1, 2], [1, 2], "[1,2]"),
+        (Iterable[int], iter([1, 2]), [1, 2], "[1,2]"),
+        (Colour, Colour.RED, "red", "red"),
+        (date, date(2026, 7, 28), "2026-07-28", "2026-07-28"),
+        (Path, Path("a/b"), "a/b", "a/b"),
+        (Model | Hit, Model(w=3), {"w": 3}, '{"w":3}'),
+        (Annotated[Decimal, pydantic.PlainSerializer(float)], Decimal("1.5"), 1.5, "1.5"),
+        (Annotated[int, pydantic.Field(ge=1)], 1, 1, "1"),
+        (pydantic.HttpUrl, pydantic.HttpUrl("https://a.example/"), *["https://a.example/"] * 2),
         (int | None, None, None, "null"),
         (Model, Model(w=3), {"w": 3}, '{"w":3}'),
         (list[Model], [Model(w=3)], [{"w": 3}], '[{"w":3}]'),
@@ -152,6 +247,24 @@ async def test_error_result_is_not_checked_against_the_output_schema(server: Ser
         return CallToolResult(content=[TextContent(text="none")], is_error=True)  # type: ignore[return-value]  # allowed at run time
 
     assert (await call(server, "count")).text == "none"
+
+
+async def test_a_plain_function_and_its_iterator_run_in_a_worker_thread(server: Server):
+    @server.tool
+    def give() -> Iterator[str]:
+        return (threading.current_thread().name for _ in range(2))
+
+    names = (await call(server, "give")).structured
+
+    assert len(names) == 2
+    assert threading.main_thread().name not in names
+
+
+async def test_an_iterator_without_end_is_a_failure(server: Server, caplog):
+    server.tool(name="give")(lambda: itertools.count())
+
+    assert (await call(server, "give")).is_error
+    assert "the iterator has too many values (limit 1,048,576)" in caplog.text
 
 
 async def test_a_value_without_json_is_a_failure_with_a_reference(server: Server, caplog):

@@ -118,3 +118,27 @@ async def test_call_has_one_open_approval_whichever_gateway_requests_it(place: s
         assert (found.id, found.state) == (second, "pending")
     for each in databases:
         await each.close()
+
+
+@pytest.mark.slow("fills a database")
+async def test_one_of_several_gateways_tells_and_another_does_if_it_ends_before(place: str):
+    databases = [await open_database(place) for _ in range(3)]
+    try:
+        first, second, third = (ApprovalStore(each, KEY) for each in databases)
+        async with AuditWriter.open(place, key=KEY) as writer:
+            await writer.append(AuditRecord("asked"), first.insertion(APPROVAL))
+        found = await first.untold(2_000, 9)
+        expired = await first.untold(5_000, 9)
+        told = await asyncio.gather(*(each.tell("a_1", 2_000) for each in (first, second, third)))
+        rest = await second.untold(2_000, 9)
+        await second.changed()
+        await first.untell(["a_1"])
+        changed = await second.changed()
+        again = await second.tell("a_1", 2_000)
+    finally:
+        for each in databases:
+            await each.close()
+
+    assert ([each.id for each in found], expired, rest) == (["a_1"], [], [])
+    assert sorted(told) == [False, False, True]
+    assert (changed, again) == ({"a_1"}, True)

@@ -37,6 +37,7 @@ from interlock.config.limits_reading import (
     read_results,
     refuse_moved,
 )
+from interlock.config.notify_reading import filled_notify, read_notify
 from interlock.config.patterns import read_patterns
 from interlock.config.policy_reading import check_groups, is_principal, read_policy
 from interlock.config.section import MAX_LONG, Section, nearest
@@ -109,6 +110,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         plugins=_plugins(gateway, servers),
         admin=_admin(gateway.within("admin")),
         chat=_chat(gateway),
+        notify=read_notify(gateway),
         instructions=gateway.optional("instructions"),
     )
 
@@ -136,18 +138,19 @@ KEYS = (
     "plugins",
     "admin",
     "chat",
+    "notify",
     "instructions",
 )
 
 
 def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
-    """Return the settings after replacing `${VAR}` in the database and in client secrets.
+    """Return the settings after replacing `${VAR}` in the database, client secrets and `notify`.
 
     Relative paths of the database and of the audit copy start at the configuration file's folder,
     so that a command finds the same files from any working directory.
 
     Raises:
-        ConfigError: A variable is not set and has no default.
+        ConfigError: A variable is not set and has no default, or `notify` is not valid with it.
     """
     gateway = config.gateway or GatewaySettings()
     issuers = tuple(
@@ -161,8 +164,13 @@ def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
     )
     database = variables.fill(gateway.database, "gateway.database", environ)
     audit = msgspec.structs.replace(gateway.audit, copy=_beside(config.path, gateway.audit.copy))
+    notify = None if gateway.notify is None else filled_notify(gateway.notify, environ)
     return msgspec.structs.replace(
-        gateway, database=_beside(config.path, database), issuers=issuers, audit=audit
+        gateway,
+        database=_beside(config.path, database),
+        issuers=issuers,
+        audit=audit,
+        notify=notify,
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Literal, Protocol
@@ -170,6 +170,14 @@ class Approvals:
         """
         user = "" if of is None else of.id
         return await self._store.list(states, self._now(), user=user, limit=limit, after=after)
+
+    async def oldest(self, limit: int) -> Sequence[Approval]:
+        """Return the approvals that wait for a decision, without their arguments, oldest first."""
+        return await self._store.oldest(self._now(), limit)
+
+    async def pending(self) -> int:
+        """Return how many approvals wait for a decision."""
+        return (await self._store.counts(self._now()))["pending"]
 
     async def get(self, id: str, *, of: Principal | None = None) -> Approval:
         """Return the approval with an id.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 MAX_ROUNDS = 8  # readings of text inside of text, and of one error after another in large values
+MAX_EXACT = 2**53  # beyond this, a float stands for several integers
 MAX_READINGS = 8  # alternatives of a schema that could take a value after a change
 
 Reading = Literal["text", "null"]
@@ -72,6 +73,18 @@ def convert(
         if not errors:
             break
     return value, read
+
+
+def whole_numbers(value: Any) -> Any:
+    """Return a JSON value in which the floats without a fraction are integers, as 3 for 3.0."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= MAX_EXACT:
+            return int(value)
+        case list():
+            return [whole_numbers(each) for each in value]
+        case dict():
+            return {key: whole_numbers(each) for key, each in value.items()}
+    return value
 
 
 # Readings

@@ -1,8 +1,8 @@
 """Signatures of Python functions: schemas for arguments and result, and an argument decoder.
 
-Type hints may use all types that msgspec supports: builtin types, dataclasses, structs, TypedDict,
-enums, Literal, unions, `Annotated[..., Meta(...)]`; and pydantic models. Descriptions come from
-`Meta` or from the docstring's list of arguments.
+Type hints may use all types that msgspec supports, with limits and descriptions of msgspec,
+pydantic and `annotated_types`, and all types of pydantic; `schema.hints` rewrites them. Other
+descriptions come from the docstring's list of arguments.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import copy
 import functools
 import inspect
 import re
+import sys
 import types
 import typing
+from collections import abc
 from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin
 
@@ -21,9 +23,15 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.errors import SignatureError
+from interlock.media import Media
+from interlock.schema import hooks
+from interlock.schema.docstrings import argument_texts, routine
+from interlock.schema.hints import FunctionParameter, parameter, rewritten
+from interlock.schema.metadata import EMPTY
+from interlock.schema.type_schema import schema_of
 from interlock.types import CallToolResult, Content, JsonObject
 
-_EMPTY = inspect.Parameter.empty
+_CONTENT = (CallToolResult, *get_args(Content), *get_args(Media))
 
 
 class Signature(Struct, frozen=True):
@@ -34,6 +42,7 @@ class Signature(Struct, frozen=True):
         context: The name of the parameter that receives the `Context`; None without it.
         input_schema: The JSON Schema for an object with the arguments.
         output_schema: The JSON Schema for the result; None for text, content and unknown types.
+        write: Converts the result to plain values; None if msgspec encodes it.
         decode: Decodes arguments to a struct with a field for each parameter. It raises msgspec's
             errors, which `problem` converts to text.
         is_async: Whether the function is `async def`.
@@ -43,6 +52,7 @@ class Signature(Struct, frozen=True):
     context: str | None
     input_schema: JsonObject
     output_schema: JsonObject | None
+    write: Callable[[Any], Any] | None
     decode: Callable[[Raw], Struct]
     is_async: bool
 
@@ -57,63 +67,120 @@ def describe(
     """Return the signature of a function.
 
     Args:
-        function: A function, plain or async, a bound method or a `functools.partial`.
+        function: A function, plain or async, a bound method or a `functools.partial`, of which the
+            bound arguments are not described.
         context_type: The type hint of the parameter that receives the context.
         strict: Whether values must have the exact type; False also reads numbers from strings.
         fills: Returns whether the server fills a parameter with this hint, instead of the client.
 
     Raises:
-        SignatureError: A parameter or the result cannot be described; the text names it.
+        SignatureError: A parameter or the result cannot be described; the text names it, and the
+            file and line of the function.
     """
-    name = getattr(function, "__name__", "") or _routine(function).__qualname__
-    hints = _hints(function, name)
-    fields: list[tuple[str, Any, Any]] = []
+    try:
+        return _describe(function, context_type, strict=strict, fills=fills)
+    except SignatureError as error:
+        raise located(function, str(error)) from error.__cause__
+
+
+def located(function: Callable[..., Any], problem: str) -> SignatureError:
+    """Return an error that begins with the file and line of a function."""
+    code = getattr(inspect.unwrap(routine(function)), "__code__", None)
+    if code is None:  # a builtin function
+        return at_caller(problem)
+    return _at(code.co_filename, code.co_firstlineno, problem)
+
+
+def at_caller(problem: str) -> SignatureError:
+    """Return an error that begins with the file and line that called this package."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("interlock."):
+        frame = frame.f_back
+    return _at(frame.f_code.co_filename, frame.f_lineno, problem)
+
+
+def _at(file: str, line: int, problem: str) -> SignatureError:
+    place = f"{file}:{line}: "
+    return SignatureError(problem if problem.startswith(place) else f"{place}{problem}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function or of what a partial calls; "" for other objects."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", "")
+
+
+def bound_arguments(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names that a `functools.partial` binds by keyword."""
+    names: set[str] = set()
+    while isinstance(function, functools.partial):
+        names |= function.keywords.keys()
+        function = function.func
+    return frozenset(names)
+
+
+def check_kind(function: Callable[..., Any], name: str) -> None:
+    """Refuse functions that cannot answer a call.
+
+    Raises:
+        SignatureError: The function is a generator function.
+    """
+    called = routine(function)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise SignatureError(f"{name} is a generator function; return a list")
+
+
+def _describe(
+    function: Callable[..., Any],
+    context_type: type,
+    *,
+    strict: bool,
+    fills: Callable[[inspect.Parameter, Any], bool],
+) -> Signature:
+    name = name_of(function) or routine(function).__qualname__
+    check_kind(function, name)
+    fields: list[FunctionParameter] = []
     context = None
-    for parameter in inspect.signature(function).parameters.values():
-        where = f"parameter {parameter.name!r} of {name}"
-        _check_kind(parameter, where)
-        hint = hints.get(parameter.name, _EMPTY)
-        if fills(parameter, hint):
+    for each in _parameters(function, name):
+        where = f"parameter {each.name!r} of {name}"
+        hint = _hint(function, each.name, where)
+        if fills(each, hint):
             continue
         if _is_context(hint, context_type):
-            context = parameter.name
+            context = each.name
             continue
-        if hint is _EMPTY:
+        if hint is EMPTY:
             raise SignatureError(f"{where} has no type hint; give it one, or Any")
-        if parameter.name.startswith("__"):
+        if each.name.startswith("__"):
             raise SignatureError(f"{where}: the name of an argument cannot begin with __")
-        _check_describable(hint, where)
-        fields.append((parameter.name, hint, _field(parameter.default)))
-    arguments, schema = _struct(fields, name)
+        fields.append(parameter(each.name, hint, each.default, where))
+    arguments, schema = _struct(function, fields, name)
     schema.pop("title", None)
-    _add_defaults(schema, function)
-    _add_descriptions(schema, _doc(function))
+    _add_defaults(schema, fields)
+    _add_descriptions(schema, fields, argument_texts(function))
+    output, write = _output(_hint(function, "return", f"what {name} returns"), name)
     return Signature(
-        parameters=tuple(field[0] for field in fields),
+        parameters=tuple(field.argument for field in fields),
         context=context,
         input_schema=schema,
-        output_schema=_output_schema(hints.get("return", _EMPTY), name),
-        decode=msgspec.json.Decoder(arguments, dec_hook=_pydantic_decode, strict=strict).decode,
+        output_schema=output,
+        write=write,
+        decode=msgspec.json.Decoder(arguments, dec_hook=hooks.read, strict=strict).decode,
         is_async=is_async(function),
     )
 
 
-def summary(function: Callable[..., Any]) -> str:
-    """Return the docstring up to its list of arguments, as a description for models."""
-    return _SECTION.split(_doc(function), maxsplit=1)[0].strip()
-
-
 def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a function, partial or callable object is `async def`."""
-    return inspect.iscoroutinefunction(_routine(function))
+    return inspect.iscoroutinefunction(routine(function))
 
 
 def find_context(function: Callable[..., Any], context_type: type) -> str | None:
     """Return the name of the parameter that receives the context; ignore all other hints."""
-    routine = _routine(function)
-    for name in inspect.signature(function).parameters:
+    for name in inspect.signature(function).parameters.keys() - bound_arguments(function):
         try:
-            hint = _resolve(routine, name)
+            hint = _resolve(routine(function), name)
         except Exception:  # noqa: S112 - a hint may run any code; a failing one is not the context
             continue
         if _is_context(hint, context_type):
@@ -121,44 +188,47 @@ def find_context(function: Callable[..., Any], context_type: type) -> str | None
     return None
 
 
-def _routine(function: Callable[..., Any]) -> Callable[..., Any]:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function if inspect.isroutine(function) else type(function).__call__
-
-
-def _doc(function: Callable[..., Any]) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not inspect.isroutine(function):  # a callable object, whose class may be documented
-        own = _routine(function).__doc__
-        return inspect.cleandoc(own) if own else inspect.getdoc(type(function)) or ""
-    return inspect.getdoc(function) or ""
-
-
 # Parameters
 
 
-def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    routine = _routine(function)
-    hints = {}
-    for each in getattr(routine, "__annotations__", {}):
-        try:
-            hints[each] = _resolve(routine, each)
-        except Exception as error:
-            what = f"what {name} returns" if each == "return" else f"parameter {each!r} of {name}"
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """Return the parameters that a call fills: all but those that a partial has bound."""
+    bound = bound_arguments(function)
+    found = [
+        each for each in inspect.signature(function).parameters.values() if each.name not in bound
+    ]
+    for each in found:
+        where = f"parameter {each.name!r} of {name}"
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            raise SignatureError(f"{where}: * and ** parameters have no JSON Schema")
+        if each is found[0] and each.name in ("self", "cls") and each.annotation is EMPTY:
             raise SignatureError(
-                f"the type hint of {what} cannot be resolved: {_line(error)}; types in hints "
-                "must be defined at the top of a module"
-            ) from error
-    return hints
+                f"{where} has no value, because the method belongs to no object; register the "
+                f"bound method, such as server.tool(OBJECT.{name})"
+            )
+        if each.kind is each.POSITIONAL_ONLY:
+            raise SignatureError(f"{where} is positional only, but arguments are passed by name")
+    return found
 
 
-def _resolve(routine: Callable[..., Any], name: str) -> Any:
+def _hint(function: Callable[..., Any], name: str, where: str) -> Any:
+    called = routine(function)
+    if name not in getattr(called, "__annotations__", {}):
+        return EMPTY
+    try:
+        return _resolve(called, name)
+    except Exception as error:
+        raise SignatureError(
+            f"the type hint of {where} cannot be resolved: {_line(error)}; types in hints "
+            "must be defined at the top of a module"
+        ) from error
+
+
+def _resolve(called: Callable[..., Any], name: str) -> Any:
     """Evaluate one type hint, which may be a string."""
     alone = types.SimpleNamespace(
-        __annotations__={name: routine.__annotations__.get(name, _EMPTY)},
-        __globals__=getattr(inspect.unwrap(routine), "__globals__", {}),
+        __annotations__={name: called.__annotations__.get(name, EMPTY)},
+        __globals__=getattr(inspect.unwrap(called), "__globals__", {}),
     )
     return typing.get_type_hints(alone, include_extras=True)[name]
 
@@ -176,8 +246,11 @@ def _is_context(hint: Any, context_type: type) -> bool:
     return any(context_type in (each, get_origin(each)) for each in (hint, *get_args(hint)))
 
 
-def _field(default: Any) -> Any:
-    if default is _EMPTY:
+def _field(given: FunctionParameter) -> Any:
+    default = given.default
+    if given.factory is not None:
+        return msgspec.field(default_factory=given.factory)
+    if default is EMPTY:
         return msgspec.field()
     if default is None or isinstance(default, bool | int | float | str):
         return msgspec.field(default=default)
@@ -188,23 +261,35 @@ def _field(default: Any) -> Any:
     return msgspec.field(default_factory=lambda: default)
 
 
-def _struct(fields: list[tuple[str, Any, Any]], name: str) -> tuple[type[Struct], JsonObject]:
+def _struct(
+    function: Callable[..., Any], fields: list[FunctionParameter], name: str
+) -> tuple[type[Struct], JsonObject]:
     try:
         arguments = msgspec.defstruct(
-            "Arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
+            "Arguments",
+            [(each.name, each.hint, _field(each)) for each in fields],
+            kw_only=True,
+            forbid_unknown_fields=True,
+            frozen=True,
+            rename={each.name: each.argument for each in fields},
         )
-        return arguments, _schema_of(arguments, _pydantic_input)
+        return arguments, schema_of(arguments, hooks.input_schema)
     except (TypeError, ValueError) as error:
+        for each in fields:
+            where = f"parameter {each.name!r} of {name}"
+            _check_describable(each.hint, _hint(function, each.name, where), where)
         raise SignatureError(
             f"the parameters of {name} cannot be described: {_line(error)}"
         ) from error
 
 
-def _check_describable(hint: Any, where: str) -> None:
+def _check_describable(hint: Any, written: Any, where: str) -> None:
     try:
-        _schema_of(hint, _pydantic_input)
+        schema_of(hint, hooks.input_schema)
     except (TypeError, ValueError) as error:
-        raise SignatureError(f"{where} has type {_type_name(hint)}, {_no_schema(error)}") from error
+        raise SignatureError(
+            f"{where} has type {_type_name(written)}, {_no_schema(error)}"
+        ) from error
 
 
 def _type_name(hint: Any) -> str:
@@ -217,57 +302,28 @@ def _no_schema(error: Exception) -> str:
     return f"which has no JSON Schema: {reason}"
 
 
-def _schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
-    """Return the schema of a type, without an outermost `$ref` unless the type is recursive."""
-    _refuse_deadly_unions(hint, [])
-    try:
-        (schema,), components = msgspec.json.schema_components(
-            [hint], schema_hook=hook, ref_template="#/$defs/{name}"
-        )
-    except KeyError as error:  # msgspec's error for two types of the same name
-        raise TypeError(f"two types have the same name: {error}; rename one") from error
-    except (NameError, AttributeError, SyntaxError) as error:  # from a hint that is a string
-        raise TypeError(f"the type of a member cannot be resolved: {error}") from error
-    if set(schema) == {"$ref"}:
-        target = schema["$ref"].removeprefix("#/$defs/")
-        if f'"#/$defs/{target}"' not in msgspec.json.encode(components).decode():
-            schema = components.pop(target)
-        elif components[target].get("type") == "object":
-            schema = {"type": "object", **schema}  # legacy clients require "type"
-    _hoist([schema, *components.values()], components)
-    if components:
-        schema = {**schema, "$defs": components}
-    return schema
-
-
-def _hoist(parts: list[Any], components: JsonObject) -> None:
-    """Move the definitions within pydantic's schemas to `$defs` of the whole schema."""
-    while parts:
-        part = parts.pop()
-        if isinstance(part, list):
-            parts += part
-        elif isinstance(part, dict):
-            brought = part.pop("$defs", {}) if "$defs" in part else {}
-            for name, definition in brought.items():
-                if components.setdefault(name, definition) != definition:
-                    raise TypeError(f"two types have the same name: {name}; rename one")
-            parts += part.values()
-            parts += brought.values()
-
-
-def _add_defaults(schema: JsonObject, function: Callable[..., Any]) -> None:
+def _add_defaults(schema: JsonObject, fields: list[FunctionParameter]) -> None:
     """Add mutable defaults, which are copied for each call, if JSON can express them."""
-    for parameter in inspect.signature(function).parameters.values():
-        member = schema.get("properties", {}).get(parameter.name)
-        if member is not None and parameter.default is not _EMPTY and "default" not in member:
+    for each in fields:
+        member = schema["properties"][each.argument]
+        if each.default is not EMPTY and "default" not in member:
             with contextlib.suppress(TypeError, ValueError):
-                member["default"] = msgspec.to_builtins(parameter.default, enc_hook=pydantic_encode)
+                member["default"] = msgspec.to_builtins(each.default, enc_hook=hooks.write)
+
+
+def _add_descriptions(
+    schema: JsonObject, fields: list[FunctionParameter], texts: dict[str, str]
+) -> None:
+    for each in fields:
+        if each.name in texts:
+            schema["properties"][each.argument].setdefault("description", texts[each.name])
 
 
 _AT = re.compile(r"^(.*) - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 _NOT_OF_THESE = re.compile(r"^Invalid (?:enum )?value .*$", re.DOTALL)
+_FIRST_WORD = re.compile(r"^[A-Z](?=\w* )")  # and not a place, which ends with a colon
 _MAX_PROBLEM = 300  # characters; the client chooses the names of members
 
 
@@ -284,7 +340,7 @@ def problem(error: Exception) -> str:
     text = _MISSING.sub(rf"missing required {noun} '\1'", text)
     text = _UNKNOWN.sub(rf"unknown {noun} '\1'", text)
     text = _NOT_OF_THESE.sub("not one of the values allowed", text)
-    text = text[:1].lower() + text[1:]
+    text = _FIRST_WORD.sub(lambda found: found[0].lower(), text)
     return (f"{place}: {text}" if place else text)[:_MAX_PROBLEM]
 
 
@@ -292,110 +348,22 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-# Unions that make msgspec 0.22 corrupt memory and crash the interpreter
-
-_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
-_COLLECTIONS = (list, set, frozenset, dict, tuple)
-
-
-def _refuse_deadly_unions(hint: Any, seen: list[Any]) -> None:
-    """Refuse unions that crash msgspec, in a type and in the types of its members."""
-    if any(hint is each for each in seen):
-        return
-    seen.append(hint)
-    origin = get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        _refuse_deadly_union(get_args(hint))
-    inner = [*get_args(hint), getattr(hint, "__supertype__", None)]
-    if isinstance(origin or hint, type):
-        with contextlib.suppress(Exception):  # msgspec reports what is wrong with the hint
-            inner += typing.get_type_hints(origin or hint, include_extras=True).values()
-    for each in inner:
-        _refuse_deadly_unions(each, seen)
-
-
-def _refuse_deadly_union(members: tuple[Any, ...]) -> None:
-    limits: set[str] = set()
-    bare = []
-    for member in members:
-        if get_origin(member) is Annotated:
-            bare.append(member.__origin__)
-            limits.update(
-                name for meta in member.__metadata__ for name in _LIMITS if _has(meta, name)
-            )
-        else:
-            bare.append(member)
-    if limits and any(get_origin(each) is tuple and ... not in get_args(each) for each in bare):
-        raise TypeError("a union cannot have a tuple of fixed length and a type with limits")
-    if "pattern" in limits and any(_is_collection(get_origin(each) or each) for each in bare):
-        raise TypeError("a union cannot have a list, set, tuple or dict and text with a pattern")
-
-
-def _is_collection(type: Any) -> bool:
-    return type in _COLLECTIONS or getattr(type, "__module__", "") == "collections.abc"
-
-
-def _has(meta: object, limit: str) -> bool:
-    return isinstance(meta, msgspec.Meta) and getattr(meta, limit) is not None
-
-
-# Docstrings
-
-_SECTION = re.compile(
-    r"^[ \t]*(?:Args|Arguments|Parameters|Returns|Raises|Yields|Examples?)[ \t]*:?[ \t]*$"
-    r"|^[ \t]*:(?:param|returns?|raises)\b",
-    re.MULTILINE,
-)
-_GOOGLE_LIST = re.compile(
-    r"^[ \t]*(?:Args|Arguments)[ \t]*:[ \t]*\n((?:[ \t]+\S.*\n?|[ \t]*\n)+)", re.MULTILINE
-)
-_GOOGLE_ITEM = re.compile(r"^([ \t]+)(\w+)(?:[ \t]*\([^)\n]*\))?[ \t]*:[ \t]*(.*)$")
-_REST_ITEM = re.compile(
-    r"^[ \t]*:param(?:[ \t]+[^:\n]+?)?[ \t]+(\w+)[ \t]*:[ \t]*(.+(?:\n[ \t]+[^:\s].*)*)$",
-    re.MULTILINE,
-)
-_NUMPY_LIST = re.compile(
-    r"^Parameters[ \t]*\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}[ \t]*$).*\n)*)", re.MULTILINE
-)
-_NUMPY_ITEM = re.compile(
-    r"^(\w+(?:, \w+)*)[ \t]*(?::.*)?\n((?:[ \t]+\S.*\n|[ \t]*\n)+)", re.MULTILINE
-)
-
-
-def _add_descriptions(schema: JsonObject, doc: str) -> None:
-    properties = schema.get("properties", {})
-    for name, text in _argument_texts(doc).items():
-        if name in properties:
-            properties[name].setdefault("description", text)
-
-
-def _argument_texts(doc: str) -> dict[str, str]:
-    texts = {name: " ".join(text.split()) for name, text in _REST_ITEM.findall(doc)}
-    numpy = _NUMPY_LIST.search(doc + "\n")
-    for names, text in _NUMPY_ITEM.findall(numpy[1] + "\n") if numpy else ():
-        texts.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
-    found = _GOOGLE_LIST.search(doc + "\n")
-    current, indent = "", 0
-    for line in found[1].splitlines() if found else ():
-        item = _GOOGLE_ITEM.match(line)
-        if item and (not current or len(item[1]) <= indent):
-            current, indent = item[2], len(item[1])
-            texts[current] = item[3].strip()
-        elif current and line.strip():
-            texts[current] = f"{texts[current]} {line.strip()}"
-    return texts
-
-
 # Results
 
 
-def _output_schema(hint: Any, name: str) -> JsonObject | None:
-    """Return the schema of a result; None for text, content and unknown types."""
+def _output(hint: Any, name: str) -> tuple[JsonObject | None, Callable[[Any], Any] | None]:
+    """Return the schema of a result, and how pydantic converts it to plain values.
+
+    Text, content and unknown types have no schema.
+    """
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    if bare in (_EMPTY, None, type(None), Any, str, bytes, object) or _has_content(bare):
-        return None
+    if bare in (EMPTY, None, type(None), Any, str, bytes, object):
+        return None, None
+    if _has_content(bare) or _is_any_list(bare):
+        return None, None
+    new = rewritten(hint, f"what {name} returns", name)
     try:
-        return _schema_of(hint, _pydantic_output)
+        return schema_of(new, hooks.output_schema), hooks.writer(new)
     except (TypeError, ValueError) as error:
         kind = _type_name(hint)
         raise SignatureError(f"{name} returns type {kind}, {_no_schema(error)}") from error
@@ -403,58 +371,13 @@ def _output_schema(hint: Any, name: str) -> JsonObject | None:
 
 def _has_content(hint: Any) -> bool:
     if isinstance(hint, type):
-        return issubclass(hint, CallToolResult) or hint in get_args(Content)
+        return issubclass(hint, _CONTENT)
     return any(_has_content(each) for each in get_args(hint))
 
 
-# pydantic models; only the user's program imports pydantic
-
-
-def _pydantic_model(hint: Any) -> Any:
-    return hint if isinstance(hint, type) and hasattr(hint, "model_json_schema") else None
-
-
-def _pydantic_input(hint: Any) -> JsonObject:
-    return _pydantic_schema(hint, "validation")
-
-
-def _pydantic_output(hint: Any) -> JsonObject:
-    return _pydantic_schema(hint, "serialization")
-
-
-def _pydantic_schema(hint: Any, mode: str) -> JsonObject:
-    model = _pydantic_model(hint)
-    if model is None:
-        raise NotImplementedError(f"type {hint!r}")  # msgspec reports the type
-    # Definitions of several models share one namespace, so they are prefixed.
-    prefix = f"{hint.__qualname__}."
-    schema: JsonObject = model.model_json_schema(
-        mode=mode, ref_template=f"#/$defs/{prefix}{{model}}"
+def _is_any_list(hint: Any) -> bool:
+    """Return whether a type is a list or tuple of anything, of which a schema says nothing."""
+    origin = get_origin(hint) or hint
+    return origin in (list, tuple, abc.Sequence, abc.Iterable, abc.Iterator) and all(
+        each in (Any, object, ...) for each in get_args(hint)
     )
-    if "$defs" in schema:
-        schema["$defs"] = {prefix + name: each for name, each in schema["$defs"].items()}
-    return schema
-
-
-def _pydantic_decode(hint: Any, value: Any) -> Any:
-    model = _pydantic_model(hint)
-    if model is None:
-        raise NotImplementedError(f"type {hint!r}")  # msgspec reports the type
-    try:
-        return model.model_validate_json(msgspec.json.encode(value))
-    except ValueError as error:
-        if not hasattr(error, "errors"):
-            raise
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        # The text of pydantic for this error shows the value, which may be secret.
-        is_tag = first["type"] == "union_tag_invalid"
-        text = "not one of the values allowed" if is_tag else first["msg"]
-        raise ValueError(f"{place}: {text}" if place else text) from None
-
-
-def pydantic_encode(value: Any) -> Any:
-    """Return a model as plain values; for `enc_hook` of msgspec."""
-    if _pydantic_model(type(value)) is None:
-        raise TypeError(f"{type(value).__name__} is not a type for JSON")
-    return value.model_dump(mode="json", by_alias=True)

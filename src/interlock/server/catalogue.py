@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 import msgspec
 from msgspec import Raw, Struct
@@ -43,6 +43,7 @@ class EncodedDefinition:
 Definition = Struct | JsonObject | EncodedDefinition
 
 
+@runtime_checkable
 class ServedTool(Protocol):
     """A tool that a server offers: a function, an API's operation, or another server's tool."""
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from interlock.context import Context
 from interlock.errors import SignatureError
-from interlock.schema.signature import is_async
+from interlock.schema.signature import bound_arguments, is_async
 
 CONTEXT = "__context"  # the keyword of the context; no argument can have this name
 Overrides = Mapping[Any, Callable[..., Any]]
@@ -124,7 +124,10 @@ class Marks:
 
     def search(self) -> Marks:
         """Search the parameters of a function that has a schema of its own."""
+        bound = bound_arguments(self._function)
         for name, parameter in inspect.signature(self._function).parameters.items():
+            if name in bound:
+                continue
             try:
                 self(parameter, hint_of(self._function, name))
             except _UnresolvedHint:
@@ -223,11 +226,6 @@ def _placed(function: Callable[..., Any]) -> str:
     return name_of(function) + place
 
 
-def _bound(function: Callable[..., Any]) -> Collection[str]:
-    """Return the names of parameters that a `partial` has bound by keyword."""
-    return function.keywords if isinstance(function, partial) else ()
-
-
 class Planner:
     """Arranges the dependencies of one function.
 
@@ -281,7 +279,7 @@ class Planner:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
-            if name in _bound(function):
+            if name in bound_arguments(function):
                 continue
             hint = hint_of(function, name)
             where = f"parameter {name!r} of dependency {_placed(function)}"

@@ -12,7 +12,16 @@ from msgspec.structs import asdict, replace
 
 from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
-from interlock.schema.signature import Signature, describe, find_context, is_async, problem, summary
+from interlock.schema.docstrings import summary
+from interlock.schema.signature import (
+    Signature,
+    describe,
+    find_context,
+    is_async,
+    located,
+    name_of,
+    problem,
+)
 from interlock.server.dependencies import CONTEXT, Marks
 from interlock.server.prompt_messages import prompt_result
 from interlock.server.resolver import Resolver, Runtime
@@ -83,11 +92,17 @@ class FunctionResource:
     def __init__(
         self, uri: str, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
     ) -> None:
-        self.template = UriTemplate(uri)
+        try:
+            self.template = UriTemplate(uri)
+        except SignatureError as error:
+            raise located(function, str(error)) from None
         self._options = options
         self._call = _Function(function, runtime)
         variables = self.template.variables
-        self._check_variables()
+        try:
+            self._check_variables()
+        except SignatureError as error:
+            raise located(function, str(error)) from None
         common: dict[str, Any] = {
             "name": options.name or getattr(function, "__name__", uri),
             "title": options.title,
@@ -143,6 +158,8 @@ class FunctionPrompt:
     def __init__(
         self, function: Callable[..., Any], options: ItemOptions, runtime: Runtime
     ) -> None:
+        if not options.name and name_of(function) in ("", "<lambda>"):
+            raise located(function, "the function has no name; set one with prompt(name=...)")
         self._call = _Function(function, runtime)
         signature = self._call.signature
         properties = signature.input_schema["properties"]
@@ -158,7 +175,7 @@ class FunctionPrompt:
             for name in signature.parameters
         ]
         self.definition = Prompt(
-            name=options.name or function.__name__,
+            name=options.name or name_of(function),
             title=options.title,
             description=options.description or summary(function) or None,
             arguments=arguments or None,

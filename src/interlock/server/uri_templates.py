@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote
 from interlock.errors import SignatureError
 
 MAX_URI = 64 * 1024
+_UNSAFE = re.compile(r"\0|^[/\\]|^[A-Za-z]:[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)")
+_STARRED = re.compile(r"\{(\w+)\*\}")
 _QUERY = re.compile(r"\{\?([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -20,7 +22,8 @@ _PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
 class UriTemplate:
     """A URI template such as `notes://{folder}/{name}{?page}`; only `{+path}` matches slashes.
 
-    There must be text between two variables, so that each URI matches in only one way.
+    There must be text between two variables, so that each URI matches in only one way. A value that
+    would leave a folder does not match: an absolute path, a segment "..", or a null character.
 
     Attributes:
         query: The names of the variables in the query.
@@ -40,6 +43,10 @@ class UriTemplate:
             end = match.end()
         self._literals.append(body[end:])
         if any("{" in literal or "}" in literal for literal in self._literals):
+            if found := _STARRED.search(text):
+                raise SignatureError(
+                    f"URI template {text!r}: {found[0]} is not supported; write {{+{found[1]}}}"
+                )
             raise SignatureError(
                 f"URI template {text!r}: only {{name}}, {{+name}} and, at the end, {{?name,name}} "
                 "are supported"
@@ -76,6 +83,8 @@ class UriTemplate:
             if values is None or name not in self.query or name in values:
                 return None
             values[name] = unquote(value)
+            if _UNSAFE.search(values[name]):
+                return None
         return values
 
     def _match_body(self, uri: str) -> dict[str, str] | None:
@@ -94,6 +103,8 @@ class UriTemplate:
             if "/" in value and not takes_slashes:
                 return None
             values[name] = unquote(value)
+            if _UNSAFE.search(values[name]):
+                return None
             place = end + len(literal)
         return values if place == len(uri) else None
 

@@ -16,12 +16,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_, select, update
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import UnknownApproval
 from interlock.store.database import tables
-from interlock.store.database.changes import ChangeReader, change_statement
+from interlock.store.database.changes import ChangeReader, change_statement, note_change
 from interlock.store.database.claims import Claim
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
@@ -105,6 +105,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         decided_at: The time of the decision; None before it.
         note: The decider's note.
         used_by_call: The id of the call that used the approval; None if it is unused.
+        told: The time at which a gateway began to tell its approvers; None before that.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     decided_at: int | None = None
     note: str | None = None
     used_by_call: str | None = None
+    told: int | None = None
 
     def state_at(self, now: int) -> State:
         """Return the state at a time: after its expiry, an open or approved request is "expired".
@@ -238,6 +240,11 @@ class ApprovalStore:
             )
         return await self._read(query)
 
+    async def oldest(self, now: int, limit: int) -> _Approvals:
+        """Return approvals that are pending, without their arguments, oldest first."""
+        query = select(*_LISTED).where(_of.state == "pending", ~_is_over(now))
+        return await self._read(query.order_by(_of.created, _of.id).limit(limit))
+
     async def latest(self, binding: Binding, now: int) -> Approval | None:
         """Return the open approval for a call, or else the newest; None if there is none."""
         query = self._for(binding).where(or_(_is_open(), _of.created <= now + LEEWAY))
@@ -303,6 +310,34 @@ class ApprovalStore:
             return found
 
         return [self._approval(row) for row in await self._database.read(work)]
+
+    # Telling approvers
+
+    async def untold(self, now: int, limit: int) -> _Approvals:
+        """Return pending approvals whose approvers were not told yet, oldest first."""
+        query = select(*_LISTED).where(_of.state == "pending", ~_is_over(now), _of.told.is_(None))
+        return await self._read(query.order_by(_of.created, _of.id).limit(limit))
+
+    async def tell(self, id: str, now: int) -> bool:
+        """Mark an approval as told; return False if another gateway was first."""
+        change = update(tables.approvals).where(_of.id == id, _of.told.is_(None)).values(told=now)
+
+        async def work(connection: AsyncConnection) -> bool:
+            return bool((await connection.execute(change)).rowcount)
+
+        return await self._database.write(work)
+
+    async def untell(self, ids: Collection[str]) -> None:
+        """Remove the marks of approvals whose messages were not sent."""
+        change = update(tables.approvals).where(_of.id.in_(ids)).values(told=None)
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(change)
+            for id in ids:
+                await note_change(connection, KIND, id)
+
+        if ids:
+            await self._database.write(work)
 
     # Changes
 

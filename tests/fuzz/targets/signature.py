@@ -16,7 +16,8 @@ from msgspec import Meta, Raw
 from interlock import schema
 from interlock.context import Context
 from interlock.errors import SignatureError
-from interlock.schema.signature import describe, problem, summary
+from interlock.schema.docstrings import summary
+from interlock.schema.signature import describe, problem
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
 

@@ -165,6 +165,7 @@ class Endpoint(GatewayFront):
         self._services, self._callers = assembly.services, assembly.services.callers
         self._resource = resource
         self.origin = urls.origin(resource)
+        self._admin_origin = ""
         self._view = view
         self._board = board
         self.is_leaving = False
@@ -220,6 +221,8 @@ class Endpoint(GatewayFront):
         if not urls.is_loopback(address.host):
             authenticator = self._callers.authenticator(self._resource, scope="admin:read")
         api = self._api(address, is_admin=True)
+        if self._board is not None:
+            self._admin_origin = f"http://{address}"
         return AdminApp(
             {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
             {"/metrics": self.metrics},
@@ -253,6 +256,12 @@ class Endpoint(GatewayFront):
     def page_of(self, approval: Approval) -> str | None:
         """Return the URL where users decide about their own call; None if no page is served."""
         return f"{self.origin}/calls/{approval.call}" if self._has_pages else None
+
+    def decided_at(self, approval: Approval) -> str | None:
+        """Return the URL of a page where approvers decide; None if no pages are served."""
+        if self._has_pages or not self._admin_origin:
+            return self.page_of(approval)
+        return f"{self._admin_origin}/calls/{approval.call}"
 
     async def ask(self, call: Call, approval: Approval | None) -> bool | None:
         """Ask the user on the page that made the call."""

@@ -100,16 +100,21 @@ messages = Table(
     Column("model", Text),  # the model that wrote it; NULL for others
     Column("attachments", Text),  # [{media_type, data, name?}], data in base64
     Column("usage", Text),  # of an assistant message: {input_tokens, output_tokens, ...}
+    Column("unfinished", Text),  # of an assistant message: {reason?, detail?}; see `DRAFT`
 )
+# The column `unfinished` of an answer that is being written, or whose program was killed. Its text
+# changes too often for the full-text index, and its size is counted once it has ended.
+DRAFT = "{}"
 
-# `message_words` gives each message a number that no VACUUM changes.
+# `message_words` gives each message a number that no VACUUM changes. '{}' is `DRAFT`.
 _SQLITE_WORDS = (
     "CREATE TABLE message_words (id INTEGER PRIMARY KEY, conversation_id VARCHAR NOT NULL,"
     " position INTEGER NOT NULL, owner VARCHAR NOT NULL)",
     "CREATE UNIQUE INDEX message_words_message ON message_words (conversation_id, position)",
     "CREATE VIRTUAL TABLE message_index USING fts5(content, owner, content='',"
     " tokenize='unicode61 remove_diacritics 2')",
-    "CREATE TRIGGER message_words_added AFTER INSERT ON messages WHEN new.role <> 'system' BEGIN"
+    "CREATE TRIGGER message_words_added AFTER INSERT ON messages"
+    " WHEN new.role <> 'system' AND new.unfinished IS NOT '{}' BEGIN"
     " INSERT INTO message_words (conversation_id, position, owner)"
     " SELECT new.conversation_id, new.position, 'o' || lower(hex(owner)) FROM conversations"
     " WHERE id = new.conversation_id;"
@@ -117,7 +122,7 @@ _SQLITE_WORDS = (
     " SELECT id, new.content, owner FROM message_words"
     " WHERE conversation_id = new.conversation_id AND position = new.position; END",
     "CREATE TRIGGER message_words_deleted AFTER DELETE ON messages"
-    " WHEN old.role <> 'system' BEGIN"
+    " WHEN old.role <> 'system' AND old.unfinished IS NOT '{}' BEGIN"
     " INSERT INTO message_index (message_index, rowid, content, owner)"
     " SELECT 'delete', id, old.content, owner FROM message_words"
     " WHERE conversation_id = old.conversation_id AND position = old.position;"
@@ -129,8 +134,9 @@ _INDEXED = 100_000  # characters of a message that PostgreSQL indexes, as its li
 # The words are stored, because a search for a phrase reads the words of each candidate message.
 _POSTGRES_WORDS = (
     "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS ("
-    f"to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
-    r" '(\W|_)+', ' ', 'g'))) STORED",
+    "CASE WHEN unfinished = '{}' THEN NULL"
+    f" ELSE to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
+    r" '(\W|_)+', ' ', 'g')) END) STORED",
     "CREATE INDEX message_words ON messages USING gin (words)",
 )
 
@@ -368,8 +374,10 @@ approvals = Table(
     Column("note", Text),
     Column("used_by_call", String),
     Column("binding", LargeBinary, nullable=False),  # keyed hash of all that it is bound to
+    Column("told", BigInteger),  # when a gateway began to tell its approvers
     Index("approvals_state_created", "state", "created"),
     Index("approvals_binding", "binding", "created"),
+    Index("approvals_call", "call"),
     _partial_index(
         "approvals_open", "binding", where="state IN ('pending', 'approved')", unique=True
     ),
@@ -483,6 +491,7 @@ login_codes = Table(
     Column("user", String, nullable=False),
     Column("scopes", Text, nullable=False),  # JSON list
     Column("expires", BigInteger, nullable=False),  # microseconds since 1970
+    Column("used", Integer, nullable=False),  # 1 after its use; the row stays until it expires
 )
 
 # Credentials of users for servers, sealed for the row.
