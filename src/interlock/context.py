@@ -80,7 +80,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("debug", "info", "warning", "error"), "log(level, data)"),
     **dict.fromkeys(("report_progress",), "progress(progress, total, message)"),
     **dict.fromkeys(("get_state", "set_state", "delete_state"), 'state, a dict: state["key"]'),
-    **dict.fromkeys(("lifespan_context", "request_context"), "lifespan, what the lifespan yielded"),
+    **dict.fromkeys(("lifespan_context", "request_context"), "lifespan, the object it yielded"),
     **dict.fromkeys(("get_http_request", "request"), "headers and address"),
     **dict.fromkeys(("access_token", "auth", "get_access_token"), "principal"),
     **dict.fromkeys(("client_id",), "principal or client_info"),

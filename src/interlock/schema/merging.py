@@ -239,7 +239,7 @@ def _possible_parts(node: JsonObject) -> Iterator[Any]:
 
 
 def _common_types(first: Iterable[str], second: Iterable[str]) -> list[str]:
-    """Return the types that both lists allow: an integer is a number."""
+    """Return the types that both lists allow; "number" allows integers too."""
     found: dict[str, None] = {}
     for one in first:
         for other in second:

@@ -1,4 +1,4 @@
-"""Conversion of what a prompt's function returns to the messages of the prompt."""
+"""Conversion of the return value of a prompt's function to the messages of the prompt."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ class ApprovalStore:
         return await self._read(query.order_by(_of.created, _of.id).limit(limit))
 
     async def tell(self, id: str, now: int) -> bool:
-        """Mark an approval as told; return False if another gateway was first."""
+        """Mark an approval's message as sent; return False if another gateway marked it first."""
         change = update(tables.approvals).where(_of.id == id, _of.told.is_(None)).values(told=now)
 
         async def work(connection: AsyncConnection) -> bool:

@@ -1,4 +1,4 @@
-"""The page that a browser shows for an address that nothing serves, in place of a JSON error."""
+"""The page for an unknown address, which browsers get instead of a JSON error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABSENT = Shell("interlock", "shared/absent.js", SHARED_STYLES)
 async def serve_or_absent(
     app: AsgiApp, request: HttpRequest, page: Callable[[], HttpResponse]
 ) -> None:
-    """Pass a request to an application; a browser that gets 404 for an address shows a page.
+    """Pass a request to an application; show a page to a browser instead of a 404 error in JSON.
 
     Requests of scripts and of the pages' modules do not accept HTML, and get the 404 unchanged.
 

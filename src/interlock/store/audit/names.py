@@ -61,7 +61,7 @@ class Pseudonyms(dict[str, str]):
 
 
 def people_in(body: Any) -> tuple[str, ...]:
-    """Return the names of people in the body of a record, without repetition."""
+    """Return the names of people in the body of a record, without duplicates."""
     return tuple(dict.fromkeys(_names(body)))
 
 
