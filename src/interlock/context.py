@@ -296,7 +296,7 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
         try:
             return asyncio.get_running_loop() is self.loop
         except RuntimeError:
-            return False  # in the thread of a plain function
+            return False  # the caller is a plain function in a thread
 
     def _send(self, method: str, params: bytes) -> None:
         if not self.finished:  # a notification must not follow the answer

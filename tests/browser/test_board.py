@@ -611,7 +611,7 @@ def calls_of(server: ScriptedServer) -> list[Json]:
         ("use", ["Ran", "Ran"], "ok"),
     ],
 )
-async def test_audit_row_of_a_call_shows_what_became_of_its_approval(
+async def test_audit_row_of_a_call_shows_the_fate_of_its_approval(
     open_page: OpenPage,
     tmp_path: Path,
     decision: str | None,

@@ -106,7 +106,7 @@ class ReconnectingConnection:
             )
         self._renewing: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[InterlockError | None] | None = None
-        self._refused: tuple[Connection, InterlockError] | None = None  # by a ping
+        self._refused: tuple[Connection, InterlockError] | None = None  # the error of a ping
         self._retired: dict[Connection, asyncio.Task[None]] = {}
 
     @property

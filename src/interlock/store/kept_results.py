@@ -45,7 +45,7 @@ ORPHAN_AGE = 600.0
 CHUNK = 1024 * 1024  # bytes in a table row
 _NONCE_BYTES = 12
 KIND = "results"  # the kind of the sum in `stored_bytes`
-_ALL = ""  # its owner
+_ALL = ""  # the owner of the sum of all users
 
 _log = logging.getLogger("interlock.results")
 

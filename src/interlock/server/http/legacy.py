@@ -114,7 +114,7 @@ class Legacy:
             try:
                 answer = await session.answer(request, call)
             except asyncio.CancelledError:
-                if not call.is_cancelled or http.task.cancelling() > 1:  # by the host
+                if not call.is_cancelled or http.task.cancelling() > 1:  # cancelled by the host
                     raise
             finally:
                 if call.is_cancelled:
