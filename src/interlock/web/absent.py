@@ -43,7 +43,7 @@ async def serve_or_absent(
 
 
 def takes_page(request: HttpRequest) -> bool:
-    """Return whether a browser sent a request to show the answer as a page."""
+    """Return whether a request accepts HTML, as a browser's request for a page does."""
     is_reading = request.scope["method"] in ("GET", "HEAD")
     return is_reading and b"text/html" in request.headers.get(b"accept", b"")
 
