@@ -42,14 +42,14 @@ OBJECTS: dict[str, tuple[str, str]] = {
     "seen tool": ("address name risk effect state", "title description"),
     "missing": ("address reason detail", "url"),
     "credential": ("user server name kind state", "updated expires url"),
-    "status": ("version uptime configuration servers audit calls", ""),
+    "status": ("version uptime configuration servers audit calls gateways", ""),
     "configuration": ("file hash loaded warnings", ""),
     "server": ("name state reason revision tools instances calls queue", ""),
     "audit": ("mode lag head writer records lost", ""),
     "head": ("seq hash", ""),
     "usage": ("running concurrent limits refusals", ""),
     "limit": ("limit left retryAfter", "burst server"),
-    "plan": ("servers tools names views rights restart warnings applied", ""),
+    "plan": ("servers tools names views rights restart warnings applied", "gateways"),
     "verification": ("whole records writers first last problems copy", ""),
     "series": ("by since until step lines total", "others"),
     "problem": ("type title status detail reason", "reference retryAfter"),
@@ -69,9 +69,9 @@ RECORDS = {
         f"{OF_CALL} approval surface rule risk approvers expires argumentsHash",
         "key arguments",
     ),
-    "decided": (f"{OF_CALL} approval verdict caller rule argumentsHash", "key surface note people"),
-    "admin": ("user action surface", "key address id before after created people"),
-    "credential": ("user server action name of surface", "key people"),
+    "decided": (f"{OF_CALL} approval verdict caller rule argumentsHash", "key surface note"),
+    "admin": ("user action surface", "key address id before after created"),
+    "credential": ("user server action name of surface", "key"),
     "pin": (
         "user server",
         "tool key surface state of accepted seen decision definitions before after",
@@ -83,6 +83,7 @@ RECORDS = {
 RARE = {
     "credential": {"expires"},
     "missing": {"url"},
+    "plan": {"gateways"},  # of a shared database
     "problem": {"retryAfter"},
     "series": {"others"},
 }
