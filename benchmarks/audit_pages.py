@@ -44,11 +44,11 @@ CALLS = """
           CASE WHEN r1 % 100 < 95 THEN 'ok' WHEN r1 % 100 < 98 THEN 'error' ELSE 'tool_error' END
             AS status
         FROM u)
-INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", people, key, server, tool, status,
-                   reason, body, hash)
+INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status, reason,
+                   body, hash)
 SELECT 'aaaaaaaaaaaa', 2 * i - CASE WHEN kind = 'intent' THEN 1 ELSE 0 END,
        :start + i * :every + CASE WHEN kind = 'intent' THEN 0 ELSE 20000 END,
-       '', kind, 'c_' || i, 'user:u' || u, '',
+       '', kind, 'c_' || i, 'user:u' || u,
        CASE WHEN i <= 100 THEN 'rare' ELSE 'k' || u || '_' || (r1 % 3) END,
        'crm', 'crm:t' || t,
        CASE WHEN kind = 'intent' THEN '' ELSE status END,

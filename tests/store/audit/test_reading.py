@@ -182,7 +182,6 @@ async def test_filters_use_indexes_instead_of_reading_every_record(tmp_path):
     assert not [each for each in sorted_ones if "TEMP B-TREE FOR ORDER BY" in each]
 
 
-@pytest.mark.slow("works through much data")
 async def test_trail_of_the_benchmark_fits_the_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "COMMAND_TIMEOUT", database.COMMAND_TIMEOUT)  # put it back
     location = str(tmp_path / "audit.db")
@@ -193,6 +192,7 @@ async def test_trail_of_the_benchmark_fits_the_tables(tmp_path, monkeypatch):
     assert len(calls) == 20
 
 
+@pytest.mark.slow("works through much data")
 async def test_pages_that_end_before_they_are_full_lead_to_all_calls(
     trail: str, monkeypatch: pytest.MonkeyPatch
 ):
