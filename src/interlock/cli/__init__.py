@@ -84,7 +84,7 @@ _COMMANDS = {
         "chat.conversations",
         "List, search, show, rename, copy, delete and export conversations.",
     ),
-    "run": ("servers.run", "Serve the Server object of a Python FILE, on stdin and stdout."),
+    "run": ("servers.run", "Serve the Server or Gateway of a Python FILE, on stdin and stdout."),
     "dev": ("chat.dev", "Open the inspector on the server of a Python FILE while you write it."),
     "install": (
         "servers.install",
