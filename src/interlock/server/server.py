@@ -34,8 +34,8 @@ from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
 from interlock.server.options import (
     check_function,
-    checked_lifespan,
     check_uri,
+    checked_lifespan,
     hint_of_attribute,
     read_options,
 )
