@@ -19,6 +19,7 @@ from interlock.gateway.forwarding.server import IDLE_TIMEOUT, ForwardingServer
 from interlock.gateway.front import GatewayFront
 from interlock.gateway.gauges import gauges_of
 from interlock.gateway.manifests import following
+from interlock.gateway.notifier import Notifier
 from interlock.gateway.parts import (
     Parts,
     described_parts,
@@ -34,6 +35,7 @@ from interlock.layers import Layers
 from interlock.layers.login_questions import LoginQuestions
 from interlock.layers.metrics import Gauge
 from interlock.layers.quotas import Quotas
+from interlock.store.approvals import ApprovalStore
 from interlock.store.chat.expiry import purge_regularly
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
@@ -108,6 +110,12 @@ class Assembly:
             stack.push_async_callback(services.logins.close)
             await stack.enter_async_context(services.pins.following(services.feed))
             await stack.enter_async_context(assembly._following_plugins())
+            notifier = Notifier(
+                ApprovalStore(services.database, services.secret),
+                lambda: assembly.parts.settings.notify,
+                lambda approval: assembly.front.decided_at(approval),
+            )
+            await stack.enter_async_context(notifier.running(services.feed))
             purging = purge_regularly(services.database, lambda: assembly.parts.settings.keep)
             await stack.enter_async_context(aio.beside(purging))
             yield assembly

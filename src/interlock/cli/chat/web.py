@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -74,7 +75,6 @@ def web(
     if link:
         run(_print_link(port))
         return
-    open_log()
     found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
     run(_serve(found, model, port, opens=not no_open, engine=engine))
 
@@ -93,6 +93,7 @@ async def _serve(
         config, names, port, opens=opens_model, settings=wishes.settings, engine=engine
     )
     async with site_of_user as site:
+        open_log(logging.WARNING)  # errors of models, for one
         url = await site.link()
         emit(url)
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ READ_DEADLINE = 30.0  # seconds within which a client must read some of the data
 _HEADERS_TICKS = 10  # ticks of 0.1 s between two checks for connections without headers
 _UNREAD_TICKS = 50  # ticks between two checks for unread data, which take longer
 _DRAIN_CHECK = 0.05  # seconds between two checks whether all requests have ended
-DRAIN = 30.0  # seconds that running requests may take when the server shuts down
+DRAIN = 30.0  # the default of `UvicornServer.drain`, in seconds
 MAX_PER_ADDRESS = 1_000  # connections from one address
 MAX_SOCKET_FRAME = 256 * 1024  # bytes of a WebSocket frame; the application has lower limits
 
@@ -137,6 +138,7 @@ class UvicornServer(uvicorn.Server):
         self._handles_signals = handles_signals
         self._refuses_while_draining = refuses_while_draining
         self._in_headers: dict[BoundedConnection, float] = {}  # when the wait for headers began
+        self.drain = DRAIN  # seconds that running requests may take when the server shuts down
         self._unread: dict[Any, tuple[int, float]] = {}  # bytes read by the client, and since when
         super().__init__(
             uvicorn.Config(
@@ -154,7 +156,6 @@ class UvicornServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_graceful_shutdown=int(DRAIN),
             )
         )
 
@@ -232,11 +233,12 @@ class UvicornServer(uvicorn.Server):
         """Wait for running requests; end the streams, which have no end of their own; shut down."""
         if self._refuses_while_draining:
             self._app.drain()
-            until = monotonic() + DRAIN
+            until = monotonic() + self.drain
             while self._app.under_way and monotonic() < until and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event for the second signal
                 await asyncio.sleep(_DRAIN_CHECK)
         else:
             self._app.end_streams()
+        self.config.timeout_graceful_shutdown = math.ceil(self.drain)
         await super().shutdown(sockets)
 
 

@@ -40,6 +40,7 @@ from interlock.web.app_documents import AppDocument, app_of, unavailable
 from interlock.web.chat.questions import ASKABLE
 from interlock.web.inspector.connection import InspectedConnection, kind_of
 from interlock.web.inspector.remarks import Remark, WireRemarks, of_items
+from interlock.web.inspector.result_parts import ResultPart
 from interlock.web.inspector.wire import InspectedWire
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Inspection:
         self._remarked_lists: tuple[str, dict[str, list[JsonObject]]] = "", {}
         self._remarks: list[Remark] = []
         self._raw: dict[str, Raw] = {}  # results that violate their schema, by call
+        self._large: tuple[str, Any] = "", None  # the last call with a large result, and the result
 
     def _changed(self) -> None:
         self.version += 1
@@ -288,9 +290,22 @@ class Inspection:
         kept = dict(clean)
         if clean.get("size", 0) > KEPT_RESULT:
             kept["result"] = None
+            self._large = call.id, clean["result"]
+            part = ResultPart(clean["result"])
+            clean |= {"result": part.value, "cuts": part.cuts}
         self.history.append(kept)
         self._changed()
         return clean
+
+    def result(self, call: str) -> Any:
+        """Return the whole result of the last call whose result was large.
+
+        Raises:
+            Problem: A later call has replaced it.
+        """
+        if call != self._large[0]:
+            raise not_found("this result is no longer kept; call again")
+        return self._large[1]
 
     def _call(self, target: Entry | Item, arguments: JsonObject, *, by_app: bool) -> Call:
         caller = self.caller
