@@ -89,12 +89,17 @@ async def test_what_a_mounted_server_adds_or_removes_later_appears_and_disappear
     between.mount("b", child)
     parent.mount("", between)
     updated: list[str] = []
+    changed: list[str] = []
 
-    async with Client.memory(parent, on_resource_updated=updated.append) as client:
+    async with Client.memory(
+        parent, on_resource_updated=updated.append, on_list_changed=changed.append
+    ) as client:
         before = await names(client)
+        await client.ping()  # by now the subscription is acknowledged
         child.tool(lambda: "new", name="new")
         child.remove_prompt("greet")
         await client.ping()
+        assert sorted({*changed}) == ["prompts", "tools"]
         assert await names(client) == [*before, "b_new"]
         assert (await client.call_tool("b_new")).text == "new"
         with pytest.raises(RemoteError):
@@ -102,6 +107,10 @@ async def test_what_a_mounted_server_adds_or_removes_later_appears_and_disappear
         child.remove_tool("new")
         await client.ping()
         assert await names(client) == before
+        changed.clear()
+        child.list_changed("resources")
+        await client.ping()
+        assert changed == ["resources"]
         await client.subscribe("crm://customers/7")
         child.resource_updated("crm://customers/7")
         await client.ping()
