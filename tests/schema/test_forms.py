@@ -54,7 +54,7 @@ class Order(BaseModel):
     mail: str | None = None
 
 
-CHOICES = {"type": "string", "enum": ["blue", "red"]}
+CHOICES = {"type": "string", "enum": ["red", "blue"]}
 
 
 @each_row(
@@ -88,7 +88,7 @@ CHOICES = {"type": "string", "enum": ["blue", "red"]}
         (
             Options,
             {
-                "kind": {"type": "string", "enum": ["1", "a"]},
+                "kind": {"type": "string", "enum": ["a", "1"]},
                 "at": {"type": "string", "format": "date"},
             },
             ["kind"],

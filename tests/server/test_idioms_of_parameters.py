@@ -213,7 +213,7 @@ IDIOMS: list[tuple[Any, Any, list[tuple[Any, Any]], list[tuple[Any, str]]]] = [
     (Rating, {**INT, "maximum": 3}, [(3, 3)], [(4, "n: expected `int` <= 3")]),
     (Colour, {"enum": ["red"]}, [("red", Colour.RED)], [("blue", "n: not one of the values")]),
     (Size, {"enum": [1]}, [(1, Size.SMALL)], [(2, "n: not one of the values")]),
-    (Literal["a", 1], {"enum": [1, "a"]}, [("a", "a")], [("b", "n: not one of the values")]),
+    (Literal["a", 1], {"enum": ["a", 1]}, [("a", "a")], [("b", "n: not one of the values")]),
     (date, {**TEXT, "format": "date"}, [("2026-07-28", date(2026, 7, 28))], [("x", "n: ")]),
     (datetime, {**TEXT, "format": "date-time"},
      [("2026-07-28T10:00:00", datetime(2026, 7, 28, 10))], [("x", "n: ")]),

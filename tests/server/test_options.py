@@ -84,6 +84,7 @@ def test_a_wrong_option_of_a_tool_is_refused_with_file_and_line(options, says):
         (lambda server: server.completion("x", "a")(Desk.none), "completion none has 0 parameters"),
         (lambda server: server.mount(Server("other"), "x"), 'the prefix comes first: mount("crm"'),
         (lambda server: Server("x", lifespan=undecorated), "undecorated with contextlib.asyncc"),
+        (lambda server: server.asgi(allowed_hosts=["a"]), "'allowed_hosts'; use 'hosts'"),
         (lambda server: Server("x", lifespan=5), "lifespan is a int; pass the function itself"),
     ],
 )

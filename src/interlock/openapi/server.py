@@ -468,7 +468,7 @@ class OpenApiServer:
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
-        return HttpApp(self, HttpOptions(**options))
+        return HttpApp(self, HttpOptions.read(options))
 
 
 class _Connection:

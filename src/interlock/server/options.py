@@ -24,6 +24,9 @@ _ELSEWHERE = {
     "enabled": "visible",
     "auth": "scopes",
     "structured_output": "output_schema",
+    "allowed_hosts": "hosts",
+    "allowed_origins": "origins",
+    "stateless_http": "stateless",
 }
 # Attributes of the servers of other packages, and how to do the same with ours.
 _ATTRIBUTES = {
@@ -65,6 +68,16 @@ def read_options(kind: type[_T], given: Mapping[str, Any], function: Callable[..
     for name in given.keys() - set(kind.__struct_fields__):
         raise located(function, f"unknown option {nearest(name, kind.__struct_fields__)}")
     return kind(**given)
+
+
+def check_known(given: Mapping[str, Any], kind: type[Struct]) -> None:
+    """Refuse unknown keyword arguments.
+
+    Raises:
+        SignatureError: A name is not a field of the struct; the text has the nearest known one.
+    """
+    for name in given.keys() - set(kind.__struct_fields__):
+        raise at_caller(f"unknown option {nearest(name, kind.__struct_fields__)}")
 
 
 def check_function(function: object, decorator: str, example: str) -> None:

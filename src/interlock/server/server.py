@@ -439,7 +439,7 @@ class Server:
 
         for host in (options.get("hosts") or ()) if self._debugs else ():
             check_reach(host)
-        return HttpApp(self, HttpOptions(**options))
+        return HttpApp(self, HttpOptions.read(options))
 
     def run_http(
         self,

@@ -338,7 +338,7 @@ class ForwardingServer:
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
-        return HttpApp(self, HttpOptions(**options))
+        return HttpApp(self, HttpOptions.read(options))
 
 
 async def _refuse(_: object) -> NoReturn:
