@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
@@ -361,3 +362,34 @@ async def test_names_never_clash_whichever_side_comes_later():
         assert (await client.call_tool("crm_find")).text == "own"
         with pytest.raises(SignatureError, match="'main' is running already"):
             parent.mount("y", Server("late"))
+
+
+def calls_to_add_a_tool(server: Server) -> int:
+    """Return how many Python functions are called while the server gets a tool."""
+    count = 0
+
+    def counted(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        server.tool(report_of, name=f"added{len(server._catalogue.tables['tools'])}")
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def report_of(q: str) -> str:
+    return q
+
+
+def test_adding_to_a_mounted_server_costs_the_same_however_many_items_it_has():
+    child, parent = Server("child"), Server("parent")
+    parent.mount("c", child)
+    calls_to_add_a_tool(child)
+    few = calls_to_add_a_tool(child)
+    for number in range(50):
+        child.tool(report_of, name=f"tool{number}")
+
+    assert calls_to_add_a_tool(child) == few
