@@ -360,7 +360,7 @@ approvals = Table(
     Column("note", Text),
     Column("used_by_call", String),
     Column("binding", LargeBinary, nullable=False),  # keyed hash of all that it is bound to
-    Column("told", BigInteger),  # when a gateway began to tell its approvers
+    Column("told", BigInteger),  # when a gateway began to send the message to approvers
     Index("approvals_state_created", "state", "created"),
     Index("approvals_binding", "binding", "created"),
     Index("approvals_call", "call"),
