@@ -227,7 +227,7 @@ def caller_of(context: Context) -> Caller:
                 f"{SESSION_KEY} is not a text of at most {MAX_SESSION} characters; choose a "
                 "shorter one"
             )
-    info, trace = context.client_info, context.meta.get("traceparent")
+    info, trace = context.client_info, context.trace
     return Caller(
         context.principal,
         session,
@@ -235,8 +235,9 @@ def caller_of(context: Context) -> Caller:
         info.name if info is not None else "",
         context.address,
         context.revision,
-        trace if isinstance(trace, str) else "",
+        trace.parent if trace is not None else "",
         context.caller_headers,
+        trace if context.trusts_trace else None,
     )
 
 

@@ -169,7 +169,10 @@ class Modern:
             address=http.address,
             caller_headers=http.caller_headers,
             call_params=params if isinstance(params, CallParams) else None,
+            trace=stated.trace,
         )
+        if stated.trace is None and b"traceparent" in http.headers:
+            context.trace = http.trace
         if request.method == "tools/call" and isinstance(params.name, str):
             context.tool = tool = self._find("tools", params.name, context)
             known = self._tool_headers.unannotated.get(params.name)
