@@ -26,7 +26,7 @@ TABLE = """
     store calls
     context policy layers
     client server openapi toolbox
-    models compaction agent chat
+    models compaction agent chat telemetry
     callables langchain langgraph
     gateway web claude
     cli __main__

@@ -9,7 +9,7 @@ W3C Trace Context, level 2: https://www.w3.org/TR/trace-context-2/
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -66,19 +66,14 @@ class Observer(Protocol):
     """Makes spans of requests, calls, models and answers."""
 
     def request(
-        self,
-        send: Callable[[Any], Awaitable[_T]],
-        method: str,
-        options: Any,
-        server: Any,
-    ) -> Awaitable[_T]:
+        self, server: Any, method: str, params: bytes, options: Any
+    ) -> Coroutine[Any, Any, Any]:
         """Send a request to a server within a CLIENT span.
 
         Args:
-            send: Sends the request with the options that it is given.
-            method: The request's method.
-            options: The `RequestOptions`.
             server: The `ReconnectingConnection` that sends the request.
+            method, params: The request.
+            options: Its `RequestOptions`.
         """
         ...
 
@@ -98,6 +93,10 @@ class Observer(Protocol):
 
     def refused(self, reason: str, call: str) -> None:
         """Note why the current request is refused, and the id of its call."""
+        ...
+
+    def resumed(self, call: str) -> None:
+        """Note that the current request continues a call, or asks about it, given the call's id."""
         ...
 
     def model(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:

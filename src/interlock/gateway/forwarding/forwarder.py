@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from interlock import observing
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
@@ -183,6 +184,8 @@ class Forwarder:
         if decision.effect == "deny":  # the caller's rights have changed in the meantime
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)
+        if observing.observer is not None:
+            observing.observer.resumed(ticket.call)
         outcome = await self.parking.resume(ticket, context)
         return self._passed_on(entry, outcome, context, ticket.call)
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Sequence
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from interlock import revisions
+from interlock import observing, revisions
 from interlock.context import Context
 from interlock.errors import (
     AuthRequired,
@@ -188,7 +188,10 @@ class Modern:
         call.is_running = True
         self._running.add(call)
         try:
-            result = await self._server.answer(request, context)
+            if observing.observer is not None:
+                result = await observing.observer.serve(self._server, request, context)
+            else:
+                result = await self._server.answer(request, context)
             if call.is_over:  # the cancellation came from `ModernCall`, and the handler caught it
                 http.task.uncancel()
         except asyncio.CancelledError:

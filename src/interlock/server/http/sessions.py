@@ -20,7 +20,7 @@ from time import monotonic
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from interlock import revisions
+from interlock import observing, revisions
 from interlock.auth.principal import Principal
 from interlock.context import Context, Session
 from interlock.errors import (
@@ -155,7 +155,10 @@ class LegacySession:
             )
             context.address, context.caller_headers = call.address, call.caller_headers
             context.trace = stated.trace or call.trace
-            answer = await self._server.answer(request, context)
+            if observing.observer is not None:
+                answer = await observing.observer.serve(self._server, request, context)
+            else:
+                answer = await self._server.answer(request, context)
             return envelope.RESULT % (encode(request.id), answer)
         except asyncio.CancelledError:
             raise
