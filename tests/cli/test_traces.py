@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from interlock import Client
+from interlock.errors import RemoteError
+from interlock.toolbox.names import wire_name
 from tests.cli.conftest import ECHO
 from tests.support.otlp_collector import Collector, Json, collecting
 
@@ -100,34 +102,134 @@ def traced(program: Start, tmp_path: Path, home: Path, collector: Collector) -> 
 
 
 def path_of(collector: Collector, span: Json) -> list[str]:
-    """Return the names of a span and of the spans around it, the root first."""
+    """Return the services and names of a span and of those around it, the root first."""
     by_id = {each["spanId"]: each for each in collector.spans}
-    names = [span["name"]]
+    path = [f"{span['resource']['service.name']}: {span['name']}"]
     while parent := span.get("parentSpanId"):
         span = by_id[parent]
-        names.insert(0, f"{span['name']} {span['resource']['service.name']}")
-    return names
+        path.insert(0, f"{span['resource']['service.name']}: {span['name']}")
+    return path
+
+
+def of_service(collector: Collector, service: str, name: str) -> Json:
+    (found,) = (
+        each
+        for each in collector.spans
+        if (each["resource"]["service.name"], each["name"]) == (f"interlock-{service}", name)
+    )
+    return found
 
 
 def test_one_tree_from_a_chat_through_a_gateway_to_a_server_on_stdio(
-    traced: Traced, collector: Collector, program, script, home: Path
+    traced: Traced, collector: Collector, program: Start, home: Path, interlock
 ):
-    model = script({"x": {}}, "canary-answer")
-    text = json.loads(Path(model.partition(":")[2]).read_text())
-    text[0]["tool_calls"] = [
-        {"id": "1", "name": "g__t__add", "input": {"a": 1, "b": 2, "note": "canary-argument"}}
-    ]
-    Path(model.partition(":")[2]).write_text(json.dumps(text))
+    arguments = {"a": 1, "b": 2, "note": "canary-argument"}
+    calls = [{"id": "1", "name": wire_name("g", "t__add"), "input": arguments}]
+    script = home / "script.json"
+    script.write_text(json.dumps([{"tool_calls": calls}, {"content": "canary-answer"}]))
     file = home / "chat.json"
     file.write_text(json.dumps({"mcpServers": {"g": traced.entry}}))
     chat = program(
-        *("chat", "--config", file, "--model", model, "--yes", "canary-prompt"),
-        env={**os.environ, **traced.variables},
+        *("chat", "--config", file, "--model", f"scripted:{script}", "--yes", "canary-prompt"),
+        env={**os.environ, **traced.variables, "INTERLOCK_LOG": str(home / "log")},
     )
     answer, errors = chat.communicate()
     assert chat.returncode == 0, errors
-    errors += traced.end()
-
     assert "canary-answer" in answer
-    served = next(each for each in collector.spans if each["resource"]["service.name"] == "x")
-    assert path_of(collector, served) == []
+    errors = traced.end()
+
+    assert path_of(collector, of_service(collector, "run", "tools/call add")) == [
+        "interlock-chat: invoke_agent interlock",
+        "interlock-chat: execute_tool t__add",
+        "interlock-chat: tools/call t__add",
+        "interlock-serve: tools/call t__add",
+        "interlock-serve: tools/call add",
+        "interlock-run: tools/call add",
+    ]
+    models = [each for each in collector.spans if each["name"] == "chat script.json"]
+    assert [each["parentSpanId"] for each in models] == 2 * [
+        collector.named("invoke_agent interlock")["spanId"]
+    ]
+    # A call counts once in each process.
+    counted = [
+        f"{each['resource']['service.name']}: {each['name']}"
+        for each in collector.spans
+        if each["attributes"].get("gen_ai.operation.name") == "execute_tool"
+    ]
+    assert sorted(counted) == [
+        "interlock-chat: execute_tool t__add",
+        "interlock-run: tools/call add",
+        "interlock-serve: tools/call t__add",
+    ]
+    # The call's id in the gateway is in its spans and in the audit record, which names the trace.
+    served = of_service(collector, "serve", "tools/call t__add")
+    sent = of_service(collector, "serve", "tools/call add")
+    id = served["attributes"]["interlock.call.id"]
+    assert sent["attributes"]["interlock.call.id"] == id
+    exported = interlock("audit", "export")
+    intent = next(
+        each
+        for each in map(json.loads, exported.out.splitlines())
+        if each["kind"] == "intent" and id in each.values()
+    )
+    assert intent["traceparent"] == f"00-{served['traceId']}-{served['spanId']}-01"
+    assert "clientTraceparent" not in intent
+    assert {each["kind"] for each in (served, sent)} == {2, 3}
+    assert (
+        served["attributes"].items()
+        >= {
+            "mcp.method.name": "tools/call",
+            "gen_ai.tool.name": "t__add",
+            "interlock.server": "t",
+            "interlock.rule": "most",
+            "interlock.risk": "write",
+            "network.transport": "tcp",
+            "client.address": "127.0.0.1",
+        }.items()
+    )
+    shown = repr(collector.spans) + errors + (home / "log").read_text()
+    assert [each for each in (*CANARIES, traced.key) if each in shown] == []
+    assert collector.requests[-1]["x-key"] == "canary-header"
+
+
+async def test_spans_state_how_requests_failed_and_made_up_names_name_none(
+    traced: Traced, collector: Collector
+):
+    for revision in ("2025-11-25", "2026-07-28"):
+        async with Client.http(**traced.entry, revision=revision) as client:
+            for name, arguments in (
+                ("t__fail", {}),
+                ("t__add", {"a": "canary-argument", "b": 1}),
+                ("e__picture", {}),
+                ("canary-made-up", {}),
+            ):
+                with suppress(RemoteError):
+                    await client.call_tool(name, arguments)
+            with suppress(RemoteError):
+                await client.request("canary/method")
+            with suppress(RemoteError):
+                await client.read_resource("file:///canary-uri")
+            with suppress(RemoteError):
+                await client.get_prompt("canary-prompt")
+    traced.end()
+
+    served = [
+        each
+        for each in collector.spans
+        if each["kind"] == 2 and each["resource"]["service.name"] == "interlock-serve"
+    ]
+    failed = {
+        (each["name"], each["attributes"].get("error.type"), each["status"]["code"])
+        for each in served
+        if "status" in each
+    }
+    assert failed == {
+        ("tools/call t__fail", "tool_error", 2),
+        ("tools/call t__add", "arguments_invalid", 2),
+        ("tools/call", "unknown_tool", 2),
+        ("_OTHER", "-32601", 2),
+        ("resources/read", "-32002", 2),
+        ("resources/read", "-32602", 2),
+        ("prompts/get", "arguments_invalid", 2),
+    }
+    assert "canary" not in repr(collector.spans)

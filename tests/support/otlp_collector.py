@@ -4,11 +4,11 @@ The rules and their sources:
 
 - POST to /v1/traces with Content-Type application/json; 404, 405 and 415 otherwise:
   https://github.com/open-telemetry/opentelemetry-collector/blob/main/receiver/otlpreceiver/otlphttp.go
-- ids are hexadecimal texts of 32 and 16 digits, never base64, and 64-bit integers are decimal texts;
+- ids are hexadecimal texts of 32 and 16 digits, never base64; 64-bit integers are decimal texts;
   enumerations are numbers only; names of members are in lowerCamelCase:
   https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
-- an id of zeros is invalid, a span needs a name, the end is not before the start, keys of attributes
-  are unique and not empty:
+- an id of zeros is invalid, a span needs a name, the end is not before the start, and keys of
+  attributes are unique and not empty:
   https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
 """
 
