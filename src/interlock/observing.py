@@ -73,7 +73,7 @@ class Observer(Protocol):
         Args:
             server: The `ReconnectingConnection` that sends the request.
             method, params: The request.
-            options: Its `RequestOptions`.
+            options: The `RequestOptions` of the request.
         """
         ...
 

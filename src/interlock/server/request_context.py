@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from interlock import revisions
 from interlock.auth.principal import Principal
@@ -60,10 +60,10 @@ class _Changing(Struct):
 
 decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_changing = msgspec.json.Decoder(_Changing).decode
-# One of these members, with the comma before it and a value without escapes.
-_CHANGING = re.compile(
-    rb'(?:,\s*)?"(?:traceparent|tracestate|baggage|progressToken)"\s*:\s*(?:"[^"\\]*"|-?\d+)'
-)
+_CHANGING = ("traceparent", "tracestate", "baggage", "progressToken")
+_CHANGING_KEYS = tuple(f'"{each}"'.encode() for each in _CHANGING)
+# What follows such a key: its value, which is a text or an integer, and the next comma.
+_MEMBER = re.compile(rb'\s*:\s*(?:"[^"\\]*"|-?\d+)\s*(?:,\s*)?')
 _probe = msgspec.json.Decoder(_Probe).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
@@ -222,24 +222,29 @@ def _read_changing(encoded: bytes) -> Stated:
         changing = _decode_changing(encoded)
     except (msgspec.DecodeError, RecursionError):
         return _read(encoded)
-    members = {key: value for key, value in asdict(changing).items() if value is not UNSET}
-    rest, cuts = _CHANGING.subn(b"", encoded)
-    # Otherwise a member of this name may be nested or repeated, or have another kind of value.
-    is_whole = cuts == len(members) and b"\\" not in encoded
-    if not is_whole or len(rest) > MAX_CACHED_META:
+    meta: JsonObject = {}
+    rest = encoded
+    for name, key, value in zip(_CHANGING, _CHANGING_KEYS, astuple(changing), strict=True):
+        at = rest.find(key)
+        if at < 0 and value is UNSET:
+            continue
+        cut = _MEMBER.match(rest, at + len(key)) if at >= 0 and value is not UNSET else None
+        # Otherwise a member of this name is nested or repeated, or has another kind of value.
+        if cut is None or rest.find(key, cut.end()) >= 0 or b"\\" in encoded:
+            return _read(encoded)
+        rest = rest[:at] + rest[cut.end() :]
+        meta[name] = value
+    rest = rest[:-1].rstrip(b", ") + b"}"
+    if len(rest) > MAX_CACHED_META:
         return _read(encoded)
-    stated = read_cached(b"{" + rest[1:].lstrip(b", ") if cuts else rest)
-    token = members.pop("progress_token", None)
-    meta = {**stated.meta, **members}
-    if token is not None:
-        meta["progressToken"] = token
+    stated = read_cached(rest)
     return Stated(
         stated.revision,
-        meta,
+        {**stated.meta, **meta},
         stated.client_capabilities,
         stated.client_info,
         stated.log_level,
-        progress_token(meta) if token is not None else None,
+        progress_token(meta),
         trace_context(changing.traceparent, changing.tracestate),
     )
 

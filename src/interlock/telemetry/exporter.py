@@ -61,11 +61,12 @@ class Exporter:
     """Sends spans to a collector.
 
     Args:
-        settings: Where and how.
+        settings: The collector, and how spans are sent to it.
         resource: The attributes of this process.
         clock: The monotonic clock, in seconds.
 
     Attributes:
+        shown: The collector's URL, for messages.
         counts: The numbers of spans: "exported", "dropped" (the queue was full) and "failed".
     """
 
@@ -87,7 +88,7 @@ class Exporter:
         self._starting = threading.Lock()
         self._deadline = float("inf")
         self._fails = False
-        self._shown = urls.display(settings.url)
+        self.shown = urls.display(settings.url)
         handlers: list[HTTPSHandler | HTTPRedirectHandler] = [_NoRedirects()]
         if settings.url.startswith("https:"):
             context = ssl.create_default_context(cafile=settings.certificate or None)
@@ -114,6 +115,10 @@ class Exporter:
                 name = "interlock-otlp"
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
+
+    def check(self) -> str:
+        """Send an empty request; return the problem, or "" if the collector accepts it."""
+        return self._post(encoding.request((), self._resource), 0)[0]
 
     def close(self, timeout: float) -> None:
         """Send the last spans, and return after `timeout` seconds at the latest."""
@@ -194,10 +199,10 @@ class Exporter:
 
     def _report(self, problem: str) -> None:
         if problem and not self._fails:
-            _log.warning("spans are not exported to %s: %s", self._shown, problem)
+            _log.warning("spans are not exported to %s: %s", self.shown, problem)
         elif not problem and self._fails:
             lost = self.counts["failed"] + self.counts["dropped"]
-            _log.warning("spans are exported to %s again; %d were lost", self._shown, lost)
+            _log.warning("spans are exported to %s again; %d were lost", self.shown, lost)
         self._fails = bool(problem)
 
 

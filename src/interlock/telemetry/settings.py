@@ -26,7 +26,7 @@ _PROPAGATORS = {"tracecontext", "baggage", "none"}
 
 
 class Export(Struct, frozen=True):
-    """Where spans are sent, and how. Headers are secrets, so they are in no repr.
+    """A collector, and how spans are sent to it. Headers are secrets, so no repr shows them.
 
     Attributes:
         url: The URL of the collector's traces.
@@ -59,7 +59,7 @@ class TracingSettings(Struct, frozen=True):
     """The settings of traces.
 
     Attributes:
-        export: Where spans are sent.
+        export: The collector, and how spans are sent to it.
         sampler: Decides which traces are recorded.
         propagates: Whether requests to servers carry the trace.
         max_text: The most characters of an attribute; None for no limit.
