@@ -55,16 +55,17 @@ chat: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	$(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"} || test $$? -eq 130
 
-# The same in the browser.
+# The same in the browser, at another port: make web PORT=9000.
+PORT = 8420
 web: .venv/.stamp-interlock
 	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
 	export PATH INTERLOCK_MODEL; \
-	$(bin)/interlock web --config examples/mcp.json || test $$? -eq 130
+	$(bin)/interlock web --config examples/mcp.json --port $(PORT) || test $$? -eq 130
 
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
 programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
-    build/claude/.stamp build/browser/.stamp build/proxies/.stamp
+    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp
 
 test: .venv/.stamp-dev
 	@$(pytest) --budget -m 'not (product or program)'
@@ -81,7 +82,8 @@ nightly: pythons chaos
 	@$(MAKE) soak MINUTES=10
 
 chaos: .venv/.stamp-dev $(programs)
-	@$(pytest) --budget -m product
+	@$(pytest) --budget -m product --ignore tests/chaos
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 0 -s -m product tests/chaos
 
 # `make quick` with the oldest dependencies that pyproject.toml allows, and what uses those that the
 # quick suite never loads.
@@ -280,6 +282,13 @@ build/proxies/.stamp:
 	    echo "installing nginx, haproxy and caddy with apt-get" >&2; \
 	    apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light haproxy caddy >&2; \
 	} || { echo "error: install nginx, haproxy and caddy" >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@
+
+build/pooler/.stamp:
+	@command -v pgbouncer >/dev/null || { \
+	    echo "installing pgbouncer with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends pgbouncer >&2; \
+	} || { echo "error: install pgbouncer" >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
 
 build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev

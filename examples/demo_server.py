@@ -29,7 +29,6 @@ from interlock.types import (
     ResourceContents,
     ResourceLink,
     TextContent,
-    ToolAnnotations,
 )
 
 log = logging.getLogger("notes")
@@ -99,7 +98,7 @@ class Sure(Struct):
 # thread, an async function in the event loop.
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+@server.tool(read_only=True)
 def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[Note]:
     """Find the notes that contain a text.
 
@@ -111,7 +110,7 @@ def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[No
     return [Note(name, text) for name, text in found[:limit]]
 
 
-@server.tool(annotations=ToolAnnotations(destructive_hint=False, idempotent_hint=True))
+@server.tool(destructive=False, idempotent=True)
 async def write(name: str, text: str) -> str:
     """Write a note and notify the clients that subscribed to it."""
     notes[name] = text

@@ -8,12 +8,11 @@ import asyncio
 from interlock import Server, Toolbox
 from interlock.calls import Call, CallHandler, Outcome
 from interlock.errors import ToolError
-from interlock.types import ToolAnnotations
 
 notes = Server("notes", version="1.0.0")
 
 
-@notes.tool(annotations=ToolAnnotations(read_only_hint=True))
+@notes.tool(read_only=True)
 def read(name: str) -> str:
     """Return a note."""
     return f"This is {name}."

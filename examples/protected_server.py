@@ -32,11 +32,9 @@ def named(handle: Handler) -> Handler:
 server = Server("notes", version="1.0.0", middleware=[named])
 
 
-@server.tool
-async def delete(name: str, context: Context) -> str:
+@server.tool(destructive=True, scopes=["notes:write"])
+async def delete(name: str) -> str:
     """Delete a note."""
-    if context.principal is not None:
-        auth.require(context.principal, ["notes:write"])
     return f"{name} is gone"
 
 

@@ -78,6 +78,7 @@ PROGRAMS = {
     "protected_addresses": "an authorization server on Node",
     "postgres_server": "PostgreSQL",
     "reverse_proxy": "nginx and HAProxy",
+    "pooler": "PgBouncer",
     "deploy": "nginx, HAProxy and Caddy",
     "claude_program": "Claude Code",
     "browser": "Chromium",

@@ -10,7 +10,7 @@ from interlock import config
 from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.chat import ConversationLog, open_chat
 from interlock.errors import ModelUnavailable, StoreError
-from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
+from interlock.messages import AssistantMessage, Message, ToolCall, UserMessage, interrupted
 from interlock.store import Conversation, ConversationStore
 from tests.cli.conftest import home, script, servers
 from tests.support.rows import each_row
@@ -28,10 +28,12 @@ class FaultyStore(ConversationStore):
             raise StoreError("the disk is full")
         return await super().create(title, model)
 
-    async def append(self, id: str, *messages: object) -> None:
+    async def append(
+        self, id: str, *messages: Message, model: str = "", draft: int | None = None
+    ) -> int:
         if self.failing:
             raise StoreError("the disk is full")
-        await super().append(id, *messages)  # type: ignore[arg-type]
+        return await super().append(id, *messages, model=model, draft=draft)
 
 
 async def test_unsaved_messages_are_stored_with_the_next_ones():
@@ -41,10 +43,10 @@ async def test_unsaved_messages_are_stored_with_the_next_ones():
         log = ConversationLog(store, warn=warnings.append)
         await log.create("title", "model")
         store.failing = True
-        await log.record([UserMessage("a")])
-        await log.record([AssistantMessage("b")])
+        await log.append([UserMessage("a")])
+        await log.append([AssistantMessage("b")])
         store.failing = False
-        await log.record([UserMessage("c")])
+        await log.append([UserMessage("c")])
         assert log.conversation is not None
         messages = await store.messages(log.conversation.id)
 
@@ -59,10 +61,10 @@ async def test_a_conversation_that_could_not_be_created_is_created_later():
         store.failing = True
         log = ConversationLog(store, warn=warnings.append)
         await log.create("first", "model")
-        await log.record([UserMessage("a")])
+        await log.append([UserMessage("a")])
         store.failing = False
         await log.create("second", "model")
-        await log.record([UserMessage("b")])
+        await log.append([UserMessage("b")])
         (stored,) = await store.list()
         messages = await store.messages(stored.id)
 
@@ -91,7 +93,7 @@ async def test_store_of_a_new_conversation_opens_only_when_the_answer_has_begun(
 
     async with ConversationStore.open() as stored:
         kept = [each.content for each in await stored.messages(first.id)]
-    assert kept == ["x", "y", "No."]  # the first answer was stopped
+    assert kept == ["x", "Yes.", "y", "No."]  # the first answer was stopped after its text
 
 
 @each_row("name", ["nobody:x", "gemini:x", "anthropic:x"])

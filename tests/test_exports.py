@@ -26,8 +26,8 @@ TABLE = """
     store calls
     context policy layers
     client server openapi toolbox
-    models compaction agent chat telemetry
-    callables langchain langgraph
+    models compaction agent streamed_answer chat telemetry
+    callables langchain langgraph testing
     gateway web claude
     cli __main__
 """

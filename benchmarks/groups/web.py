@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from bisect import bisect
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from pathlib import Path
@@ -21,6 +19,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks import audit_pages
 from benchmarks.harness import ROOT, US, Effort, Row
+from interlock import Server
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
@@ -32,6 +31,8 @@ from tests.browser import chromium
 from tests.browser.board import board
 from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch
+from tests.browser.inspect import inspecting
+from tests.browser.trace import traced
 from tests.gateway.conftest import offering
 
 TITLE = "Web pages"
@@ -65,7 +66,6 @@ STARTS = (
     "**so** ",
 )
 SENT = re.compile(rb'"content":" ([^"]*)"')  # of a token
-CATEGORIES = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
 
 # The gaps between frames, in milliseconds; STEP is code that moves, and returns whether to end.
 FRAMES = """async () => {
@@ -189,15 +189,20 @@ async def of_pages() -> list[Row]:
 
     async with browser() as launched:
         for measure in (
-            paint, paint_slowly, stream, glyphs, stopping, long_conversation, memory, idle, table,
+            paint, paint_slowly, stream, glyphs, stopping, stopping_text, long_text,
+            long_conversation, memory, idle, table,
         ):  # fmt: skip
             opener = OpenPage(launched, Watch())
             with tempfile.TemporaryDirectory() as folder:
-                script = [calls(call("wait"))] if measure is stopping else ["Short."] * (TURNS + 1)
+                script: list[Any] = ["Short."] * (TURNS + 1)
+                if measure is stopping:
+                    script = [calls(call("wait"))]
+                elif measure is long_text:
+                    script = [calls(call("delete", name="a line of text\n" * 200_000))]
                 async with chat(Path(folder), opener, *script, kind=Steady) as served:
                     for row in await measure(served, launched):
                         add(*row)
-        for row in await trail(launched):
+        for row in [*await large_result(launched), *await trail(launched)]:
             add(*row)
     return found
 
@@ -290,6 +295,49 @@ async def stopping(served: Chat, _browser: Browser) -> list[Figure]:
         ("stop: to the word", "s", shown / 1_000, 0.1),
         ("stop: to the server that works, too", "s", perf_counter() - started, 1.0),
     ]
+
+
+async def stopping_text(served: Chat, _browser: Browser) -> list[Figure]:
+    page = await served.open()
+    await page.get_by_label("Message", exact=True).fill("stream")
+    await page.keyboard.press("Enter")
+    await asyncio.sleep(5)
+    shown = await timed(page, STOP, "document.querySelector('.line-note')")
+    return [("stop of an answer at 1,000 tokens/s", "s", shown / 1_000, 0.2)]
+
+
+async def long_text(served: Chat, launched: Browser) -> list[Figure]:
+    page = await served.ask()
+    fold = page.get_by_role("button", name="show 199,")
+    await fold.wait_for()
+    async with traced(launched, page) as tasks:
+        await fold.click()
+        await page.locator(".pieces[aria-busy=false]").wait_for(timeout=PATIENCE)
+    return [
+        ("a folded text of 3 MB opens: longest task, processor time", "s", tasks.longest(), 0.1)
+    ]
+
+
+async def large_result(launched: Browser) -> list[Figure]:
+    """Call a tool in the inspector whose result has 15 MB."""
+    server = Server("large")
+
+    @server.tool
+    def rows() -> list[dict[str, Any]]:
+        return [{"row": n, "text": "x" * 90} for n in range(60_000)]
+
+    opener = OpenPage(launched, Watch())
+    with tempfile.TemporaryDirectory() as folder:
+        async with inspecting(Path(folder), opener, large=server) as served:
+            page = await served.open("/inspect/large/rows")
+            await page.get_by_role("button", name="Call").first.wait_for()
+            async with traced(launched, page) as tasks:
+                await page.get_by_role("button", name="Call").first.click()
+                await page.locator("[data-state=ran]").first.wait_for(timeout=PATIENCE)
+                await page.get_by_role("tab", name="JSON", exact=True).last.click()
+                await page.get_by_role("button", name="load more").last.wait_for()
+    what = "a result of 15 MB in the inspector: longest task, processor time"
+    return [(what, "s", tasks.longest(), 0.1)]
 
 
 async def long_conversation(served: Chat, launched: Browser) -> list[Figure]:
@@ -434,61 +482,6 @@ async def frames_of(page: Page, step: str) -> list[float]:
 
 def share(values: list[float], part: float) -> float:
     return values[min(len(values) - 1, int(len(values) * part))]
-
-
-class Tasks:
-    """The trace of the main thread of a page."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def processor(self) -> float:
-        """Return the seconds of processor time."""
-        return sum(each.get("tdur", 0) for each in self._named("RunTask")) / 1e6
-
-    def frames(self) -> list[float]:
-        """Return the seconds of processor time of the tasks that draw a frame, sorted."""
-        drawn = sorted(each["ts"] for each in self._named("FireAnimationFrame"))
-        found = []
-        for task in self._named("RunTask"):
-            at = bisect(drawn, task["ts"])
-            if at < len(drawn) and drawn[at] < task["ts"] + task["dur"]:
-                found.append(task.get("tdur", 0) / 1e6)
-        return sorted(found)
-
-    def growth(self) -> float:
-        """Return the processor time of the last quarter of the time, to that of the first."""
-        tasks = sorted(self._named("RunTask"), key=lambda each: each["ts"])
-        begin, end = tasks[0]["ts"], tasks[-1]["ts"]
-        quarters = [0.0] * 4
-        for each in tasks:
-            quarters[min(3, int(4 * (each["ts"] - begin) / (end - begin)))] += each.get("tdur", 0)
-        return quarters[3] / quarters[0]
-
-    def over(self, milliseconds: float) -> int:
-        """Return how many tasks took more processor time than this."""
-        return sum(each.get("tdur", 0) > milliseconds * 1_000 for each in self._named("RunTask"))
-
-    def count(self, name: str) -> int:
-        return sum(1 for _ in self._named(name))
-
-    def _named(self, name: str) -> Iterator[dict[str, Any]]:
-        mains = {
-            (each["pid"], each["tid"])
-            for each in self.events
-            if each["name"] == "thread_name" and each["args"].get("name") == "CrRendererMain"
-        }
-        for each in self.events:
-            if each["name"] == name and (each["pid"], each["tid"]) in mains:
-                yield each
-
-
-@asynccontextmanager
-async def traced(launched: Browser, page: Page) -> AsyncIterator[Tasks]:
-    tasks = Tasks()
-    await launched.start_tracing(page=page, categories=CATEGORIES)
-    yield tasks
-    tasks.events = json.loads(await launched.stop_tracing())["traceEvents"]
 
 
 # Sockets

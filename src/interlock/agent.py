@@ -39,6 +39,7 @@ from interlock.messages import (
     ToolCall,
     ToolMessage,
     interrupted,
+    told_to_model,
 )
 from interlock.models import (
     Model,
@@ -89,9 +90,10 @@ TOO_MANY_CALLS = (
 )
 NO_OUTPUT = "the tool ran without output"  # some providers refuse an empty message
 MAX_FILE = 5 * 1024 * 1024  # bytes; larger images and sounds in results are not sent to the model
+SLICE_SECONDS = 0.002  # for which an answer is read before other tasks run
 MAX_FILES = 8  # images and sounds of one result
 
-Record = Callable[[Sequence[Message]], Awaitable[None]]
+Record = Callable[[Sequence[Message]], Awaitable[object]]
 _contexts = ContextLimits()
 _log = logging.getLogger("interlock.agent")
 
@@ -476,6 +478,8 @@ def request_answer(
 async def _request_answer(
     model: Model, messages: Sequence[Message], definitions: Sequence[ToolDefinition]
 ) -> AsyncGenerator[ModelEvent | Compacted, None]:
+    messages = told_to_model(messages)
+    paused = monotonic()
     while True:
         request = _contexts.request(model.name, messages)
         if request.left_out:
@@ -490,6 +494,11 @@ async def _request_answer(
                         yield _checked(event, model.name)
                         return
                     size.add(event.text)
+                    # An answer that arrives faster than it is read never waits by itself, and then
+                    # nothing else would run, such as the request that stops it.
+                    if monotonic() - paused > SLICE_SECONDS:
+                        await asyncio.sleep(0)
+                        paused = monotonic()
                     if (delta := whole.add(event)) is not None:
                         yield delta
         except ContextTooLong as error:

@@ -7,8 +7,8 @@ Rules:
 2. A database error is reported once and does not stop an answer. Messages that could not be
    stored are stored with the next ones. A conversation that is continued by its id is the
    exception: it must exist and accept the first new message.
-3. The user's message stays in the conversation when the model fails or is stopped. The next
-   message follows it, which every provider accepts.
+3. The user's message stays in the conversation when the model fails or is stopped, and so does the
+   text of the answer, as an unfinished answer. A killed program loses at most a second of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock import store
-from interlock.agent import Agent, AgentEvent, Record
+from interlock.agent import Agent, AgentEvent, Done, Record
 from interlock.attachments import TEXT, block
 from interlock.calls import Caller
 from interlock.client import ClientOptions
@@ -54,10 +54,19 @@ from interlock.errors import (
 )
 from interlock.layers.results import ResultBudget
 from interlock.layers.stack import AroundCalls
-from interlock.messages import Attachment, Message, SystemMessage, Usage, UserMessage
-from interlock.models import Model, choosing, claude_code
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    Unfinished,
+    Usage,
+    UserMessage,
+)
+from interlock.models import Model, TextDelta, choosing, claude_code
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.openai import OpenAIModel
+from interlock.streamed_answer import StreamedAnswer, ended
 from interlock.toolbox import Toolbox
 from interlock.toolbox.pins import PinKeeper
 from interlock.transports import InProcessServer
@@ -108,6 +117,7 @@ class ConversationLog:
         self._warn = warn
         self._store = store
         self._unsaved: list[Message] = []
+        self._draft: int | None = None  # the position of a draft of the first unsaved message
         self._title = ""
         self._model = ""
         self._last_warning = ""
@@ -124,7 +134,7 @@ class ConversationLog:
             self._unsaved += messages
             return
         await self.create(title, model)
-        await self.record(messages)
+        await self.append(messages)
 
     async def open(self) -> None:
         """Open the store if that is still to be done, and store the messages so far."""
@@ -135,7 +145,7 @@ class ConversationLog:
             self._opens = None
             if self._unsaved:
                 await self.create(self._title, self._model)
-                await self._append(())
+                await self._append((), None)
 
     async def create(self, title: str, model: str) -> None:
         """Create the conversation in the store, unless it exists."""
@@ -159,32 +169,47 @@ class ConversationLog:
                 return kept.id
         return f"f_{secrets.token_urlsafe(12)}"
 
-    async def record(self, messages: Sequence[Message]) -> None:
+    async def append(self, messages: Sequence[Message], draft: int | None = None) -> int | None:
         """Store messages, after any earlier messages that could not be stored.
+
+        Args:
+            messages: The messages.
+            draft: The position of a draft of the first message, which the message replaces.
+
+        Returns:
+            The position of the last message; None if it was not stored.
 
         Raises:
             StoreError: A continued conversation does not accept its first new message.
         """
         await self.open()
-        await self._append(messages)
+        return await self._append(messages, draft)
 
-    async def _append(self, messages: Sequence[Message]) -> None:
+    async def _append(self, messages: Sequence[Message], draft: int | None) -> int | None:
         if self._store is None:
-            return
+            return None
+        if self._unsaved:
+            draft = self._draft
         unsaved = [*self._unsaved, *messages]
+        last = unsaved[-1] if unsaved else None
+        is_draft = isinstance(last, AssistantMessage) and last.is_draft
         if self.conversation is None:
-            self._unsaved = unsaved
-            return
+            if not is_draft:
+                self._unsaved, self._draft = unsaved, draft
+            return None
         try:
-            await self._store.append(self.conversation.id, *unsaved)
+            position = await self._store.append(self.conversation.id, *unsaved, draft=draft)
         except StoreError as error:
             if self._must_succeed:
                 raise
-            self._unsaved = unsaved
             self._warn_once(error)
-        else:
-            self._unsaved = []
-            self._must_succeed = False
+            if is_draft:
+                return draft
+            self._unsaved, self._draft = unsaved, draft
+            return None
+        self._unsaved = []
+        self._must_succeed = False
+        return position
 
     async def note_setting(self, name: str, value: JsonObject) -> None:
         await self.open()
@@ -301,20 +326,29 @@ class Chat:
             new.insert(0, SystemMessage(self._system))
         await self.log.begin(_title(text), self.model.name, new)
         self.messages += new
-        opening = None
+        answer, opening, is_done = StreamedAnswer(self.log.append), None, False
+        why = Unfinished("stopped")
         try:
-            async with aclosing(self._answer()) as events:
+            async with aclosing(self._answer(answer)) as events:
                 async for event in events:
+                    if isinstance(event, TextDelta) and not event.agent:
+                        answer.add(event.text)
+                    is_done = isinstance(event, Done)
                     opening = opening or asyncio.create_task(self.log.open())
                     yield event
+        except Exception as error:
+            why = Unfinished("failed", str(error))
+            raise
         finally:
             await self.log.open()
+            if not is_done:
+                ended(self.messages, await answer.end(why))
 
-    def _answer(self) -> AsyncGenerator[AgentEvent, None]:
+    def _answer(self, answer: StreamedAnswer) -> AsyncGenerator[AgentEvent, None]:
         if self._agent is not None:
-            return self._agent.stream(self.messages, self.log.record)
+            return self._agent.stream(self.messages, answer.record)
         agent = Agent(
-            self.model, self.toolbox, record=self.log.record, caller=self._caller, progress=True
+            self.model, self.toolbox, record=answer.record, caller=self._caller, progress=True
         )
         return agent.stream(self.messages)
 

@@ -186,6 +186,8 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
         round_state: The `state` of the `InputRequired` that ended the last round.
         finished: Whether the request is answered; nothing can be sent for it any more.
         session: The state of a legacy client.
+        is_local: Whether the client is connected by stdio or in this process, so that it acts for
+            the user who started the server.
         address: The client's address over HTTP; "" otherwise.
         caller_headers: Headers of the request that a gateway may pass on; for the server.
         call_params: Decoded params of `tools/call`; for the server.
@@ -203,6 +205,7 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
     progress_token: ProgressToken | None = None
     log_level: LogLevel | None = None
     session: Session | None = None
+    is_local: bool = False
     address: str = ""
     caller_headers: HiddenValues = NO_VALUES
     answers: dict[str, Raw] = {}

@@ -8,6 +8,7 @@ A conversation is a plain list of messages. Two rules make it valid for every pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ __all__ = [
     "SystemMessage",
     "ToolCall",
     "ToolMessage",
+    "Unfinished",
     "Usage",
     "UserMessage",
 ]
@@ -80,6 +82,19 @@ class Usage(Struct, frozen=True):
         )
 
 
+class Unfinished(Struct, frozen=True, omit_defaults=True):
+    """Why an answer ended before it was complete.
+
+    Attributes:
+        reason: A stable code: "stopped" by the user, "interrupted" by the end of the program, or
+            the code of an error. "" if the answer is being written, or its program was killed.
+        detail: The error in the words that the user was shown.
+    """
+
+    reason: str = ""
+    detail: str = ""
+
+
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", omit_defaults=True):
     """A message from the model: text, tool calls, or both."""
 
@@ -89,6 +104,12 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", o
     # {"provider": "anthropic:claude-…", ...}. It is not sent to other models.
     provider_data: dict[str, Any] | None = None
     usage: Usage | None = None  # of request and answer; None if it is not reported
+    unfinished: Unfinished | None = None  # None if the answer is complete
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether the answer is being written, or its program was killed."""
+        return self.unfinished is not None and not self.unfinished.reason
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
@@ -113,3 +134,26 @@ INTERRUPTED = (
 def interrupted(call: ToolCall) -> ToolMessage:
     """Return an answer for a call whose result was lost."""
     return ToolMessage(call.id, INTERRUPTED, call.name, is_error=True)
+
+
+_STOPPED = "The user stopped this answer before it was complete."
+_CUT_OFF = "This answer was cut off before it was complete."
+_CONTINUE = "Continue it where it ends, without repeating it."
+
+
+def told_to_model(messages: Sequence[Message]) -> list[Message]:
+    """Return messages for a model: a note follows each unfinished answer, empty ones are omitted.
+
+    The note is a message of the user, because many providers refuse a conversation that ends with
+    an answer.
+    """
+    found: list[Message] = []
+    for place, message in enumerate(messages):
+        if not isinstance(message, AssistantMessage) or message.unfinished is None:
+            found.append(message)
+        elif message.content.strip():
+            note = _STOPPED if message.unfinished.reason == "stopped" else _CUT_OFF
+            if place == len(messages) - 1:
+                note = f"{note} {_CONTINUE}"
+            found += [AssistantMessage(message.content), UserMessage(f"[{note}]")]
+    return found

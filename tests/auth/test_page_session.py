@@ -63,7 +63,10 @@ class Stored:
         self.codes[code.hash] = code
 
     async def take_code(self, hash: bytes) -> StoredCode | None:
-        return self.codes.pop(hash, None)
+        found = self.codes.get(hash)
+        if found is not None:
+            self.codes[hash] = replace(found, used=True)
+        return found
 
 
 class Site:
@@ -200,7 +203,9 @@ async def test_code_opens_a_session_once_within_ten_minutes():
     assert len(code) == 22  # 128 bits
     assert await site.sessions.redeem(f"{code}x") is None
     assert await site.sessions.redeem(code) == ANNA
-    assert await site.sessions.redeem(code) is None
+    with pytest.raises(AuthRequired, match="used before") as refused:
+        await site.sessions.redeem(code)
+    assert refused.value.reason == "code_used"
     site.now += CODE_LIFETIME
     assert await site.sessions.redeem(late) is None
 

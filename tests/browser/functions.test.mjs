@@ -9,11 +9,13 @@ const STATIC = new URL("../../src/interlock/web/static/", import.meta.url);
 const load = (name) => import(new URL(name, STATIC));
 const { tokensOf } = await load("shared/code.js");
 const { ago, duration, size, span } = await load("shared/format.js");
-const { wordsOf } = await load("shared/words.js");
+const { wordsOf } = await load("shared/text.js");
 const { marked } = await load("shared/marks.js");
 const { outcomeOf } = await load("shared/outcomes.js");
 const { Conversation } = await load("chat/view.js");
 const { changes } = await load("board/changes.js");
+const { isKept, parse, parseAnswer, stringify, typed } = await load("shared/exact.js");
+const { foldOf, foldsIn } = await load("shared/fold.js");
 
 const parts = (text, language) =>
   tokensOf(text, language).map(([kind, from, to]) => `${kind} ${text.slice(from, to)}`);
@@ -159,4 +161,52 @@ test("texts that have nothing in common do not freeze the page", () => {
   const parts = changes(words("a"), words("b"), false);
   assert.ok(process.cpuUsage(before).user < 2_000_000);
   assert.deepEqual(parts.map(({ kind }) => kind), ["removed", "added"]);
+});
+
+test("JSON keeps the digits of its numbers", () => {
+  const text = '{"id":9007199254740993123,"s":"9007199254740993123 1.0","f":[1.0,-0,1e5,0.1,1e-7,0.0000001],"n":1.50}';
+  assert.equal(stringify(parse(text)), text);
+  assert.equal(parse(text).n * 2, 3);
+  assert.deepEqual(parseAnswer('{"ms":1.0,"items":[{"cost":0.0}]}'), { ms: 1, items: [{ cost: 0 }] });
+  assert.equal(stringify(parseAnswer('{"arguments":{"x":1.0},"ms":1.0}')), '{"arguments":{"x":1.0},"ms":1}');
+  assert.throws(() => parse('{"a": 1.0,}'), SyntaxError);
+});
+
+test("a typed number is refused if a call would change it", () => {
+  for (const kept of ["9007199254740993123", "1.50", "1E5", "-0.0", "5e-324", "0.30000000000000004", "1e22"]) {
+    assert.ok(isKept(kept), kept);
+  }
+  for (const lost of ["0.1234567890123456789", "1e400", "9007199254740993.5", "1e-400"]) {
+    assert.ok(!isKept(lost), lost);
+    assert.throws(() => typed(`{"a": [${lost}]}`), /would become/);
+  }
+  assert.equal(stringify(typed('["1e400", 1.50]')), '["1e400",1.50]');
+});
+
+test("a text folds by the rows that it takes and says what it hides", () => {
+  const lines = (count) => Array.from({ length: count }, (_, at) => `line ${at}`).join("\n");
+  assert.equal(foldOf(lines(6), 64), null);
+  assert.deepEqual(foldOf(lines(20), 64), { head: "line 0\nline 1\nline 2", tail: "line 18\nline 19", hidden: { lines: 15, characters: 114 } });
+  assert.equal(foldOf("x".repeat(380), 64), null);
+  assert.deepEqual(foldOf("x".repeat(1000), 64)?.hidden, { lines: 1, characters: 680 });
+  const blank = foldOf(`a\n${"\n".repeat(99)}b\n${"\n".repeat(99)}c`, 64);
+  assert.deepEqual([blank?.head, blank?.tail, blank?.hidden.lines], ["a", "c", 199]);
+  assert.ok(foldOf("\u200b".repeat(50), 64)); // each is shown as a mark
+  for (const text of [lines(50), "\u{1F600}".repeat(999), `${"x".repeat(500)}\n\n${"y".repeat(500)}`]) {
+    const { head, tail, hidden } = /** @type {any} */ (foldOf(text, 64));
+    assert.equal(head.length + hidden.characters + tail.length, text.length);
+    assert.ok(text.startsWith(head) && text.endsWith(tail) && head.isWellFormed() && tail.isWellFormed());
+  }
+});
+
+test("each part that is not shown at first is a fold", () => {
+  const long = "word ".repeat(200);
+  assert.deepEqual(foldsIn({ a: "short", b: long, c: { d: 1 } }), ["/b"]);
+  assert.deepEqual(foldsIn({ "x/y": { note: long, ok: true } }), ["/x~1y", "/x~1y/note"]);
+  const many = Object.fromEntries(Array.from({ length: 40 }, (_, at) => [`name${at}`, at]));
+  assert.deepEqual(foldsIn(many), ["/~"]);
+  assert.deepEqual(foldsIn({ [`a${"\n".repeat(300)}b`]: 1 }), [`/a${"\n".repeat(300)}b~name`]);
+  assert.deepEqual(foldsIn("not an object ".repeat(50)), [""]);
+  assert.deepEqual(foldsIn([long]), ["", "/0"]);
+  assert.deepEqual(foldsIn({ list: Array.from({ length: 101 }, () => "item") }), ["/list", "/list/~"]);
 });

@@ -149,7 +149,11 @@ async def test_settings_of_a_conversation_apply_to_its_apps(
         page = await site.open()
         await page.get_by_role("button", name="tools", exact=False).first.click()
         for tool, state in chosen.items():
-            await page.get_by_label(f"Use of desk:{tool}").select_option(state)
+            if state == "off":
+                await page.get_by_role("switch", name=f"Use desk:{tool}").uncheck()
+            else:
+                await page.locator(f'[data-tool="desk:{tool}"] summary').click()
+                await page.get_by_label(f"When desk:{tool} asks").select_option(state)
         await page.get_by_role("button", name="Done").click()
         await page.get_by_label("Message", exact=True).fill("go")
         await page.keyboard.press("Enter")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Page, expect
@@ -16,6 +16,7 @@ from tests.browser.board import board
 from tests.browser.conftest import (
     TIMERS,
     OpenPage,
+    Watch,
     expect_idle,
     violations,
     violations_everywhere,
@@ -122,6 +123,97 @@ async def test_user_without_admin_scope_sees_the_not_found_page(
     async with board(tmp_path, open_page, crm=offering("get")) as gateway:
         page = await gateway.open("/gateway/keys", "mcp:*")
         await heading(page, "Nothing here")
+
+
+async def test_opening_the_login_page_records_no_refusal(open_page: OpenPage, tmp_path: Path):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        ended = {"interlock-key": "x" * 43}
+        cookie = {"name": f"interlock-{urlsplit(gateway.url).port}", "value": "x" * 43}
+        for options in ({}, {"stored": ended, "cookies": [{**cookie, "url": gateway.url}]}):
+            page = await open_page(f"{gateway.url}/gateway", **options)
+            await heading(page, "Sign in")
+            await page.goto(f"{gateway.url}/login")
+            await heading(page, "Sign in")
+        await page.get_by_label("Key").fill("ilk_wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+
+        page = await gateway.open("/gateway/audit")
+        rows = page.get_by_role("grid").get_by_role("row")
+        await expect(rows).to_have_count(2)  # the titles, and the wrong key
+        await expect(rows.nth(1)).to_contain_text("bad credential")
+
+
+async def test_unknown_address_is_a_page_with_a_way_out(
+    open_page: OpenPage, watch: Watch, tmp_path: Path
+):
+    watch.expected.append("status 404")
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        page = await gateway.open("/gateway/keys/a/b")
+        for path in ("/gateway/none", "/none", "/api/none"):
+            await page.goto(gateway.url + path)
+            await heading(page, "Nothing here")
+            assert await violations_everywhere(page) == []
+            found = await page.evaluate("fetch(location.href).then(each => each.json())")
+            assert found["reason"] == "not_found"
+            await page.get_by_role("link", name="Go to the overview").click()
+            await heading(page, "Overview")
+
+
+# Long names
+
+LONG = "kundenverwaltungssystem_der_donaudampfschifffahrtsgesellschaft"
+# Whether an element is wholly visible within each of its ancestors.
+IS_SHOWN = """element => {
+  const { left, right } = element.getBoundingClientRect();
+  for (let each = element; each; each = each.parentElement) {
+    const edge = each.getBoundingClientRect();
+    if (left < edge.left - 1 || right > edge.right + 1) return false;
+  }
+  return right <= innerWidth;
+}"""
+
+
+async def test_long_names_never_hide_why_or_the_choice_of_a_user(
+    open_page: OpenPage, tmp_path: Path
+):
+    name = "refund_a_customer_by_their_full_name_and_date_of_birth"
+    servers = {LONG: offering(name), "fetch": DOWN}
+    async with board(tmp_path, open_page, **servers) as gateway:
+        await gateway.key("ci", "mcp:read", name=f"{LONG} of {LONG}")
+        ci = next(each for each in await gateway.keys.list() if each.user == "ci")
+        for width in (1440, 820, 390):
+            page = await gateway.open("/gateway", width=width)
+            for path in ("/gateway", "/gateway/servers"):
+                await page.goto(gateway.url + path)
+                for each in await page.locator("td.long").all():
+                    assert await each.evaluate(IS_SHOWN), f"{path} at {width}"
+            await page.goto(f"{gateway.url}/gateway/tools?as=key:{ci.id}")
+            why = page.get_by_role("link", name="Why?")
+            assert await why.evaluate(IS_SHOWN), f"Why? at {width}"
+            assert await page.get_by_label("As seen by").evaluate(IS_SHOWN), width
+            await why.click()
+            await heading(page, LONG)
+            await expect(page.get_by_text("This call would be refused: scope.")).to_be_visible()
+            assert await page.get_by_label("Explain for").evaluate(IS_SHOWN), width
+
+
+async def test_refused_and_limited_differ_in_colour_in_each_theme(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        ci, ann = await gateway.key("ci", limits={"rate": "1/h"}), await gateway.key("ann")
+        for key, name in ((ci, "crm__get"), (ci, "crm__get"), (ann, "crm__none")):
+            await gateway.call(key, name)
+        page = await gateway.open("/gateway/audit")
+        colour = "(all, name) => all.map(each => getComputedStyle(each)[name])"
+        for theme in ("light", "dark"):
+            await page.emulate_media(color_scheme=theme)
+            chips = page.get_by_role("grid").locator(".chip")
+            await expect(chips).to_have_count(3)
+            assert len(set(await chips.evaluate_all(colour, "color"))) == 3
+            legend = page.locator(".legend rect")
+            assert len(set(await legend.evaluate_all(colour, "fill"))) == 3
 
 
 # Long tables
@@ -294,6 +386,23 @@ async def test_tool_that_a_key_may_not_call_leads_to_the_reason(
         assert f"key={stored.id}" in page.url
 
 
+async def test_user_in_the_address_is_chosen_and_stays_chosen_on_the_page_of_a_tool(
+    open_page: OpenPage, tmp_path: Path
+):
+    rules = [{"id": "anna", "effect": "allow", "who": ["user:anna"], "tools": ["crm:refund"]}]
+    settings = {"policy": {"rules": rules}}
+    async with board(tmp_path, open_page, settings, crm=offering("refund", "get")) as gateway:
+        page = await gateway.open("/gateway/tools?as=user%3Aanna")
+        chosen = page.get_by_label("As seen by").locator("option:checked")
+        await expect(chosen).to_have_text("user user:anna")
+
+        await page.get_by_role("link", name="crm:refund").click()
+
+        chosen = page.get_by_label("Explain for").locator("option:checked")
+        await expect(chosen).to_have_text("user user:anna")
+        await expect(page.get_by_text("This call would be made.")).to_be_visible()
+
+
 async def test_search_of_tools_is_in_the_address_and_survives_a_reload(
     open_page: OpenPage, tmp_path: Path
 ):
@@ -440,10 +549,10 @@ async def test_approval_key_works_only_with_focus_on_the_card_and_after_a_pause(
         await page.keyboard.press("d")
         await card.get_by_label("Note").press("d")
         await card.press("Control+d")
-        await page.clock.set_fixed_time(datetime.now() - timedelta(hours=1))  # it has just appeared
+        await page.evaluate("performance.now = () => 0")  # it has just appeared
         await card.press("d")
         await expect(card).to_be_visible()
-        await page.clock.set_fixed_time(datetime.now() + timedelta(hours=1))
+        await page.evaluate("performance.now = () => 1e9")
         await card.press("d")
 
         await expect(page.get_by_text("Denied", exact=True)).to_be_visible()
@@ -453,16 +562,22 @@ async def test_long_argument_is_opened_before_its_call_can_be_approved(
     open_page: OpenPage, tmp_path: Path
 ):
     async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
-        reason = "x" * 500 + "\u202eend"
-        await gateway.call(await gateway.key("anna", "mcp:*"), "crm__refund", reason=reason)
+        reason = "why\n" + "\n" * 300 + "\u202eend of it\n" + "\n" * 40 + "thanks"
+        given = {"amount": 9007199254740993123, "reason": reason, "of": {"order": "x" * 70}}
+        await gateway.call(await gateway.key("anna", "mcp:*"), "crm__refund", **given)
         page = await gateway.open("/gateway/approvals")
         approve = page.get_by_role("button", name="Approve once")
-        await expect(approve).to_be_disabled()
+        await expect(page.get_by_text("9007199254740993123", exact=True)).to_be_visible()
+        for shown in ("why", "show 341 lines, ", "thanks", "show 1 member, 3 lines, "):
+            await expect(page.locator(".arguments").get_by_text(shown)).to_be_in_viewport(ratio=1)
+        await expect(approve).to_be_in_viewport(ratio=1)
+        assert await violations_everywhere(page) == []
 
-        await page.get_by_role("button", name="show all 504 characters").click()
-
-        await expect(approve).to_be_enabled()
+        await page.get_by_role("button", name="show 341 lines").click()
         await expect(page.get_by_text("U+202E")).to_be_visible()
+        await expect(approve).to_be_disabled()
+        await page.get_by_text("show 1 member").click()
+        await expect(approve).to_be_enabled()
 
 
 async def test_approval_that_was_decided_elsewhere_is_not_decided_again(
@@ -485,6 +600,58 @@ async def test_approval_that_was_decided_elsewhere_is_not_decided_again(
 def calls_of(server: ScriptedServer) -> list[Json]:
     """Return the calls of tools that reached a server."""
     return [each for each in server.received if each.get("method") == "tools/call"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "chips", "status"),
+    [
+        (None, ["Waiting for you"], "asked"),
+        ("approve", ["Approved"], "asked"),
+        ("deny", ["Refused"], "refused"),
+        ("use", ["Ran", "Ran"], "ok"),
+    ],
+)
+async def test_audit_row_of_a_call_shows_what_became_of_its_approval(
+    open_page: OpenPage,
+    tmp_path: Path,
+    decision: str | None,
+    chips: list[str],
+    status: str,
+):
+    async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
+        key = await gateway.key("anna", "mcp:*")
+        await gateway.call(key, "crm__refund", amount=80)
+        approvals = gateway.assembly.services.approvals
+        (asked,) = await approvals.list()
+        if decision is not None:
+            decide = approvals.deny if decision == "deny" else approvals.approve
+            await decide(asked.id, asked.hash, None)
+        if decision == "use":
+            await gateway.call(key, "crm__refund", amount=80)
+
+        page = await gateway.open("/gateway/audit")
+        rows = page.get_by_role("grid").get_by_role("row")
+        await expect(rows.locator(".chip")).to_have_text(chips)
+        for path in (f"/gateway/audit?call={asked.call}&tool=other", f"/calls/{asked.call}"):
+            await page.goto(gateway.url + path)
+            await expect(page.locator(f'[data-call="{asked.call}"]')).to_contain_text(chips[-1])
+        for each in ("asked", "refused", "ok"):
+            await page.goto(f"{gateway.url}/gateway/audit?status={each}")
+            found = rows.locator(".chip") if each == status else page.get_by_text("No calls.")
+            await expect(found).to_have_count(1)
+
+
+async def test_held_counts_what_waits_for_a_decision_now(open_page: OpenPage, tmp_path: Path):
+    async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
+        key = await gateway.key("anna", "mcp:*", limits={"rate": "100/s"})
+        for amount in range(22):
+            await gateway.call(key, "crm__refund", amount=amount)
+        page = await gateway.open("/gateway")
+
+        refused = page.get_by_role("region", name="Refused")
+        await expect(refused).to_contain_text("0 by rule, 0 by limit; 22 held now")
+        await expect(page.get_by_role("region", name="Needs you")).to_contain_text("22 wait")
+        await expect(page.get_by_role("link", name="Approvals")).to_contain_text("22")
 
 
 # Pins

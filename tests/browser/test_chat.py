@@ -14,11 +14,15 @@ from playwright.async_api import WebSocketRoute, expect
 from interlock import Server
 from interlock.errors import ToolError
 from interlock.models import ModelEvent, Notice, ScriptedModel
-from tests.browser.chat import READ, call, calls, chat
+from tests.browser.chat import READ, Desk, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch, violations_everywhere
 from tests.browser.hostile_texts import ELEMENTS, HIDDEN, MARKDOWN, MARKUP
+from tests.browser.trace import traced
 
-LONG = "# Heading\n\nSome **bold** text and `code`.\n\n1. one\n2. two\n\n```py\nprint(1)\n```\n"
+LONG = (
+    "# Heading\n\nSome **bold** text and `code`.\n\n1. one\n2. two\n\n```py\nprint(1)\n```\n\n"
+    "- [x] write\n- [ ] **send**\n"
+)
 
 # Links of the transcript that hide where they lead, or give something away.
 LINKS = """() => [...document.querySelectorAll(".transcript a[href]:not([href*='/calls/'])")]
@@ -41,6 +45,8 @@ async def test_first_question_is_answered_with_a_card_for_its_call(
 
         await expect(card(page, "ran")).to_contain_text("desk:find")
         await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        await expect(page.get_by_role("checkbox", name="write")).to_be_checked()
+        await expect(page.get_by_role("checkbox", name="send")).not_to_be_checked()
         # `wait_for_function` evaluates text in the page, which its policy refuses.
         while not await page.evaluate("CSS.highlights.get('code-name')?.size === 1"):
             await page.wait_for_timeout(20)
@@ -62,6 +68,9 @@ async def test_one_time_code_opens_the_page_once(open_page: OpenPage, watch: Wat
         await expect(first.get_by_label("Message", exact=True)).to_be_visible()
         assert "#" not in first.url
         await expect(second.get_by_role("heading")).to_have_text("Open this page with a link")
+        await expect(second.get_by_role("alert")).to_contain_text("This link was used before")
+        assert await violations_everywhere(second) == []
+        await second.set_viewport_size({"width": 1440, "height": 900})
         await expect(second.get_by_text("interlock web --link")).to_be_visible()
         card = await second.locator(".login > .box").bounding_box()
         assert card is not None
@@ -84,9 +93,13 @@ async def test_page_reloaded_during_an_answer_shows_the_same_text(
         served.desk.go_on.set()
 
         await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        await expect(page.get_by_role("checkbox", name="write")).to_be_checked()
+        await expect(page.get_by_role("checkbox", name="send")).not_to_be_checked()
         live = await page.locator(".reply").inner_text()
         await page.reload()
         await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        await expect(page.get_by_role("checkbox", name="write")).to_be_checked()
+        await expect(page.get_by_role("checkbox", name="send")).not_to_be_checked()
         again = await page.locator(".reply").inner_text()
         assert again.replace("scripted", "").split() == live.replace("scripted", "").split()
 
@@ -164,20 +177,125 @@ async def test_keys_decide_only_with_the_focus_and_after_a_pause(
         assert served.desk.deleted == ["x"]
 
 
-async def test_collapsed_argument_must_be_opened_before_approval(
+BIG = 9007199254740993123  # JavaScript would write ...3000
+MAIL = "Dear Anna,\n" + "\n" * 300 + "Transfer 5,000 now.\n" + "\n" * 40 + "Best, Bob"
+
+
+class Outbox:
+    """Has a tool that keeps the arguments of its calls."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def add(self, server: Server) -> None:
+        @server.tool
+        def send(
+            to: str = "",
+            body: str = "",
+            amount: int = 0,
+            rate: float = 0,
+            of: dict[str, Any] | None = None,
+        ) -> str:
+            """Send a mail, which cannot be taken back."""
+            given = {"to": to, "body": body, "amount": amount, "rate": rate, "of": of}
+            self.sent.append({name: value for name, value in given.items() if value})
+            return "sent"
+
+
+async def test_folds_say_what_they_hide_and_all_are_opened_before_approval(
     open_page: OpenPage, tmp_path: Path
 ):
-    name = "word " * 200 + "end of it"
-    async with chat(tmp_path, open_page, calls(call("delete", name=name)), "Done.") as served:
+    outbox = Outbox()
+    nested = {"cc": ["a@example.com", "b@example.com"], "text": "word " * 200 + "at the end"}
+    made = calls(call("send", to="anna", body=MAIL, of=nested))
+    for width, height in ((1440, 900), (820, 1000), (390, 844)):
+        folder = tmp_path / str(width)
+        folder.mkdir()
+        async with chat(folder, open_page, made, "Done.", extend=outbox.add) as served:
+            page = await served.ask(width=width, height=height)
+            asking = card(page, "asking")
+            approve = asking.get_by_role("button", name="Approve once")
+            await expect(approve).to_be_disabled()
+            for shown in (
+                asking.get_by_text("desk:send"),
+                asking.get_by_text("Dear Anna,"),
+                asking.get_by_role("button", name=re.compile("^show 341 lines, 3[67].")),
+                asking.get_by_text("Best, Bob"),
+                asking.get_by_text("show 2 members, "),
+                approve,
+                asking.get_by_role("button", name="Deny"),
+            ):
+                await expect(shown).to_be_in_viewport(ratio=1)
+            await expect(asking.get_by_text("Transfer")).to_have_count(0)
+            await asking.focus()
+            await page.wait_for_timeout(600)
+            await asking.press("a")
+
+            await asking.get_by_role("button", name="show 341 lines").click()
+            await expect(asking.get_by_text("300 blank lines")).to_be_visible()
+            await expect(asking.get_by_text("Transfer 5,000 now.")).to_be_visible()
+            await expect(approve).to_be_disabled()
+            await asking.get_by_role("button", name="Open all").click()
+            await expect(asking.get_by_text("at the end")).to_be_visible()
+            await expect(asking.get_by_text("desk:send")).to_be_in_viewport(ratio=1)
+            assert await violations_everywhere(page) == []
+            await approve.click()
+            await expect(page.get_by_text("Done.")).to_be_visible()
+
+
+async def test_numbers_keep_their_digits_from_the_card_to_the_call(
+    open_page: OpenPage, tmp_path: Path
+):
+    outbox = Outbox()
+    made = calls(call("send", amount=BIG, rate=1.0, of={"id": BIG}))
+    async with chat(tmp_path, open_page, made, "Done.", extend=outbox.add) as served:
         page = await served.ask()
-        approve = page.get_by_role("button", name="Approve once")
+        asking = card(page, "asking")
+        await expect(asking.get_by_text(f"{BIG}", exact=True)).to_be_visible()
+        await expect(asking.get_by_text("1.0", exact=True)).to_be_visible()
+        await expect(asking).to_contain_text(f'{{"id":{BIG}}}')
 
-        await expect(approve).to_be_disabled()
-        await page.get_by_role("button", name="show all").click()
-        await expect(page.get_by_text("end of it")).to_be_visible()
-        await approve.click()
-
+        await page.get_by_role("button", name="Change arguments").click()
+        await asking.get_by_role("button", name="Edit rate").click()
+        await asking.get_by_label("rate").fill("0.1234567890123456789")
+        await asking.get_by_role("button", name="Ask with these").click()
+        await expect(asking.get_by_role("alert")).to_contain_text(
+            "would become 0.12345678901234568"
+        )
+        await asking.get_by_label("rate").fill("2.50")
+        await asking.get_by_role("button", name="Ask with these").click()
+        await expect(asking.get_by_text("2.5", exact=True)).to_be_visible()
+        await expect(asking.get_by_text(f"{BIG}", exact=True)).to_be_visible()
+        await asking.get_by_role("button", name="Approve once").click()
         await expect(page.get_by_text("Done.")).to_be_visible()
+
+        await page.reload()
+        ran = card(page, "ran")
+        await ran.get_by_role("button").first.click()
+        await ran.get_by_role("tab", name="Arguments").click()
+        await expect(ran.get_by_text(f"{BIG}", exact=True)).to_be_visible()
+    assert outbox.sent == [{"amount": BIG, "rate": 2.5, "of": {"id": BIG}}]
+
+
+async def test_text_of_three_megabytes_opens_without_a_long_task(
+    open_page: OpenPage, tmp_path: Path
+):
+    outbox = Outbox()
+    for body in ("word " * 600_000, "a line of text\n" * 200_000):
+        folder = tmp_path / body[0]
+        folder.mkdir()
+        made = calls(call("send", body=body))
+        async with chat(folder, open_page, made, "Done.", extend=outbox.add) as served:
+            page = await served.ask()
+            asking = card(page, "asking")
+            fold = asking.get_by_role("button", name=re.compile(r"^show [\d,]+ lines?, [23],"))
+            await expect(fold).to_be_visible()
+            async with traced(page.context.browser, page) as tasks:
+                # Finding elements by their roles would cost the page more than the text.
+                await page.locator("button.fold").click()
+                await page.locator(".pieces[aria-busy=false]").wait_for()
+            await expect(asking.get_by_role("button", name="Approve once")).to_be_enabled()
+            assert tasks.longest() < 0.1
 
 
 async def test_changed_arguments_are_shown_and_approved_like_any_other(
@@ -186,6 +304,7 @@ async def test_changed_arguments_are_shown_and_approved_like_any_other(
     async with chat(tmp_path, open_page, calls(call("delete", name="milk")), "Done.") as served:
         page = await served.ask()
         await page.get_by_role("button", name="Change arguments").click()
+        await page.get_by_role("button", name="All as JSON").click()
         field = page.get_by_label("Arguments as JSON")
         await field.fill('{"name": 5}')
         await page.get_by_role("button", name="Ask with these").click()
@@ -202,15 +321,57 @@ async def test_changed_arguments_are_shown_and_approved_like_any_other(
         assert "changed the arguments" in served.model.requests[-1].messages[-1].content
 
 
-async def test_equal_calls_are_approved_together(open_page: OpenPage, tmp_path: Path):
-    made = [call("delete", f"call_{n}", name=f"note {n}") for n in range(3)]
-    async with chat(tmp_path, open_page, calls(*made), "All gone.") as served:
+async def test_unchanged_arguments_stay_folded_while_others_are_edited(
+    open_page: OpenPage, tmp_path: Path
+):
+    outbox = Outbox()
+    made = calls(call("send", to="an\u200bna", body=MAIL))
+    async with chat(tmp_path, open_page, made, "Done.", extend=outbox.add) as served:
         page = await served.ask()
+        asking = card(page, "asking")
+        await asking.get_by_role("button", name="Change arguments").click()
+        await expect(asking.get_by_role("button", name="show 341 lines")).to_be_visible()
+        await asking.get_by_role("button", name="Edit to").click()
+        await expect(asking.get_by_label("to")).to_have_value('"an\\u200bna"')
+        await asking.get_by_label("to").fill('"anna"')
+        await asking.get_by_role("button", name="Ask with these").click()
 
+        await expect(asking.get_by_text('"anna"')).to_be_visible()
+        await asking.get_by_role("button", name="Open all").click()
+        await asking.get_by_role("button", name="Approve once").click()
+        await expect(page.get_by_text("Done.")).to_be_visible()
+    assert outbox.sent == [{"to": "anna", "body": MAIL}]
+
+
+async def test_equal_calls_are_approved_together_by_button_or_key(
+    open_page: OpenPage, tmp_path: Path
+):
+    outbox = Outbox()
+    made = [call("delete", f"call_{n}", name=f"note {n}") for n in range(3)]
+    texts = [call("send", f"call_{n}", body=MAIL) for n in range(2)]
+    script = (calls(*made), "All gone.", calls(*made), "None gone.", calls(*texts), "Both sent.")
+    async with chat(tmp_path, open_page, *script, extend=outbox.add) as served:
+        page = await served.ask()
         await page.get_by_role("button", name="Approve these 3").click()
-
         await expect(page.get_by_text("All gone.")).to_be_visible()
         assert sorted(served.desk.deleted) == ["note 0", "note 1", "note 2"]
+
+        for key, end in (("d", "None gone."), ("a", "Both sent.")):
+            await page.get_by_label("Message", exact=True).fill("go")
+            await page.keyboard.press("Enter")
+            batch = card(page, "asking")
+            await expect(batch).to_be_visible()
+            await batch.focus()
+            await batch.press(key)  # at once
+            await page.wait_for_timeout(600)
+            if key == "a":
+                await batch.press(key)  # with parts that were never shown
+                assert outbox.sent == []
+                await batch.get_by_role("button", name="Open all").click()
+            await batch.press(key)
+            await expect(page.get_by_text(end)).to_be_visible()
+        assert len(served.desk.deleted) == 3
+        assert outbox.sent == [{"body": MAIL}] * 2
 
 
 async def test_two_tabs_agree_about_a_decision(open_page: OpenPage, tmp_path: Path):
@@ -271,6 +432,8 @@ async def test_page_that_lost_its_connection_comes_back_with_the_same_text(
         served.desk.go_on.set()
 
         await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        await expect(page.get_by_role("checkbox", name="write")).to_be_checked()
+        await expect(page.get_by_role("checkbox", name="send")).not_to_be_checked()
         await expect(page.get_by_text("Reading.", exact=True)).to_have_count(1)
         await expect(card(page, "ran")).to_have_count(1)
 
@@ -436,15 +599,40 @@ async def test_a_remark_about_the_model_is_a_line_above_its_answer(
         await expect(page.get_by_text("Read.", exact=True)).to_be_visible()
 
 
-async def test_disabled_tool_is_not_offered_and_tool_set_to_ask_needs_approval(
+async def test_tools_are_searched_and_switched_and_the_model_gets_those_that_are_on(
     open_page: OpenPage, tmp_path: Path
 ):
-    async with chat(tmp_path, open_page, calls(call("find", text="x")), "Done.") as served:
+    other = Server("other")
+
+    @other.tool
+    def clock() -> str:
+        """Tell the time."""
+        return ""
+
+    servers = {"desk": Desk().server, "other": other}
+    script = (calls(call("find", text="x")), "Done.")
+    async with chat(tmp_path, open_page, *script, servers=servers) as served:
         page = await served.open()
-        await page.get_by_role("button", name="tools", exact=False).first.click()
-        await page.get_by_label("Use of desk:delete").select_option("off")
-        await page.get_by_label("Use of desk:find").select_option("ask")
-        await page.get_by_role("button", name="Done").click()
+        await page.get_by_role("button", name="9 of 9 tools").click()
+        dialog = page.get_by_role("dialog")
+        delete = dialog.locator('[data-tool="desk:delete"]')
+        await expect(delete).to_contain_text("writes")
+        await expect(delete).to_contain_text("Delete a note.")
+        assert await violations_everywhere(page) == []
+
+        await dialog.get_by_label("Search tools").fill("notes find")
+        await expect(dialog.locator("[data-tool]")).to_have_count(1)
+        await expect(dialog.locator("[data-tool]")).to_contain_text("reads")
+        await dialog.get_by_text("Find notes that contain").click()
+        await dialog.get_by_label("When desk:find asks").select_option("ask")
+        await dialog.get_by_label("Search tools").fill("nothing like this")
+        await expect(dialog.get_by_text("No tool has “nothing like this”")).to_be_visible()
+        await dialog.get_by_label("Search tools").fill("")
+        await dialog.get_by_role("switch", name="All tools of other").uncheck()
+        await dialog.get_by_role("switch", name="Use desk:delete").uncheck()
+        await expect(dialog.get_by_role("switch", name="Use other:clock")).not_to_be_checked()
+        await expect(dialog).to_contain_text("7 of 8 on")
+        await dialog.get_by_role("button", name="Done").click()
         await page.get_by_label("Message", exact=True).fill("go")
         await page.keyboard.press("Enter")
 
@@ -452,8 +640,8 @@ async def test_disabled_tool_is_not_offered_and_tool_set_to_ask_needs_approval(
         await page.get_by_role("button", name="Approve once").click()
         await expect(page.get_by_text("Done.", exact=True)).to_be_visible()
         offered = {each.name for each in served.model.requests[0].tools}
-        assert "desk__delete" not in offered
         assert "desk__find" in offered
+        assert not offered & {"desk__delete", "other__clock"}
 
 
 async def test_hostile_texts_run_no_script_send_no_request_and_create_no_elements(

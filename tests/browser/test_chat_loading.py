@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
+import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.async_api import Locator, Page, Route, expect
 
 from interlock.messages import AssistantMessage, UserMessage
-from interlock.web.files import FOLDER, files_of_package
+from interlock.web.files import files_of_package
 from interlock.web.site import CHAT
 from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import PATIENCE, TIMERS, OpenPage, expect_idle
@@ -21,7 +22,9 @@ LONG = 10_000  # messages
 
 
 def compressed(*names: str) -> int:
-    return sum(len(gzip.compress((FOLDER / name).read_bytes(), 9)) for name in names)
+    """Return the bytes that a browser receives for files."""
+    files, headers = files_of_package(), {b"accept-encoding": b"gzip"}
+    return sum(len(files.answer(f"{files.version}/{name}", headers).body) for name in names)
 
 
 async def test_compressed_files_of_the_chat_are_within_their_budget():
@@ -217,3 +220,91 @@ async def test_turns_and_switches_leave_no_nodes_and_no_listeners(
 
         assert after["Nodes"] <= before["Nodes"] * 1.02
         assert after["JSEventListeners"] <= before["JSEventListeners"]
+
+
+async def test_search_hit_opens_at_its_message_in_any_part_and_both_ends_are_reached_at_once(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, "The newest answer.") as served:
+        path = await long_conversation(served, LONG)
+        page = await served.open(path)
+        last = page.get_by_text(f"Answer {LONG - 1} to it.")
+        await expect(last).to_be_in_viewport()
+        for number in (0, 2, 4_998, LONG - 2):
+            await page.get_by_role("searchbox").fill(f'"Question {number}"')
+            await page.locator(f'a[href$="{path}?at={number}"]').click()
+            hit = page.locator(".found")
+            await expect(hit).to_have_text(re.compile(rf"^Question {number}\."))
+            await expect(hit).to_be_in_viewport()
+            await expect(hit).to_be_focused()
+            assert await page.locator(".said, .reply").count() <= 300
+        await page.reload()
+        await expect(page.locator(".found")).to_be_in_viewport()
+
+        await page.keyboard.press("Home")
+        first = page.get_by_text("Question 0.", exact=True)
+        await expect(first).to_be_in_viewport()
+        await expect(page.get_by_role("button", name="Show earlier messages")).to_have_count(0)
+        await page.keyboard.press("End")
+        await expect(last).to_be_in_viewport()
+        assert page.url == served.url + path  # a reload stays at the end
+
+        await page.keyboard.press("Home")
+        await expect(first).to_be_in_viewport()
+        await page.get_by_label("Message", exact=True).fill("one more")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("The newest answer.")).to_be_in_viewport()
+
+
+async def test_messages_after_a_search_hit_are_loaded_by_scrolling_down_to_the_end(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, "The newest answer.") as served:
+        path = await long_conversation(served, 300)
+        page = await served.open(f"{path}?at=101")
+        await expect(page.locator(".found")).to_contain_text("Answer 101 to it.")
+        body = page.get_by_role("region", name="Transcript")
+        last = page.get_by_text("Answer 299 to it.")
+        async with asyncio.timeout(PATIENCE / 1_000):
+            while not await last.count():
+                await body.evaluate("box => box.scrollTo(0, box.scrollHeight)")
+                await page.evaluate("new Promise(requestAnimationFrame)")
+
+        texts = await page.locator(".said, .reply").all_inner_texts()
+        numbers = [int(n) for text in texts for n in re.findall(r"(?:Question|Answer) (\d+)", text)]
+        assert numbers == [*range(numbers[0], 300)]
+        await page.get_by_label("Message", exact=True).fill("one more")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("The newest answer.")).to_be_in_viewport()
+
+
+async def test_end_follows_the_answer_again_after_home(open_page: OpenPage, tmp_path: Path):
+    words = "\n\n".join(f"Line {n}." for n in range(400))
+    async with chat(tmp_path, open_page, *calls_then(words)) as served:
+        page = await served.ask()
+        await served.desk.waiting.wait()
+        await page.get_by_role("region", name="Transcript").focus()
+        await page.keyboard.press("Home")
+        await page.keyboard.press("End")
+        served.desk.go_on.set()
+        await expect(page.get_by_text("Line 399.")).to_be_in_viewport()
+
+
+async def test_reopened_conversation_has_its_counts(open_page: OpenPage, tmp_path: Path):
+    script = [calls(call("find", "c1", text="x"), call("find", "c2", text="y")), "Found.", "Again."]
+    async with chat(tmp_path, open_page, *script) as served:
+        page = await served.ask()
+        await expect(page.get_by_text("Found.")).to_be_visible()
+        facts = page.locator(".panel .facts")
+        counts = re.compile(r"answers\s*1\s*calls\s*2$")
+        await expect(facts).to_have_text(counts)
+        await page.reload()
+        await expect(facts).to_have_text(counts)
+        await page.get_by_label("Message", exact=True).fill("again")
+        await page.keyboard.press("Enter")
+        await expect(facts).to_have_text(re.compile(r"answers\s*2\s*calls\s*2$"))
+
+
+def calls_then(words: str) -> list[Any]:
+    """Return a script that waits in a tool, and then says words."""
+    return [calls(call("wait")), words]

@@ -69,6 +69,7 @@ async def test_one_time_code_in_the_address_signs_in_once_and_disappears(
         assert code not in page.url
         second = await open_page(f"{gateway.url}/gateway#{code}")
         await expect(second.get_by_label("Your key")).to_be_visible()
+        await expect(second.get_by_role("status")).to_contain_text("This link was used before")
 
 
 async def test_chosen_theme_survives_a_reload(open_page: OpenPage, tmp_path: Path):

@@ -98,7 +98,7 @@ def test_command_list_in_help_repeats_the_summary_of_each_command():
         (["x\x1b[2J"], "unknown command 'x\\x1b[2J': see `interlock --help`"),
         (["chat", "--modle", "x"], "--modle"),
         (["servers", "ad"], "'ad'"),
-        (["call"], "SERVER:TOOL"),
+        (["call"], "[SERVER:]TOOL"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(interlock, arguments: list[str], message: str):

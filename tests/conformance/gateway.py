@@ -21,7 +21,7 @@ from interlock.config.gateway import View
 from interlock.config.servers import Question
 from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
-from interlock.server.http.serve import UvicornServer
+from interlock.server.http.serve import UvicornServer, announce
 
 if TYPE_CHECKING:
     from interlock.auth.authenticator import Headers
@@ -65,7 +65,7 @@ def main() -> None:
     policy = Policy.compile(None, views={VIEW: View(names="plain")})
     kind = LegacyGateway if sys.argv[1] == "legacy" else ForwardingServer
     gateway = kind({"suite": server}, policy)
-    UvicornServer(gateway.asgi(auth=Everybody()), "127.0.0.1", 0, announces=True).run()
+    UvicornServer(gateway.asgi(auth=Everybody()), "127.0.0.1", 0, on_start=announce).run()
 
 
 if __name__ == "__main__":

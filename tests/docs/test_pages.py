@@ -36,6 +36,7 @@ PROGRAMS = {
     "README.md": "mcp-server-time and the embedded model",
     "docs/gateway.md: Serving": "mcp-server-time",
     "docs/library.md": "mcp-server-time",
+    "docs/migrate/fastmcp.md": "FastMCP",
     "docs/use/chat.md": "the embedded model",
 }
 MOST_NORUN = 0.05  # of all blocks

@@ -14,6 +14,7 @@ from unittest import mock
 
 from aiohttp import web
 
+from interlock.errors import ConfigError
 from interlock.gateway.assembly import Assembly
 from tests.faults.gateways import Gateway, gateway_of
 from tests.faults.ground import Ground
@@ -90,25 +91,21 @@ async def is_refused(ground: Ground) -> None:
 
 
 @row(
-    "SQLite locked / corrupt: a credential that another gateway key has sealed",
-    "needs_login with the page to store it again; then calls succeed",
+    "SQLite locked / corrupt: a database of another gateway key",
+    "ConfigError that names the key, at the start",
     GATEWAY,
     within=1.0,
 )
 async def has_another_key(ground: Ground) -> None:
-    async with serving_notes() as notes:
-        notes.authorization.access_tokens["token-of-anna"] = ""
-        entry = notes.entry(auth="bearer", headers={"Authorization": "Bearer ${user:TOKEN}"})
-        body = b'{"values": {"TOKEN": "token-of-anna"}}'
-        for first in (0, 1):
-            key = bytes(range(first, 32 + first)).hex()
-            with mock.patch.dict(os.environ, INTERLOCK_KEY=key):
-                async with running(ground.folder, entry) as gateway:
-                    with ground.promise(outcome="needs_login"):
-                        needed = reason(await gateway.user.call())
-                    assert needed["code"] == "needs_login"
-                    await gateway.user.open(needed["url"], body)
-                    assert (await gateway.user.call()).text == "token-of-anna"
+    entry = {"url": "http://127.0.0.1:9/mcp"}
+    async with running(ground.folder, entry):
+        pass
+    with (
+        mock.patch.dict(os.environ, INTERLOCK_KEY=bytes(range(32)).hex()),
+        ground.promise(ConfigError, "belongs to gateway key .*; set the same INTERLOCK_KEY"),
+    ):
+        async with running(ground.folder, entry):
+            pass
 
 
 @row(

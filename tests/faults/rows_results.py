@@ -79,7 +79,7 @@ async def is_killed(ground: Ground) -> None:
             for id in acknowledged:
                 content = await store.load(OWNER, id)
                 assert content == bytes(range(256)) * 1_024
-            await store.reconcile()
+            await store.reconcile(ground.folder / "results")
             files = [*(ground.folder / "results").iterdir()]
             await store.sweep()
             assert len(files) * 256 * 1_024 == store.bytes

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from interlock import Client
 from interlock.auth.principal import Principal
 from interlock.config import Config
-from interlock.errors import DecisionRefused
+from interlock.errors import ConfigError, DecisionRefused
 from interlock.gateway.client_approvals import approvals_in
 from interlock.store import AuditReader
 from interlock.store.approvals import LEEWAY, Approval
@@ -455,12 +457,17 @@ async def test_call_whose_arguments_cannot_be_shown_is_not_approved(
     async with running(settings(), s=offering("put")) as gateway:
         await gateway.call("s__put", await gateway.key("anna"), a=1)
         found = await pending(gateway)
-        monkeypatch.setenv("INTERLOCK_KEY", bytes(range(32)).hex())  # not that of the gateway
         place = str(tmp_path / "gateway.db")
+        with closing(sqlite3.connect(place)) as database, database:
+            database.execute("UPDATE approvals SET arguments = x'00'")
         async with approvals_in(Config(), place, decides=True) as command:
             with pytest.raises(DecisionRefused) as refused:
                 await command.approve(found.id, found.hash, None)
             denied = await command.deny(found.id, found.hash, None)
+        monkeypatch.setenv("INTERLOCK_KEY", bytes(range(32)).hex())  # not that of the gateway
+        with pytest.raises(ConfigError, match="this database belongs to gateway key"):
+            async with approvals_in(Config(), place):
+                pass
 
     assert refused.value.reason == "approval_unreadable"
     assert denied.state == "denied"

@@ -80,6 +80,34 @@ async def test_counts_of_two_gateways_are_added(tmp_path):
     await database.close()
 
 
+async def test_quota_holds_for_all_gateways_of_a_database(tmp_path):
+    time = Time()
+    database = await open_database(tmp_path / "q.db")
+    database.is_shared = True  # as PostgreSQL
+    store = QuotaStore(database)
+    one, other = limiter(time), limiter(time)
+    first = Quotas(store, lambda: one.days, wall=time.wall)
+    second = Quotas(store, lambda: other.days, wall=time.wall)
+    await first.load()
+    await second.load()
+    for _ in range(3):
+        await call(one)
+    await first.save()  # and it is killed
+    await call(other)
+    await second.save()
+    await call(other)
+    with pytest.raises(LimitExceeded, match=r"too many calls today \(limit 5\)"):
+        await call(other)
+    await second.save()
+    assert await store.load(20_000) == {"k1": 5}
+
+    time.now += DAY
+    await call(other)
+    await second.save()
+    assert await store.load(20_001) == {"k1": 1}
+    await database.close()
+
+
 async def test_calls_that_cannot_be_saved_are_saved_later(tmp_path, caplog, monkeypatch):
     time = Time()
     database = await open_database(tmp_path / "q.db")

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 
 import interlock
 from interlock import Depends, Server
+from interlock.server import ToolHandler
 from interlock.server.server_connection import ServerConnection
 from interlock.transports.pipes import PipeTransport
 
@@ -60,6 +61,19 @@ async def adapted(a: Annotated[int, AfterValidator(abs)], b: int) -> int:
 def plain(a: int, b: int) -> int:
     """Add two numbers in a thread."""
     return a + b
+
+
+def layer(handle: ToolHandler) -> ToolHandler:
+    """Pass calls on; this function is not counted, because it is not one of ours."""
+    return lambda call: handle(call)
+
+
+layered = Server("layered", around=[layer])
+layered.tool(text, name="layered")
+mounted = Server("mounted")
+mounted.tool(text)
+server.mount("mounted", mounted)
+server.mount("", layered)
 
 
 async def look_up(a: int) -> int:
@@ -124,6 +138,8 @@ async def call() -> AsyncIterator[Call]:
         ("limited", "modern", 18, 5),
         ("adapted", "modern", 21, 5),
         ("plain", "modern", 24, 6),  # and what its thread does
+        ("mounted_text", "modern", 16, 5),
+        ("layered", "modern", 18, 5),
         ("dependent", "modern", 18 + 2, 5),
         ("plainly_dependent", "modern", 24, 6),
         ("mixed", "modern", 24 + 2, 6),

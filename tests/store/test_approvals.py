@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, AuditRecord, AuditWriter
 from interlock.store.approvals import LEEWAY, Approval, ApprovalStore
 from interlock.store.database.database import open_database
+from interlock.store.database.recorded import make_change
 
 KEY = GatewayKey(bytes(range(32)))
 
@@ -83,3 +85,60 @@ async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_
         records = [each async for piece in reader.export() for each in piece]
     assert not verified.problems
     assert [each["call"] for each in records if each["kind"] == "intent"] == [found.used_by_call]
+
+
+async def test_call_has_one_open_approval_whichever_gateway_requests_it(place: str):
+    databases = [await open_database(place) for _ in range(3)]
+    stores = [ApprovalStore(each, KEY) for each in databases]
+    binding, later = APPROVAL.binding, replace(APPROVAL, created=2_000)
+
+    async def request(first: int) -> list[str]:
+        """Request it at all gateways at once; return the ids of the approvals that were made."""
+        made = [replace(later, id=f"a_{first + n}") for n in range(len(stores))]
+        claims = [store.insertion(each) for store, each in zip(stores, made, strict=True)]
+        written = (make_change(*each, None) for each in zip(databases, claims, strict=True))
+        done = await asyncio.gather(*written)
+        return [each.id for each, is_made in zip(made, done, strict=True) if is_made]
+
+    (first,) = await request(10)
+    found = await stores[0].latest(binding, 2_500)
+    assert found is not None
+    assert found.id == first
+    assert await request(20) == []
+    decision = stores[1].decision(found, "approved", "user:berta", "", 3_000)
+    assert await make_change(databases[1], decision, None)
+    assert await request(30) == []
+    assert await make_change(databases[2], stores[2].use(first, "c_2", 3_500), None)
+    (second,) = await request(40)
+    other = replace(APPROVAL, id="a_50", key="k2")  # the same call by another caller
+    assert await make_change(databases[0], stores[0].insertion(other), None)
+    for store in stores:
+        found = await store.latest(binding, 4_000)
+        assert found is not None
+        assert (found.id, found.state) == (second, "pending")
+    for each in databases:
+        await each.close()
+
+
+@pytest.mark.slow("fills a database")
+async def test_one_of_several_gateways_tells_and_another_does_if_it_ends_before(place: str):
+    databases = [await open_database(place) for _ in range(3)]
+    try:
+        first, second, third = (ApprovalStore(each, KEY) for each in databases)
+        async with AuditWriter.open(place, key=KEY) as writer:
+            await writer.append(AuditRecord("asked"), first.insertion(APPROVAL))
+        found = await first.untold(2_000, 9)
+        expired = await first.untold(5_000, 9)
+        told = await asyncio.gather(*(each.tell("a_1", 2_000) for each in (first, second, third)))
+        rest = await second.untold(2_000, 9)
+        await second.changed()
+        await first.untell(["a_1"])
+        changed = await second.changed()
+        again = await second.tell("a_1", 2_000)
+    finally:
+        for each in databases:
+            await each.close()
+
+    assert ([each.id for each in found], expired, rest) == (["a_1"], [], [])
+    assert sorted(told) == [False, False, True]
+    assert (changed, again) == ({"a_1"}, True)

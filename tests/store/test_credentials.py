@@ -12,7 +12,9 @@ import pytest
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import StoreCorrupt, StoreError
+from interlock.store import credentials
 from interlock.store.credentials import EXPIRING, LOGIN, CredentialStore, Place
+from interlock.store.database import connection as connection_module
 from interlock.store.database.database import open_database
 from interlock.text.timestamps import now_micros
 
@@ -151,6 +153,24 @@ async def test_login_is_written_by_the_holder_of_its_lease_only(either: Credenti
     await either.release(login, holder)
     assert await either.lease(login, "another")
     assert await either.read(login) == b"ours"
+
+
+async def test_lease_does_not_depend_on_the_clocks_of_gateways(
+    postgres_place: str, monkeypatch: pytest.MonkeyPatch
+):
+    database, login = await open_database(postgres_place), Place("user:anna", "github", LOGIN)
+    store = CredentialStore(database, GatewayKey(bytes(range(32))))
+    leased = []
+    for hours, holder in ((0, "one"), (2, "fast"), (-2, "slow")):
+        now = now_micros() + hours * 3_600 * 1_000_000
+        monkeypatch.setattr(credentials, "now_micros", lambda now=now: now)
+        monkeypatch.setattr(connection_module, "now_micros", lambda now=now: now)
+        leased.append(await store.lease(login, holder))
+        if holder == "fast":
+            await store.release(login, "one")
+    await database.close()
+
+    assert leased == [True, False, True]
 
 
 async def test_refresh_does_not_bring_a_deleted_login_back(either: CredentialStore):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,26 +48,37 @@ async def opened(
     try:
         yield KeptResultStore(
             database,
-            folder,
+            None if "://" in place else folder,
             key,
             lambda: settings,
             keep=lambda: 60,
-            owns_rows="://" not in place,
             clock=lambda: clock[0],
         )
     finally:
         await database.close()
 
 
+@pytest.fixture
+def stored(place: str, tmp_path: Path, dump: Any) -> Callable[[], Awaitable[list[str]]]:
+    """Return the ids of the results whose bytes are stored."""
+
+    async def ids() -> list[str]:
+        if "://" not in place:
+            return [path.name for path in (tmp_path / "results").iterdir()]
+        return sorted({row[0] for row in (await dump(place))["kept_chunks"][1:]})
+
+    return ids
+
+
 async def test_results_of_all_users_have_a_limit_and_leave_the_reserve_free(
-    place: str, tmp_path: Path, clock: list[int]
+    place: str, tmp_path: Path, clock: list[int], stored
 ):
     async with opened(place, tmp_path / "results", clock, total=2_500) as store:
         for owner in (ANNA, BERT):
             await store.keep(owner, "c_1", bytes(1_000))
         with pytest.raises(NotKept, match=r"all users take 3,000 bytes with it \(limit 2,500\)"):
             await store.keep(BERT, "c_2", bytes(1_000))
-        assert len([*(tmp_path / "results").iterdir()]) == 2
+        assert len(await stored()) == 2
 
         clock[0] += 61 * SECOND
         await store.sweep()
@@ -86,6 +98,26 @@ async def test_result_is_read_back_by_its_owner_alone(place: str, tmp_path: Path
         assert await store.load(("acme", ANNA[1]), kept.id) is None
         assert await store.load(ANNA, "r_0\0\ud800") is None
         assert kept.expires == clock[0] + 60 * SECOND
+
+
+async def test_result_in_postgresql_is_read_on_another_machine_and_encrypted_for_its_row(
+    postgres_place: str, tmp_path: Path, clock: list[int], dump, change, monkeypatch
+):
+    monkeypatch.setattr(kept_results, "CHUNK", 1_000)
+    async with opened(postgres_place, tmp_path / "here", clock) as store:
+        mine, yours = await store.keep(ANNA, "c", CANARY), await store.keep(BERT, "c", CANARY)
+    _, *chunks = (await dump(postgres_place))["kept_chunks"]
+    assert len(chunks) == 2 * 11
+    assert not any(b"canary" in content for _, _, content in chunks)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+    async with opened(postgres_place, tmp_path / "there", clock) as store:
+        assert await store.load(ANNA, mine.id) == CANARY
+        changed = f"WHERE id = '{yours.id}' AND number = 3"
+        await change(postgres_place, f"UPDATE kept_chunks SET content = 'x' {changed}")
+        assert await store.load(BERT, yours.id) is None
+        await change(postgres_place, f"DELETE FROM kept_results WHERE id = '{yours.id}'")
+    assert {id for id, *_ in (await dump(postgres_place))["kept_chunks"][1:]} == {mine.id}
 
 
 async def test_result_file_is_readable_by_its_owner_only_and_encrypted_for_its_row(
@@ -110,8 +142,8 @@ async def test_result_file_is_readable_by_its_owner_only_and_encrypted_for_its_r
         assert await other.load(BERT, yours.id) is None
 
 
-async def test_expired_result_is_absent_and_its_file_is_swept(
-    place: str, tmp_path: Path, clock: list[int]
+async def test_expired_result_is_absent_and_its_bytes_are_swept(
+    place: str, tmp_path: Path, clock: list[int], stored
 ):
     folder = tmp_path / "results"
     async with opened(place, folder, clock) as store:
@@ -122,12 +154,12 @@ async def test_expired_result_is_absent_and_its_file_is_swept(
         assert await store.load(ANNA, old.id) is None
 
         await store.sweep()
-        assert [path.name for path in folder.iterdir()] == [new.id]
+        assert await stored() == [new.id]
         assert store.bytes == 5
 
 
 async def test_oldest_results_of_a_user_make_room_for_new_ones(
-    place: str, tmp_path: Path, clock: list[int]
+    place: str, tmp_path: Path, clock: list[int], stored
 ):
     async with opened(place, tmp_path / "results", clock, per_user=100) as store:
         kept = []
@@ -138,7 +170,7 @@ async def test_oldest_results_of_a_user_make_room_for_new_ones(
 
         assert found == [False, True, True, True]
         assert store.bytes == 130
-        assert len([*(tmp_path / "results").iterdir()]) == 3
+        assert len(await stored()) == 3
         with pytest.raises(NotKept, match="larger than the space of a user"):
             await store.keep(ANNA, "c", bytes(101))
 
@@ -177,7 +209,7 @@ async def test_start_deletes_files_without_rows_and_rows_without_files(
             at = (folder / name).stat().st_mtime - age
             os.utime(folder / name, (at, at))
 
-        await store.reconcile()
+        await store.reconcile(folder)
 
     assert sorted(path.name for path in folder.iterdir()) == sorted([kept.id, "r_under_way"])
     _, *rows = (await dump(sqlite))["kept_results"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -49,6 +50,15 @@ async def test_first_list_and_later_changes_are_both_stored(place: str):
     assert kept == changed
     assert (kept.state, kept.hash, kept.seen_hash) == ("changed", REFUND.hash, OTHER.hash)
     assert kept.definition == '{"name":"refund","description":"a"}'
+
+
+async def test_several_gateways_may_store_a_first_list_at_once(place: str):
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(opened(place)) for _ in range(4)]
+        for number in range(5):
+            checks = [each.check(f"s{number}", [SERVER, REFUND], TOOL_KINDS) for each in stores]
+            written = [len(new) for _, new in await asyncio.gather(*checks)]
+            assert sorted(written) == [0, 0, 0, 2]
 
 
 async def test_lock_decisions_reach_other_processes_but_received_lists_do_not(place: str):

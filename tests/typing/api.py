@@ -24,9 +24,12 @@ from interlock import (
 from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
 from interlock.client import Listing
 from interlock.errors import RemoteError, RequestTimeout, ServerUnavailable
+from interlock.gateway import Gateway
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ReasoningDelta, ScriptedModel, TextDelta
 from interlock.protocol import Progress
+from interlock.server import ServedCall, ToolHandler
+from interlock.testing import call
 from interlock.toolbox import Entry, ServerStatus
 from interlock.types import (
     CallToolResult,
@@ -173,6 +176,23 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
+def noted(handle: ToolHandler) -> ToolHandler:
+    async def noting(call: ServedCall) -> Any:
+        assert_type(call.name, str)
+        assert_type(call.arguments, dict[str, Any])
+        return await handle(call)
+
+    return noting
+
+
+def make_a_server_of_servers() -> None:
+    layered = Server("layered", around=[noted])
+    assert_type(layered.tool(add, name="plus", read_only=True)(1), int)
+    layered.add_tool(add)
+    server.mount("y", layered, tools={"plus": {"arguments": {"b": {"value": 1}}}, "add": False})
+    Gateway({"math": server, "time": StdioServer(command="mcp-server-time")}).run_http(port=0)
+
+
 @server.tool(annotations={"readOnlyHint": True}, timeout=5)
 def chart(
     title: Annotated[str, Field(max_length=40, description="The title")],
@@ -194,5 +214,13 @@ server.add_tool(chart)
 
 async def use_a_server_in_this_program() -> None:
     assert_type(add(1), int)
-    async with Client.memory(server) as client:
-        await client.call_tool("add", {"a": 1})
+    assert_type(call(server, "add", a=1), CallToolResult)
+    assert_type(call(server, "add", a=1).structured, Any)
+    async with Client(server, elicitation=elicit, timeout=3.0) as client:
+        assert_type(client, Client)
+        assert_type((await client.call_tool("add", {"a": 1})).structured, Any)
+    async with Client("https://example.org/mcp", on_log=on_log) as client:
+        await client.ping()
+
+    Client(3)  # type: ignore[arg-type]  # is no server
+    call(server, add, a=1)  # type: ignore[arg-type]  # tools have names

@@ -169,4 +169,5 @@ async def test_ai_sdk_client_receives_an_error(serve_agent: Serve) -> None:
         seen = await drive("aisdk", chat, "error")
         assert (await follow(chat))[-1]["code"] == "model_failed"
 
-    assert seen["errors"] == ["model_failed: its provider gave no usable answer; try again"]
+    text = "its provider cannot be used now; try again later, or tell the operator of this gateway"
+    assert seen["errors"] == [f"model_failed: {text}"]

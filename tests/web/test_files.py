@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from interlock.web.files import FOLDER, Files, Shell, files_of_package, policy
+from interlock.web.files import (
+    FOLDER,
+    Files,
+    Shell,
+    files_of_package,
+    policy,
+    without_comments,
+)
 from tests.browser.vendor import LOCK, integrity
 
 VENDOR = FOLDER / "vendor"
@@ -35,14 +42,30 @@ def test_file_requested_with_its_version_is_cached_for_ever(files: Files):
     assert answer.status == 200
     assert header(answer, b"content-type") == b"text/javascript; charset=utf-8"
     assert b"immutable" in (header(answer, b"cache-control") or b"")
-    assert answer.body == (FOLDER / "shared/view.js").read_bytes()
+    assert answer.body == without_comments((FOLDER / "shared/view.js").read_text()).encode()
+
+
+def test_module_is_served_without_comments_and_with_the_same_lines(files: Files):
+    module = """// What it is for.
+/**
+ * @param {string} url
+ */
+const open = (url) => /** @type {any} */ (url).replace("https://", "") + "a // b"; // kept
+"""
+    assert without_comments(module).split("\n") == [
+        *[""] * 4,
+        'const open = (url) =>  (url).replace("https://", "") + "a // b"; // kept',
+        "",
+    ]
+    vendored = files.answer(f"{files.version}/vendor/preact.js", {})
+    assert vendored.body == (VENDOR / "preact.js").read_bytes()
 
 
 def test_file_is_compressed_for_a_browser_that_takes_gzip(files: Files):
     answer = files.answer(f"{files.version}/shared/view.js", {b"accept-encoding": b"br, gzip"})
 
     assert header(answer, b"content-encoding") == b"gzip"
-    assert gzip.decompress(answer.body) == (FOLDER / "shared/view.js").read_bytes()
+    assert gzip.decompress(answer.body) == files.answer(f"{files.version}/shared/view.js", {}).body
 
 
 def test_known_etag_gets_304_without_a_body(files: Files):
@@ -126,6 +149,20 @@ def test_page_preloads_each_module_that_its_entry_imports_before_its_fonts(files
 )
 def test_served_files_contain_no_forbidden_code(forbidden: str):
     assert [str(path) for path in SERVED if re.search(forbidden, path.read_text())] == []
+
+
+def test_json_of_tools_and_people_is_read_and_written_only_with_all_digits():
+    plain = {  # these read numbers of our own, or hand JSON to a frame, whose numbers are doubles
+        *("shared/exact.js", "shared/page.js", "shared/app_box.js", "chat/composer.js"),
+        "chat/draft.js",
+    }
+    reads = {
+        path.relative_to(FOLDER).as_posix()
+        for path in SERVED
+        if path.suffix == ".js" and re.search(r"JSON\.(parse|stringify)", path.read_text())
+    }
+
+    assert reads <= plain
 
 
 def test_vendored_files_have_their_recorded_hashes():

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from interlock.auth.authenticator import Headers, values_of
 from interlock.auth.principal import Principal
+from interlock.auth.scopes import SCOPE
 from interlock.auth.verifier import MAX_TOKEN_BYTES, TOKEN, Verify, verified
 from interlock.errors import AuthRequired, ConfigError, InsufficientScope
 from interlock.protocol.envelope import encode
 from interlock.text.urls import HTTP_TOKEN, is_loopback
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
 _URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # characters allowed in a quoted header string
 
 
@@ -163,7 +163,7 @@ def check_url(url: str, what: str, *, query: bool = False) -> None:
 
 
 def _check_scope(scope: str) -> None:
-    if not _SCOPE.fullmatch(scope):
+    if not SCOPE.fullmatch(scope):
         raise ConfigError(f"scope {scope!r} is not valid: only printable ASCII without quotes")
     if scope == "offline_access":  # meant for the authorization server, not for a resource
         raise ConfigError("scope 'offline_access' does not belong to a resource; leave it out")

@@ -79,7 +79,28 @@ class GatewayKey:
     @cached_property
     def id(self) -> str:
         """The key's public id, which reveals nothing about the key."""
-        return self.derive("id")[:4].hex()
+        return self.fingerprint[:8]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A longer public id, which no other key has: 32 hexadecimal digits."""
+        return self.derive("id")[:16].hex()
+
+    def check_owner(self, fingerprint: str, database: str) -> None:
+        """Check that a database belongs to this key.
+
+        Args:
+            fingerprint: The fingerprint of the key that the database belongs to.
+            database: The location of the database, for the error.
+
+        Raises:
+            ConfigError: The database belongs to another key.
+        """
+        if fingerprint != self.fingerprint:
+            raise ConfigError(
+                f"{database}: this database belongs to gateway key {fingerprint[:8]}…; set the same"
+                f" {VARIABLE}"
+            )
 
     def derive(self, purpose: str) -> bytes:
         """Return the 32-byte key for a purpose, such as "seal" or "arguments"."""

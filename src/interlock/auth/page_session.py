@@ -13,7 +13,8 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Protocol
 
@@ -94,13 +95,14 @@ class StoredSession(Struct, frozen=True, kw_only=True):
 
 
 class StoredCode(Struct, frozen=True):
-    """A one-time code in the store: its SHA-256, the principal it logs in, and its expiry."""
+    """A one-time code in the store: its SHA-256, the principal it logs in, its expiry and use."""
 
     hash: bytes
     user: str
     scopes: tuple[str, ...]
     expires: int
     tenant: str = TENANT
+    used: bool = False
 
 
 class SessionSource(Protocol):
@@ -114,7 +116,7 @@ class SessionSource(Protocol):
     async def add_code(self, code: StoredCode) -> None: ...
 
     async def take_code(self, hash: bytes) -> StoredCode | None:
-        """Delete a one-time code and return it; None if it is unknown."""
+        """Mark a one-time code as used, and return it as it was before; None if it is unknown."""
         ...
 
 
@@ -193,10 +195,17 @@ class PageSessions:
         Raises:
             AuthUnavailable: The database is unavailable.
         """
-        try:
+        with _verifying():
             return await self._find(cookie, page_key)
-        except StoreError:
-            raise AuthUnavailable("sessions cannot be verified now; try again later") from None
+
+    async def exists(self, cookie: str) -> bool:
+        """Return whether a session has this cookie, whatever its page key is.
+
+        Raises:
+            AuthUnavailable: The database is unavailable.
+        """
+        with _verifying():
+            return len(cookie) <= MAX_HALF and bool(await self._source.get(_digest(cookie)))
 
     async def _find(self, cookie: str, page_key: str) -> Principal | None:
         stored = await self._stored(cookie, page_key)
@@ -285,10 +294,10 @@ class PageSessions:
         return code
 
     async def redeem(self, code: str) -> Principal | None:
-        """Return the principal that a one-time code logs in; None if it is unknown, used or
-        expired.
+        """Return the principal that a one-time code logs in; None if it is unknown or expired.
 
         Raises:
+            AuthRequired: The code was used before.
             StoreError: The database is unavailable.
         """
         if len(code) > MAX_HALF:
@@ -296,6 +305,8 @@ class PageSessions:
         found = await self._source.take_code(_digest(code))
         if found is None or found.expires <= self._wall():
             return None
+        if found.used:
+            raise AuthRequired("this link was used before", 401, reason="code_used")
         tenant = "" if found.tenant == TENANT else found.tenant
         return Principal(found.user, frozenset(found.scopes), tenant=tenant)
 
@@ -317,7 +328,7 @@ class SessionCookie(Struct, frozen=True):
 
         Args:
             is_local: Whether the pages have an http URL on loopback.
-            port: The port of the listener.
+            port: The port of the pages' URL.
             is_admin: Whether the listener is for operators only.
         """
         if is_local:
@@ -379,7 +390,8 @@ class PageAuth:
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
         """Return the principal that sent a request.
 
-        A cookie without a page key is ignored: browsers send cookies with every request.
+        A cookie without a page key is ignored: browsers send cookies with every request. A page
+        that opens without a session, or after its session ended, is not reported as refused.
 
         Raises:
             AuthRequired: The credential is missing or invalid (401), or there are two (400).
@@ -388,29 +400,42 @@ class PageAuth:
         """
         has_header = any(name in (b"authorization", API_KEY) for name, _ in headers)
         if not self.is_session(headers):
-            if self._keys is not None:
+            if self._keys is not None and has_header:
                 return await self._keys.authenticate(headers, peer)
-            raise self._refused("no_credential", peer)
+            text = "a session is required; log in first"
+            raise AuthRequired(text, 401, self.challenge, reason="no_credential")
         page_keys = values_of(headers, PAGE_KEY)
         if has_header or len(page_keys) > 1:
             raise self._refused("two_credentials", peer)
         page_key = page_keys[0].decode("latin-1")
-        for cookie in self._cookie.values(headers):
+        cookies = self._cookie.values(headers)
+        for cookie in cookies:
             principal = await self._sessions.find(cookie, page_key)
             if principal is not None:
                 return principal
-        raise self._refused("bad_credential", peer)
+        for cookie in cookies:
+            if await self._sessions.exists(cookie):
+                raise self._refused("bad_credential", peer)
+        raise self._invalid()
 
     def _refused(self, reason: str, peer: str | None) -> AuthRequired:
         self._on_refused(RefusedCredential(reason, peer or ""))
         if reason == "two_credentials":
             text = "more than one credential; send a key, a token or a session"
             return AuthRequired(text, 400, reason=reason)
-        if reason == "no_credential":
-            text = "a session is required; log in first"
-            return AuthRequired(text, 401, self.challenge, reason=reason)
+        return self._invalid()
+
+    def _invalid(self) -> AuthRequired:
         text = "the credential is not valid"
-        return AuthRequired(text, 401, self.challenge, reason=reason)
+        return AuthRequired(text, 401, self.challenge, reason="bad_credential")
+
+
+@contextmanager
+def _verifying() -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise AuthUnavailable("sessions cannot be verified now; try again later") from None
 
 
 def principal_of(stored: StoredSession) -> Principal:

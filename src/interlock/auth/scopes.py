@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
+_STATED = re.compile(r',?[ ]*\b(error|scope)="([^"]*)"')
 
 
 def covers(wide: str, scope: str) -> bool:
@@ -24,3 +28,22 @@ def intersection(one: Iterable[str], other: Iterable[str]) -> frozenset[str]:
 
 def _within(scopes: frozenset[str], wide: frozenset[str]) -> frozenset[str]:
     return frozenset(scope for scope in scopes if any(covers(each, scope) for each in wide))
+
+
+def scope_challenge(challenge: str, scopes: Iterable[str]) -> str:
+    """Return a `WWW-Authenticate` header that asks the client to request further scopes.
+
+    Return "" if the credentials are not tokens, which alone have scopes that a client can request.
+
+    Args:
+        challenge: The header for a request without a credential; it may state scopes.
+        scopes: The scopes that the request needs in addition.
+    """
+    scheme, _, rest = challenge.partition(" ")
+    if scheme.lower() not in ("bearer", "dpop"):
+        return ""
+    stated = dict(_STATED.findall(rest)).get("scope", "").split()
+    others = _STATED.sub("", rest).strip(", ")
+    needed = " ".join(dict.fromkeys([*stated, *scopes]))
+    members = ('error="insufficient_scope"', others, f'scope="{needed}"')
+    return f"{scheme} {', '.join(each for each in members if each)}"

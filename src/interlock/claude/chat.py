@@ -36,6 +36,7 @@ from interlock.messages import (
     Message,
     ToolCall,
     ToolMessage,
+    Unfinished,
     UserMessage,
     interrupted,
 )
@@ -53,7 +54,7 @@ class _Session(Struct):
 
     Attributes:
         id: The session's id.
-        messages: Number of the conversation's messages that the session has seen.
+        messages: Number of the conversation's complete messages that the session has seen.
         folder: The folder in which the session began; old versions find it only from there.
     """
 
@@ -162,7 +163,7 @@ class ChatAgent:
             messages += new
             await record(new)
             if claude.session:
-                self._session = _Session(claude.session, len(messages), str(Path.cwd()))
+                self._session = _Session(claude.session, _count(messages), str(Path.cwd()))
                 await self._log.note_setting(SETTING, to_builtins(self._session))
 
     def _shown(self, event: ClaudeEvent) -> AgentEvent | None:
@@ -218,9 +219,14 @@ class _Transcript:
         return last
 
     def messages(self) -> list[Message]:
-        """Return the messages; every call has a result, even if the turn was stopped."""
+        """Return the messages; every call has a result, even if the turn was stopped.
+
+        A text whose end did not arrive is a draft.
+        """
         if self._calls:
             self._end_round()
+        if self._text:
+            self._messages.append(AssistantMessage(self._text, unfinished=Unfinished()))
         return self._messages
 
 
@@ -241,6 +247,10 @@ def _prompt(message: Message) -> Prompt:
     return [*blocks, {"type": "text", "text": message.content}]
 
 
+def _count(messages: Sequence[Message]) -> int:
+    return sum(getattr(each, "unfinished", None) is None for each in messages)
+
+
 def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session | None:
     """Return the session in which the conversation continues; None if it needs a new session."""
     stored = log.conversation
@@ -250,7 +260,7 @@ def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session |
         session = convert(stored.settings.get(SETTING), _Session)
     except ValidationError:
         session = None
-    if session is None or session.messages != len(messages):
+    if session is None or session.messages != _count(messages):
         raise ModelUnavailable(
             f"another model has taken part in conversation {stored.id}, and Claude Code has "
             "not seen its answers; continue it with --model NAME, or start another one"

@@ -85,6 +85,7 @@ _COMMANDS = {
         "List, search, show, rename, copy, delete and export conversations.",
     ),
     "run": ("servers.run", "Serve the Server object of a Python FILE, on stdin and stdout."),
+    "dev": ("chat.dev", "Open the inspector on the server of a Python FILE while you write it."),
     "install": (
         "servers.install",
         "Enter servers into Claude Code, Claude Desktop, Cursor or VS Code.",

@@ -61,6 +61,8 @@ def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Com
 
 def addresses(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the address of a tool."""
+    if ctx.params.get("given"):
+        return []  # `--server` names a server that was not started yet
     known, names = _known(), _servers(ctx)
     tools = [f"{server}:{tool}" for server in names for tool in known.get(server, ())]
     return _items(tools or [f"{name}:" for name in names], incomplete)

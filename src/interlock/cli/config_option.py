@@ -43,7 +43,8 @@ def root_option(command: _F) -> _F:
     )(command)
 
 
-def _with_roots(found: Config, roots: Sequence[Path]) -> Config:
+def with_roots(found: Config, roots: Sequence[Path]) -> Config:
+    """Return a configuration whose servers may also ask for these folders as roots."""
     more = tuple(str(each.resolve()) for each in roots)
     servers = {
         name: msgspec.structs.replace(each, roots=(*each.roots, *more))
@@ -92,7 +93,7 @@ def load(
         if warning not in printed:
             warn(warning)
         printed.add(warning)
-    return _with_roots(found, roots) if roots else found
+    return with_roots(found, roots) if roots else found
 
 
 def in_force(path: Path | None) -> tuple[Config, list[str]]:

@@ -2,7 +2,7 @@
 
 Commands print what the user must know. Everything else, such as tool calls with their durations,
 is written to the file that INTERLOCK_LOG names. If it names no file, only errors are shown, which
-are bugs in interlock.
+are bugs in interlock; commands that serve others show warnings, too.
 """
 
 from __future__ import annotations

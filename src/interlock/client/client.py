@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -49,9 +49,11 @@ from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.protocol.envelope import encode, encode_large, split_trace
 from interlock.protocol.headers import NAMES
+from interlock.text.quoting import clip
 from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
+from interlock.transports.trace import Trace
 from interlock.types import (
     WARNING_KEY,
     CallToolParams,
@@ -93,26 +95,28 @@ class Client:
     Any task may call any method at any time; cancelling a call cancels it at the server.
 
     Args:
-        connect: Returns a new transport. It is called again if a legacy server exits because of
-            `server/discover`.
+        server: A server in this process, or the URL of a server. `Client.http` has more options for
+            URLs, and `Client.stdio` starts a program. A function that returns a new transport is
+            called again if a legacy server exits because of `server/discover`.
         http: The server's URL and the known facts about it; set by `Client.http`.
         options: See `ClientOptions`. Without a handler, sampling and elicitation are refused.
+
+    Raises:
+        ConfigError: The URL is not usable.
+        LocalProtocolError: `server` is none of these, or an option is unknown.
     """
 
     def __init__(
         self,
-        connect: Callable[[], Transport],
+        server: InProcessServer | str | Callable[[], Transport],
         *,
         http: HttpTarget | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         check_options(options)
-        wanted = options.get("revision", "auto")
-        if wanted not in ("auto", "legacy", *revisions.ALL):
-            known = ", ".join(revisions.ALL)
-            raise LocalProtocolError(
-                f"unknown revision {wanted!r}; use auto, legacy or one of {known}"
-            )
+        if isinstance(server, str) and "://" in server:
+            http = _target(server, options.get("trace"))
+            server = http.connect
         self._features = ClientFeatures(
             options.get("roots"),
             options.get("sampling"),
@@ -131,8 +135,8 @@ class Client:
             self._relist,
         )
         self._channel = ReconnectingConnection(
-            connect,
-            wanted,
+            _connecting(server),
+            options.get("revision", "auto"),
             self._features,
             options.get("connect_timeout", CONNECT_TIMEOUT),
             events,
@@ -214,10 +218,8 @@ class Client:
         Raises:
             ConfigError: The URL or a header is not usable.
         """
-        from interlock.client.http_target import HttpTarget  # loads aiohttp
-
         trace = options.get("trace")
-        http = HttpTarget(url, headers, auth, transport, pool, max_frame_bytes, trace)
+        http = _target(url, trace, headers, auth, transport, pool, max_frame_bytes)
         return cls(http.connect, http=http, **options)
 
     @classmethod
@@ -696,6 +698,33 @@ class Client:
         self._warned[kind.method] = problems
         self._cache.keep(items, items.ttl, kind.method, asked=asked)
         return items
+
+
+def _connecting(server: object) -> Callable[[], Transport]:
+    """Return the function that connects to a server in this process, or is one already."""
+    connect = getattr(server, "connect", None)
+    if connect is not None and not isinstance(server, type):
+        return cast("Callable[[], Transport]", connect)
+    if callable(server) and connect is None:
+        return cast("Callable[[], Transport]", server)
+    raise LocalProtocolError(
+        f"Client cannot connect to {clip(repr(server))}; pass a Server object or an http URL, or "
+        "use Client.stdio(command, ...) for a program, and Toolbox(...) for configured servers"
+    )
+
+
+def _target(
+    url: str,
+    trace: Trace | None,
+    headers: Mapping[str, str] | None = None,
+    auth: Authorization | None = None,
+    transport: Literal["auto", "streamable", "sse"] = "auto",
+    pool: HttpPool | None = None,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+) -> HttpTarget:
+    from interlock.client.http_target import HttpTarget  # loads aiohttp
+
+    return HttpTarget(url, headers, auth, transport, pool, max_frame_bytes, trace)
 
 
 def _size(result: ReadResourceResult) -> int:

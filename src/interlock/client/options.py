@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
+from interlock import revisions
 from interlock.client.features import Elicit, Sample
 from interlock.errors import InterlockError, LocalProtocolError
 from interlock.transports.trace import Trace
@@ -38,13 +39,17 @@ class ClientOptions(TypedDict, total=False):
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Raise an error if the name of an option is unknown.
+    """Raise an error if the name of an option, or the revision, is unknown.
 
     Raises:
-        LocalProtocolError: An option is unknown.
+        LocalProtocolError: An option or the revision is unknown.
     """
     for name in options:
         if name not in ClientOptions.__annotations__:
             known = ", ".join(ClientOptions.__annotations__)
             text = f"unknown option {name!r}; the options of a client are {known}"
             raise LocalProtocolError(text)
+    wanted = options.get("revision", "auto")
+    if wanted not in ("auto", "legacy", *revisions.ALL):
+        known = ", ".join(revisions.ALL)
+        raise LocalProtocolError(f"unknown revision {wanted!r}; use auto, legacy or one of {known}")

@@ -215,6 +215,39 @@ class ApprovalSettings(Struct, frozen=True, kw_only=True):
     wait: float = 0.0
 
 
+class Drain(Struct, frozen=True, kw_only=True):
+    """How a gateway shuts down.
+
+    Attributes:
+        delay: The seconds for which a gateway is still served after it says that it is not ready,
+            so that a load balancer stops sending requests to it.
+        calls: The seconds that running calls then have to finish.
+    """
+
+    delay: float = 0.0
+    calls: float = 30.0
+
+
+PREFIX = "whsec_"  # before the Base64 of a secret of Standard Webhooks
+
+
+class Notify(Struct, frozen=True, kw_only=True):
+    """The receiver of messages about calls that wait for an approval.
+
+    Attributes:
+        url: The URL to which each message is sent, which may be secret.
+        secret: The secret that signs messages, as in Standard Webhooks; "" to sign none.
+        format: The form of the messages.
+    """
+
+    url: str
+    secret: str = ""
+    format: Literal["standard", "slack", "teams"] = "standard"
+
+    def __repr__(self) -> str:
+        return f"Notify({self.format!r})"
+
+
 class Lock(Struct, frozen=True, kw_only=True):
     """The lock, which decides which definitions of tools are accepted automatically.
 
@@ -317,6 +350,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         policy: The rules; None if callers may call everything that their scopes allow.
         admin: The address of the admin API; None to serve it at `listen` if that is on loopback,
             and otherwise not at all.
+        notify: The receiver of messages about calls that wait for an approval; None for no
+            messages.
         instructions: The text for clients; "servers" to pass on the servers' texts, "" to send
             none.
         telemetry: Whose traces continue, and where operators look at traces.
@@ -337,12 +372,14 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     results: Results = Results()
     approvals: ApprovalSettings = ApprovalSettings()
+    drain: Drain = Drain()
     keep: Keep = Keep()
     lock: Lock = Lock()
     audit: Audit = Audit()
     plugins: PluginSettings | None = None
     admin: Address | None = None
     chat: ChatPage | None = None
+    notify: Notify | None = None
     instructions: str = ""
     telemetry: Telemetry = Telemetry()
 

@@ -20,6 +20,7 @@ from interlock.config.gateway import (
     Audit,
     ChatLimits,
     ChatPage,
+    Drain,
     GatewaySettings,
     Issuer,
     Lock,
@@ -37,6 +38,7 @@ from interlock.config.limits_reading import (
     read_results,
     refuse_moved,
 )
+from interlock.config.notify_reading import filled_notify, read_notify
 from interlock.config.patterns import read_patterns
 from interlock.config.policy_reading import (
     check_groups,
@@ -50,6 +52,7 @@ from interlock.config.servers import Config
 from interlock.text import urls
 from interlock.text.networks import network
 
+MAX_DRAIN = 3_600  # seconds; the longest time that a part of the shutdown can be set to take
 MAX_WAIT = 600  # seconds; the longest time that a call can be set to wait for an approval
 MAX_PORT = 65_535
 DATABASES = ("postgresql", "postgres")  # accepted URL schemes for the database
@@ -107,12 +110,14 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         limits=read_limits(gateway.within("limits"), servers),
         results=read_results(gateway.within("results"), servers, views),
         approvals=_approvals(gateway.within("approvals")),
+        drain=_drain(gateway.within("drain")),
         keep=read_keep(gateway.within("keep")),
         lock=_lock(gateway.within("lock")),
         audit=_audit(gateway.within("audit")),
         plugins=_plugins(gateway, servers),
         admin=_admin(gateway.within("admin")),
         chat=_chat(gateway),
+        notify=read_notify(gateway),
         instructions=gateway.optional("instructions"),
         telemetry=_telemetry(gateway.within("telemetry"), groups, issuers),
     )
@@ -134,25 +139,27 @@ KEYS = (
     "limits",
     "results",
     "approvals",
+    "drain",
     "keep",
     "lock",
     "audit",
     "plugins",
     "admin",
     "chat",
+    "notify",
     "instructions",
     "telemetry",
 )
 
 
 def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
-    """Return the settings after replacing `${VAR}` in the database and in client secrets.
+    """Return the settings after replacing `${VAR}` in the database, client secrets and `notify`.
 
     Relative paths of the database and of the audit copy start at the configuration file's folder,
     so that a command finds the same files from any working directory.
 
     Raises:
-        ConfigError: A variable is not set and has no default.
+        ConfigError: A variable is not set and has no default, or `notify` is not valid with it.
     """
     gateway = config.gateway or GatewaySettings()
     issuers = tuple(
@@ -166,8 +173,13 @@ def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
     )
     database = variables.fill(gateway.database, "gateway.database", environ)
     audit = msgspec.structs.replace(gateway.audit, copy=_beside(config.path, gateway.audit.copy))
+    notify = None if gateway.notify is None else filled_notify(gateway.notify, environ)
     return msgspec.structs.replace(
-        gateway, database=_beside(config.path, database), issuers=issuers, audit=audit
+        gateway,
+        database=_beside(config.path, database),
+        issuers=issuers,
+        audit=audit,
+        notify=notify,
     )
 
 
@@ -367,10 +379,18 @@ def _groups(section: Section) -> dict[str, tuple[str, ...]]:
 def _approvals(section: Section) -> ApprovalSettings:
     section.warn_unknown(("expires", "wait"))
     default = ApprovalSettings()
-    waits = type(section.members.get("wait", 0)) is not int or section.members.get("wait", 0) != 0
     return ApprovalSettings(
         expires=section.duration("expires", default.expires, MAX_LONG),
-        wait=section.duration("wait", default.wait, MAX_WAIT) if waits else 0.0,
+        wait=section.duration("wait", default.wait, MAX_WAIT, zero=True),
+    )
+
+
+def _drain(section: Section) -> Drain:
+    section.warn_unknown(("delay", "calls"))
+    default = Drain()
+    return Drain(
+        delay=section.duration("delay", default.delay, MAX_DRAIN, zero=True),
+        calls=section.duration("calls", default.calls, MAX_DRAIN),
     )
 
 

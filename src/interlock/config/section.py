@@ -137,15 +137,23 @@ class Section:
             self.refuse(f"must be more than 0 and at most {MAX_SECONDS:,} seconds", key)
         return float(value)
 
-    def duration(self, key: str, default: float, most: int) -> float:
-        """Read a duration in seconds, or a text with a unit: "30s", "10m", "24h", "90d"."""
+    def duration(self, key: str, default: float, most: int, *, zero: bool = False) -> float:
+        """Read a duration in seconds, or a text with a unit: "30s", "10m", "24h", "90d".
+
+        Args:
+            key: The name of the member.
+            default: The duration if the member is missing.
+            most: The longest valid duration.
+            zero: Whether 0 is valid.
+        """
         value = self.members.get(key, default)
         if isinstance(value, str):
             value = parse_duration(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse('must be a number of seconds, or text such as "30s", "10m" or "24h"', key)
-        if not 0 < value <= most:
-            self.refuse(f"must be more than 0 and at most {most:,} seconds", key)
+        if not (0 < value <= most or (zero and value == 0)):
+            least = "at least 0" if zero else "more than 0"
+            self.refuse(f"must be {least} and at most {most:,} seconds", key)
         return float(value)
 
     def count(self, key: str, default: int, most: int, least: int = 1) -> int:

@@ -143,6 +143,7 @@ class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
     env: dict[str, str] = {}  # added to the few environment variables that every server gets
     env_file: str | None = None  # a file with lines NAME=VALUE; `env` overrides its values
     cwd: str | None = None
+    inherits_env: bool = False  # whether it gets all variables of this process; never in the file
 
     connect_timeout: float = 30.0  # seconds after which connecting times out
     max_message_bytes: int = 16 * 1024 * 1024  # the largest message that is accepted

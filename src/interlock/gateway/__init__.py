@@ -8,8 +8,11 @@ from interlock.lazy import loader
 
 if TYPE_CHECKING:
     from interlock.gateway.forwarding.server import ForwardingServer
+    from interlock.gateway.gateway import Gateway
 
-__all__ = ["ForwardingServer"]
+__all__ = ["ForwardingServer", "Gateway"]
 
 # Lazy, because `interlock chat` uses parts of this package but does not serve a gateway.
-__getattr__ = loader(__name__, {"ForwardingServer": "gateway.forwarding.server"})
+__getattr__ = loader(
+    __name__, {"ForwardingServer": "gateway.forwarding.server", "Gateway": "gateway.gateway"}
+)

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from interlock import aio
 from interlock.auth.principal import Principal
 from interlock.config import Config
-from interlock.gateway.forwarding.server import ForwardingServer
+from interlock.gateway.forwarding.server import IDLE_TIMEOUT, ForwardingServer
 from interlock.gateway.front import GatewayFront
 from interlock.gateway.gauges import gauges_of
 from interlock.gateway.manifests import following
+from interlock.gateway.notifier import Notifier
 from interlock.gateway.parts import (
     Parts,
     described_parts,
@@ -36,14 +37,13 @@ from interlock.layers.login_questions import LoginQuestions
 from interlock.layers.metrics import Gauge
 from interlock.layers.quotas import Quotas
 from interlock.policy import LOCAL_USER
+from interlock.store.approvals import ApprovalStore
 from interlock.store.chat.expiry import purge_regularly
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.text.timestamps import now_micros
 from interlock.text.urls import is_loopback
 from interlock.types import JsonObject
-
-IDLE_TIMEOUT = 3.0  # seconds without a newly connected server until the others are served
 
 
 class Assembly:
@@ -114,6 +114,12 @@ class Assembly:
             stack.push_async_callback(services.logins.close)
             await stack.enter_async_context(services.pins.following(services.feed))
             await stack.enter_async_context(assembly._following_plugins())
+            notifier = Notifier(
+                ApprovalStore(services.database, services.secret),
+                lambda: assembly.parts.settings.notify,
+                lambda approval: assembly.front.decided_at(approval),
+            )
+            await stack.enter_async_context(notifier.running(services.feed))
             purging = purge_regularly(services.database, lambda: assembly.parts.settings.keep)
             await stack.enter_async_context(aio.beside(purging))
             yield assembly

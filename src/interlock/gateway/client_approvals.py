@@ -24,8 +24,9 @@ from interlock.protocol.envelope import encode
 from interlock.store.approvals import Approval, ApprovalStore
 from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.audit.writer import AuditRecord, AuditWriter, open_tables
+from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.claims import Claim, ClaimFailed
-from interlock.store.database.database import Database, open_database
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from interlock.text import quoting
 from interlock.text.timestamps import rfc3339
@@ -139,7 +140,7 @@ def pin_in(toolbox: Callable[[], Toolbox]) -> PinOf:
 
 @asynccontextmanager
 async def open_approvals(
-    database: Database,
+    feed: ChangeFeed,
     location: str | None,
     secret: GatewayKey,
     writer: AuditWriter | None,
@@ -152,7 +153,7 @@ async def open_approvals(
     """Open the approvals in a database.
 
     Args:
-        database: The database with the approvals.
+        feed: Has the database with the approvals, and its clock.
         location: The location of the same database, to write without an audit trail.
         secret: The gateway's key.
         writer: Writes to the audit trail; None without an audit trail.
@@ -171,10 +172,11 @@ async def open_approvals(
             stack.push_async_callback(tables.close)
             write = _without_trail(tables)
         yield Approvals(
-            *(ApprovalStore(database, secret), write, secret.derive(ARGUMENTS_KEY)),
+            *(ApprovalStore(feed.database, secret), write, secret.derive(ARGUMENTS_KEY)),
             settings=settings,
             policy=policy,
             keep=keep,
+            now=feed.now,
             pin_of=None if toolbox is None else pin_in(toolbox),
             has_trail=writer is not None,
         )
@@ -197,15 +199,17 @@ async def approvals_in(
     settings, policy = resolve(config, os.environ), Policy.from_config(config)
     secret = GatewayKey.load(folder_beside(location))
     async with AsyncExitStack() as stack:
-        database = await open_database(location)
+        database = await open_owned(location, secret)
         stack.push_async_callback(database.close)
+        feed = ChangeFeed(database)
+        await feed.set_clock()
         writer = None
         if decides and settings.audit.mode != "off":
             opened = AuditWriter.open(location, key=secret, settings=settings.audit)
             writer = await stack.enter_async_context(opened)
         yield await stack.enter_async_context(
             open_approvals(
-                *(database, location, secret, writer),
+                *(feed, location, secret, writer),
                 settings=lambda: settings.approvals,
                 policy=lambda: policy,
                 keep=settings.keep.approvals,

@@ -28,6 +28,10 @@ class GatewayFront:
         """Return the URL of the page for an approval's call; None if no pages are served."""
         return None
 
+    def decided_at(self, approval: Approval) -> str | None:  # noqa: ARG002
+        """Return the URL of a page where approvers decide; None if no pages are served."""
+        return None
+
     async def ask(self, call: Call, approval: Approval | None) -> bool | None:  # noqa: ARG002
         """Ask about a call that does not come from an MCP client; see `AskCaller`."""
         return None

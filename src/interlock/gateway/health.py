@@ -13,17 +13,18 @@ from interlock.gateway.assembly import Assembly
 from interlock.gateway.parts import servers_by_name
 from interlock.protocol.envelope import encode
 from interlock.server.http.responses import Page
-from interlock.store.database.changes import note_change
 from interlock.toolbox import ServerStatus
 
+# A balancer cuts the calls of a server that is down (503), but not of one that leaves (404).
+READY, UNREADY, LEAVING = 200, 503, 404
 PROBE_DEADLINE = 1.0  # seconds that a check waits for a write to the database
-PROBE_EVERY = 1.0  # seconds that the result of a write is reused
+PROBE_EVERY = 1.0  # seconds between two test writes
 
 
 class Readiness(Struct, frozen=True):
     """Whether the gateway can make calls, and the names of failed parts, without reasons."""
 
-    is_ready: bool
+    status: int
     degraded: tuple[str, ...] = ()
 
 
@@ -32,6 +33,8 @@ class Health:
 
     Args:
         probe: Writes to the database, as a test.
+        is_answered: Returns whether the database answers regular queries.
+        is_proven: Returns whether the last write to the database succeeded a short time ago.
         servers: Returns the servers' statuses.
         required: Returns the names of servers that must be available for the gateway to be ready.
         is_draining: Returns whether the gateway is shutting down.
@@ -41,12 +44,16 @@ class Health:
     def __init__(
         self,
         probe: Callable[[], Awaitable[None]],
+        is_answered: Callable[[], bool],
+        is_proven: Callable[[], bool],
         servers: Callable[[], list[ServerStatus]],
         required: Callable[[], frozenset[str]],
         is_draining: Callable[[], bool],
         start: Callable[[str], None],
     ) -> None:
         self._probe = probe
+        self._is_answered = is_answered
+        self._is_proven = is_proven
         self._servers = servers
         self._required = required
         self._is_draining = is_draining
@@ -62,7 +69,7 @@ class Health:
         """Return the response for `/readyz`, without the servers' names."""
         found = await self._readiness()
         kinds = dict.fromkeys(each.partition(" ")[0] for each in found.degraded)
-        return _page(Readiness(found.is_ready, tuple(kinds)))
+        return _page(Readiness(found.status, tuple(kinds)))
 
     async def ready_in_detail(self) -> Page:
         """Return the response for `/readyz` with the servers' names, for operators."""
@@ -79,21 +86,26 @@ class Health:
         missing = self._required().intersection(down)
         for name in missing:  # if not ready, the gateway gets no calls that would start the server
             self._start(name)
-        is_ready = writes and not self._is_draining() and not missing
-        return Readiness(is_ready, tuple(degraded))
+        status = READY if writes and not missing else UNREADY
+        return Readiness(LEAVING if self._is_draining() else status, tuple(degraded))
 
     async def _can_write(self) -> bool:
-        """Return whether a write to the database succeeded within the last second.
+        """Return whether the database can be written to.
 
-        A hanging write is not cancelled, because the database would finish it anyway. Until it
-        ends, no other write begins.
+        The audit trail's own writes show this. If there was none for a minute, or the last one
+        failed, a test write does, at most once a second. A hanging write is not cancelled, because
+        the database would finish it anyway. Until it ends, no other write begins.
         """
+        if not self._is_answered():
+            return False
+        if self._is_proven():
+            return True
         probing = self._probing
         if probing is None or (probing.done() and monotonic() - self._probed_at > PROBE_EVERY):
             self._probed_at = monotonic()
             probing = self._probing = asyncio.create_task(self._write())
         await asyncio.wait({probing}, timeout=PROBE_DEADLINE)
-        return probing.done() and probing.result()
+        return probing.done() and probing.result() and self._is_proven()
 
     async def _write(self) -> bool:
         try:
@@ -110,10 +122,14 @@ def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
         gateway: The gateway.
         is_draining: Returns whether the gateway is shutting down; see `Health`.
     """
-    database, server = gateway.services.database, gateway.server
+    feed, writer, server = gateway.services.feed, gateway.services.writer, gateway.server
 
-    async def probe() -> None:  # tests the audit trail too, which is in the same database
-        await database.write(lambda connection: note_change(connection, "probe", ""))
+    async def probe() -> None:
+        if writer is not None:
+            await writer.prove()
+
+    def is_proven() -> bool:
+        return writer is None or writer.is_proven
 
     def required() -> frozenset[str]:
         servers = servers_by_name(gateway.parts.config).items()
@@ -121,6 +137,8 @@ def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
 
     return Health(
         probe,
+        lambda: feed.is_answered,
+        is_proven,
         lambda: list(server.toolbox.status.values()),
         required,
         is_draining,
@@ -129,5 +147,5 @@ def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
 
 
 def _page(found: Readiness) -> Page:
-    body = encode({"ready": found.is_ready, "degraded": found.degraded})
-    return Page(body, 200 if found.is_ready else 503)
+    body = encode({"ready": found.status == READY, "degraded": found.degraded})
+    return Page(body, found.status)

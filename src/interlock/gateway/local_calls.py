@@ -90,21 +90,21 @@ async def _gateway_calls(
     from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.upkeep import open_trail
     from interlock.store.database.changes import ChangeFeed
-    from interlock.store.database.database import open_database
+    from interlock.store.database.key_owner import open_owned
     from interlock.store.database.location import folder_beside
     from interlock.store.plugins import PluginStore
 
     parts = make_parts(config, environ)
     location, audit = parts.settings.database or None, parts.settings.audit
     secret, keep = GatewayKey.load(folder_beside(location)), parts.settings.keep
+    database = await open_owned(location, secret)
+    stack.push_async_callback(database.close)
     trail = writer = None
     if audit.mode != "off":
         opened = open_trail(location, secret, audit, keep=keep.audit)
         writer = await stack.enter_async_context(opened)
         trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
         stack.callback(trail.flush)
-    database = await open_database(location)
-    stack.push_async_callback(database.close)
     feed = await stack.enter_async_context(ChangeFeed(database).running())
     if parts.plugins.found:
         await parts.plugins.load(PluginStore(database))
@@ -118,7 +118,7 @@ async def _gateway_calls(
     if parts.policy.asks:
         approvals = await stack.enter_async_context(
             open_approvals(
-                *(database, location, secret, writer),
+                *(feed, location, secret, writer),
                 settings=lambda: parts.settings.approvals,
                 policy=lambda: parts.policy,
                 keep=keep.approvals,

@@ -34,7 +34,8 @@ from interlock.store.audit.upkeep import open_trail
 from interlock.store.audit.writer import AuditWriter
 from interlock.store.credentials import CredentialStore
 from interlock.store.database.changes import ChangeFeed
-from interlock.store.database.database import Database, open_database
+from interlock.store.database.database import Database
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
@@ -181,7 +182,7 @@ async def _open_stores(
 
     location = parts.settings.database or None
     secret = GatewayKey.load(folder_beside(location))
-    database = await open_database(location)
+    database = await open_owned(location, secret)
     stack.push_async_callback(database.close)
     feed = await stack.enter_async_context(ChangeFeed(database).running())
     keys = KeyRing(
@@ -196,7 +197,7 @@ async def _open_stores(
     kept = await stack.enter_async_context(results)
     approvals = await stack.enter_async_context(
         open_approvals(
-            *(database, location, secret, writer),
+            *(feed, location, secret, writer),
             settings=lambda: settings().approvals,
             policy=lambda: gateway().parts.policy,
             toolbox=lambda: gateway().server.toolbox,

@@ -6,8 +6,9 @@
 3. Each request, decision and expiry is recorded in the audit trail, in the transaction that changes
    the approval.
 4. Callers cannot approve their own calls, unless the rule names "caller" among its approvers.
-5. Expiry uses the wall clock, because all processes of a database share it and it continues while
-   the machine is suspended. If it is set back, approvals created at a later time expire.
+5. A call has at most one open approval, even if several gateways of a database request it.
+6. Expiry uses the database's clock, because all its gateways share it and it continues while the
+   machine is suspended. If it is set back, approvals created at a later time expire.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Literal, Protocol
@@ -112,7 +113,7 @@ class Approvals:
         pin_of: Returns the hash of a tool's current definition.
         keep: The seconds from an approval's expiry until it is deleted.
         has_trail: Whether an audit trail in an inner layer uses up approvals with calls' intents.
-        now: Returns the time in microseconds since 1970.
+        now: Returns the database's time in microseconds since 1970.
 
     Attributes:
         counts: The number of approvals in each state, read at most once a second.
@@ -169,6 +170,14 @@ class Approvals:
         """
         user = "" if of is None else of.id
         return await self._store.list(states, self._now(), user=user, limit=limit, after=after)
+
+    async def oldest(self, limit: int) -> Sequence[Approval]:
+        """Return the approvals that wait for a decision, without their arguments, oldest first."""
+        return await self._store.oldest(self._now(), limit)
+
+    async def pending(self) -> int:
+        """Return how many approvals wait for a decision."""
+        return (await self._store.counts(self._now()))["pending"]
 
     async def get(self, id: str, *, of: Principal | None = None) -> Approval:
         """Return the approval with an id.
@@ -271,7 +280,6 @@ class Approvals:
             AuditRecord(
                 *("decided", found.call, who.user, who.key, found.server, found.tool),
                 body=body,
-                people=(found.user,),
                 tenant=who.tenant,
             ),
             claim,
@@ -359,7 +367,7 @@ class Approvals:
         one.
         """
         binding = self._binding(call, decision)
-        found = await self._store.newest(binding, self._now())
+        found = await self._store.latest(binding, self._now())
         holds = found is not None and self._holds(found, self.state(found), binding)
         return found if holds else None
 
@@ -399,14 +407,20 @@ class Approvals:
             finding.exception()  # avoids asyncio's warning if all its calls were cancelled
 
     async def _find(self, binding: Binding, call: Call, decision: Decision) -> Approval:
-        found = await self._store.newest(binding, self._now())
-        if found is not None:
-            state = self.state(found)
-            if self._holds(found, state, binding):
-                return found
-        return await self._create(binding, call, decision)
+        while True:
+            now = self._now()
+            found = await self._store.latest(binding, now)
+            if found is not None:
+                if self._holds(found, found.state_at(now), binding):
+                    return found
+                if found.is_open:  # it has expired since, and would prevent the next one
+                    await self._expire(found, now)
+            created = await self._create(binding, call, decision)
+            if created is not None:
+                return created
 
-    async def _create(self, binding: Binding, call: Call, decision: Decision) -> Approval:
+    async def _create(self, binding: Binding, call: Call, decision: Decision) -> Approval | None:
+        """Request an approval; return None if another process has just requested it."""
         now, address = self._now(), call.entry.address
         pending = await self._store.pending(binding.tenant, binding.user, now)
         if limit := _exceeded(pending, len(canonical(call.arguments))):
@@ -438,7 +452,10 @@ class Approvals:
         record = record_of(
             call.caller, "asked", call.id, binding.server, binding.tool, _encode(body)
         )
-        await self._write(record, self._store.insertion(approval))
+        insertion = self._store.insertion(approval)
+        await self._write(record, insertion)
+        if insertion.has_failed:
+            return None
         self._note_change(approval.id)
         return approval
 
@@ -512,6 +529,7 @@ class Approvals:
             feed: Reports changes in the database.
         """
         with suppress(InterlockError):  # the next step reports the error
+            await feed.set_clock()
             await self.refresh()
         async with feed.follow("approvals", self._step, _log, "approvals"):
             yield
@@ -548,7 +566,6 @@ class Approvals:
         record = AuditRecord(
             *("decided", approval.call, "", "", approval.server, approval.tool),
             body=_decided(approval, "expire"),
-            people=(approval.user,),
             tenant=approval.tenant,
         )
         await self._write(record, self._store.expiry(approval.id, now))

@@ -1,4 +1,8 @@
-"""Storage of daily quotas: the calls of each day are saved to the database every 10 s."""
+"""Storage of daily quotas: the calls of each day are saved to the database regularly.
+
+If several gateways share the database, each reads the calls that the others have added, so that a
+key whose calls move to another gateway does not get its quota twice.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from interlock.layers.limits import DAY, DayCounter
 from interlock.store.quotas import QuotaStore
 
 SAVE_EVERY = 10.0  # seconds between two saves
+SHARE_EVERY = 2.0  # the same if several gateways share the database
 
 _log = logging.getLogger("interlock.gateway")
 
@@ -74,10 +79,20 @@ class Quotas:
         if added:
             await self._store.add(self._day, added)
             self._saved.update(now)
+        if self._store.is_shared:
+            await self._take_totals(counter)
+
+    async def _take_totals(self, counter: DayCounter) -> None:
+        """Add the calls that other gateways have saved."""
+        for key, total in (await self._store.load(self._day)).items():
+            unsaved = counter.spent.get(key, 0) - self._saved.get(key, 0)
+            if self._today() == self._day and unsaved >= 0:  # else the counter was just reset
+                self._saved[key] = total
+                counter.spent[key] = total + unsaved
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(SAVE_EVERY)
+            await asyncio.sleep(SHARE_EVERY if self._store.is_shared else SAVE_EVERY)
             await self._save_or_warn()
 
     async def _save_or_warn(self) -> None:

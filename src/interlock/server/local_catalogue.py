@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from interlock import schema
 from interlock.context import Context
-from interlock.errors import InvalidArguments, LocalProtocolError, UnknownTool
+from interlock.errors import (
+    InvalidArguments,
+    LocalProtocolError,
+    UnknownTool,
+)
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
 from interlock.server.catalogue import (
@@ -20,9 +25,12 @@ from interlock.server.catalogue import (
     ServedTool,
     input_schema,
 )
+from interlock.server.mounting import Mountable, Table
 from interlock.server.resources import FunctionCompletion, FunctionPrompt, FunctionResource
 from interlock.server.subscribers import Subscribers
 from interlock.server.text_arguments import Choices
+from interlock.server.tool_layers import LayeredObject, LayerStack
+from interlock.server.tool_options import Visible, is_visible
 from interlock.server.tools import FunctionTool
 from interlock.types import (
     JsonObject,
@@ -38,21 +46,25 @@ _CURSOR = re.compile(r"[1-9][0-9]{0,8}")
 _T = TypeVar("_T")
 
 
-class LocalCatalogue:
-    """A `Catalogue` with the same items for all callers. Subscribers are notified of changes.
+class LocalCatalogue(Mountable):
+    """A `Catalogue` of items that were added. Subscribers are notified of changes.
 
-    Attributes:
-        version: The number of changes so far.
+    All callers see the same items, except for tools with a predicate `visible`.
+
+    Args:
+        subscribers: The clients that are notified of changes.
+        layers: The layers around calls of tools; None if there are none.
     """
 
-    def __init__(self, subscribers: Subscribers) -> None:
-        self.version = 0
-        self._subscribers = subscribers
-        self._tools: dict[str, ServedTool] = {}
-        self._resources: dict[str, FunctionResource] = {}
-        self._templates: dict[str, FunctionResource] = {}
-        self._prompts: dict[str, FunctionPrompt] = {}
-        self._completions: dict[tuple[str, str], FunctionCompletion] = {}
+    def __init__(self, subscribers: Subscribers, layers: LayerStack | None = None) -> None:
+        super().__init__(subscribers)
+        self._layers = layers
+        self._visible: dict[str, Visible] = {}  # the predicates of tools, by name
+        self._tools: dict[str, ServedTool] = self.tables["tools"]
+        self._resources: dict[str, FunctionResource] = self.tables["resources"]
+        self._templates: dict[str, FunctionResource] = self.tables["resourceTemplates"]
+        self._prompts: dict[str, FunctionPrompt] = self.tables["prompts"]
+        self._completions: dict[tuple[str, str], FunctionCompletion] = self.tables["completions"]
 
     # Implementation of `Catalogue`
 
@@ -77,23 +89,26 @@ class LocalCatalogue:
             extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
 
-    def view(self, context: Context) -> None:
-        """Return the same key for all callers, because all callers see the same items."""
+    def view(self, context: Context) -> tuple[bool, ...] | None:
+        """Return which of the tools with a predicate the caller sees; None if there are none."""
+        if not self._visible:
+            return None
+        return tuple(is_visible(name, each, context) for name, each in self._visible.items())
+
+    def _hides(self, name: str, context: Context) -> bool:
+        return name in self._visible and not is_visible(name, self._visible[name], context)
 
     def page(
         self,
         kind: Kind,
         cursor: str,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> tuple[Sequence[Definition], str | None]:
         """Return up to `PAGE_SIZE` definitions, in the order in which they were added."""
-        tables: dict[Kind, Mapping[str, Any]] = {
-            "tools": self._tools,
-            "resources": self._resources,
-            "resourceTemplates": self._templates,
-            "prompts": self._prompts,
-        }
-        items = [each.definition for each in tables[kind].values()]
+        hides = self._hides if kind == "tools" and self._visible else _hides_nothing
+        items = [
+            each.definition for name, each in self.tables[kind].items() if not hides(name, context)
+        ]
         start = _start(cursor, len(items))
         end = start + PAGE_SIZE
         return items[start:end], str(end) if end < len(items) else None
@@ -112,8 +127,10 @@ class LocalCatalogue:
     def find(
         self, kind: Literal["prompts"], name: str, context: Context
     ) -> ServedPrompt | None: ...
-    def find(self, kind: str, name: str, context: Context) -> Any:  # noqa: ARG002
+    def find(self, kind: str, name: str, context: Context) -> Any:
         if kind == "tools":
+            if name in self._visible and self._hides(name, context):
+                return None
             return self._tools.get(name)
         if kind == "prompts":
             return self._prompts.get(name)
@@ -148,6 +165,7 @@ class LocalCatalogue:
         Raises:
             LocalProtocolError: The name is already used, or the definition has no name.
             SchemaError: The definition's input schema is not usable.
+            SignatureError: A server of which this one is a part cannot have the tool.
         """
         definition = tool.definition
         if isinstance(definition, Tool):
@@ -160,48 +178,54 @@ class LocalCatalogue:
             if not isinstance(definition, Tool) and "inputSchema" not in definition:
                 raise LocalProtocolError(f"the definition of tool {name!r} has no inputSchema")
             schema.check_tool_input(encode(input_schema(definition)))
-        _add(self._tools, name, tool, "tool")
-        self._changed("tools")
+        self.add("tools", name, tool)
 
     def remove_tool(self, name: str) -> None:
-        if self._tools.pop(name, None) is None:
-            raise UnknownTool(f"unknown tool {name!r}")
-        self._changed("tools")
+        self.remove("tools", name, UnknownTool(f"unknown tool {name!r}"))
 
     def add_resource(self, uri: str, resource: FunctionResource) -> None:
         """Add a resource, or a template if its URI has variables."""
-        table = self._templates if resource.template.variables else self._resources
-        _add(table, uri, resource, "resource")
-        self._changed("resources")
+        self.add("resourceTemplates" if resource.template.variables else "resources", uri, resource)
 
     def remove_resource(self, uri: str) -> None:
-        if self._resources.pop(uri, None) is None and self._templates.pop(uri, None) is None:
-            raise LocalProtocolError(f"unknown resource {uri!r}")
-        self._changed("resources")
+        table: Table = "resourceTemplates" if uri in self._templates else "resources"
+        self.remove(table, uri, LocalProtocolError(f"unknown resource {uri!r}"))
 
     def add_prompt(self, prompt: FunctionPrompt) -> None:
-        _add(self._prompts, prompt.definition.name, prompt, "prompt")
-        self._changed("prompts")
+        self.add("prompts", prompt.definition.name, prompt)
 
     def remove_prompt(self, name: str) -> None:
-        if self._prompts.pop(name, None) is None:
-            raise LocalProtocolError(f"unknown prompt {name!r}")
-        self._changed("prompts")
+        self.remove("prompts", name, LocalProtocolError(f"unknown prompt {name!r}"))
 
     def add_completion(self, ref: str, argument: str, completion: FunctionCompletion) -> None:
         """Add a completion for an argument of the prompt or template `ref`."""
-        _add(self._completions, (ref, argument), completion, "completion")
-        self.version += 1
+        self.add("completions", (ref, argument), completion)
 
-    def _changed(self, kind: Literal["tools", "resources", "prompts"]) -> None:
-        self.version += 1
-        self._subscribers.list_changed(kind)
+    def put(self, table: Table, key: Any, item: Any) -> None:
+        if table == "tools":
+            if self._layers is not None:
+                item = layered(item, self._layers._replace(name=key))
+            if isinstance(item, FunctionTool) and item.visible is not None:
+                self._visible[key] = item.visible
+        super().put(table, key, item)
+
+    def drop(self, table: Table, key: Any) -> None:
+        super().drop(table, key)
+        if table == "tools":
+            self._visible.pop(key, None)
 
 
-def _add(table: dict[Any, _T], key: Any, item: _T, noun: str) -> None:
-    if key in table:
-        raise LocalProtocolError(f"the server has a {noun} {key!r} already; remove it first")
-    table[key] = item
+def layered(tool: ServedTool, stack: LayerStack) -> ServedTool:
+    """Return a tool with further layers around the layers that it has."""
+    if isinstance(tool, FunctionTool | LayeredObject):
+        tool = copy.copy(tool)
+        tool.layers = (stack, *tool.layers)
+        return tool
+    return LayeredObject(tool, (stack,))
+
+
+def _hides_nothing(_name: str, _context: Context) -> bool:
+    return False
 
 
 def _start(cursor: str, count: int) -> int:

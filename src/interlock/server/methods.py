@@ -34,6 +34,7 @@ from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TaskBegun, Tasks
+from interlock.server.tool_options import require_scopes
 from interlock.server.tools import FunctionTool, failed
 from interlock.types import (
     CompleteParams,
@@ -247,7 +248,8 @@ class Methods:
             )
             if len(self._pages) >= MAX_CACHED_PAGES:
                 self._pages.clear()
-            self._pages[key] = page
+            if self._catalogue.view(context) == key[2]:  # a predicate may depend on the time
+                self._pages[key] = page
         return page
 
     # Tools, resources, prompts
@@ -269,6 +271,8 @@ class Methods:
         if params.request_state is not UNSET or params.input_responses is not UNSET:
             round = Round(params, request, context, subject, self._seal)
         try:
+            if isinstance(tool, FunctionTool) and tool.scopes:
+                require_scopes(params.name, tool.scopes, context)
             if isinstance(tool, FunctionTool) and tool.task:
                 return await self.tasks.call(tool, arguments, context)
             result = await tool.call(arguments, context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -28,7 +28,6 @@ from interlock.types import (
     TextContent,
 )
 
-_CONTENT = get_args(Content)
 _ROLES = ("user", "assistant")
 
 
@@ -80,13 +79,10 @@ def _of(role: Role, parts: list[Content]) -> list[PromptMessage]:
 
 
 def _part(value: Any) -> Content:
-    if isinstance(value, _CONTENT):
-        content: Content = value
-        return content
     if isinstance(value, dict) and isinstance(value.get("type"), str):
         try:
-            block: Content = msgspec.convert(value, Content)
-            return block
+            read: Content = msgspec.convert(value, Content)
+            return read
         except msgspec.ValidationError:  # an object that only looks like a block
             pass
     return block_of(value)

@@ -20,12 +20,15 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from interlock.context import Context
+from interlock.errors import LocalProtocolError
 from interlock.protocol import Request
+from interlock.schema.signature import at_caller
 from interlock.server.answering import is_of_parent_process
 from interlock.server.catalogue import ServedTool
+from interlock.server.debugging import check_reach, debugged, is_debugging
 from interlock.server.dependencies import Overrides, yielded_by
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
@@ -39,9 +42,11 @@ from interlock.server.resources import (
     ItemOptions,
 )
 from interlock.server.sealing import SigningSeal
-from interlock.server.subscribers import Subscribers
+from interlock.server.subscribers import ListKind, Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TASK_TTL
+from interlock.server.tool_edits import ToolEdits
+from interlock.server.tool_layers import ToolLayer, build_layers
 from interlock.server.tools import FunctionTool, ToolOptions
 from interlock.server.watchdog import watched
 from interlock.server.workers import Workers
@@ -69,12 +74,17 @@ class Server:
         lifespan: A context that is entered before the first request and exited after the last one,
             for example to open and close a connection pool. What it yields is
             `Context.lifespan`.
-        middleware: Functions that wrap a handler in another handler; the first is outermost.
+        around: Layers around every tool call; the first is outermost. A layer takes a handler,
+            an async function from `ServedCall` to the function's value, and returns its own.
+        middleware: Functions that wrap a handler of raw requests in another handler; the first is
+            outermost.
         sealing_key: Signs the state that modern clients send back between rounds of questions, with
             at least 32 bytes. Required if several processes serve the same clients.
         list_ttl_ms: Milliseconds for which clients may cache lists.
         task_store: The store for tasks of tools marked `task`; None to keep the tasks in memory.
         task_ttl: The seconds that a task may run, and that its result is kept after it ends.
+        debug: Whether the text of a failed call contains the exception and the line of your code,
+            for clients on this machine; None for whether INTERLOCK_DEBUG is 1.
         strict: Whether arguments must have the types of a tool's schema. False also reads JSON from
             text where the schema permits one reading and nothing is lost, such as 3 from "3".
 
@@ -94,11 +104,13 @@ class Server:
         website_url: str | None = None,
         icons: list[Icon] | None = None,
         lifespan: Callable[[Server], AbstractAsyncContextManager[Any]] | None = None,
+        around: Sequence[ToolLayer] = (),
         middleware: Sequence[Middleware] = (),
         sealing_key: bytes | None = None,
         list_ttl_ms: int = 0,
         task_store: TaskStore | None = None,
         task_ttl: float = TASK_TTL,
+        debug: bool | None = None,
         strict: bool = True,
     ) -> None:
         self.info = Implementation(
@@ -110,9 +122,14 @@ class Server:
         self._lifespan = lifespan
         self._workers = Workers()
         self._strict = strict
+        self._is_entered = False
+        self._mounted: list[Server] = []
+        self._has_middleware = bool(middleware)
         self._runtime = Runtime(self._workers, Lifespan(self._open), yielded_by(lifespan))
         self._memory_connections: set[asyncio.Task[None]] = set()
-        self._catalogue = LocalCatalogue(self.subscribers)
+        self._catalogue = LocalCatalogue(
+            self.subscribers, build_layers(around, self._runtime.lifespan)
+        )
         self._methods = Methods(
             self.info,
             instructions,
@@ -123,13 +140,15 @@ class Server:
             task_store,
             task_ttl,
         )
-        handler: Handler = self._methods.answer
-        if middleware:
-            handler = self._answer_changed
+        self._debugs = is_debugging(debug)
+        # Answers a request with an encoded result, or raises an `InterlockError`.
+        self.answer: Handler = self._stack(middleware)
+
+    def _stack(self, middleware: Sequence[Middleware]) -> Handler:
+        handler: Handler = self._answer_changed if middleware else self._methods.answer
         for wrap in reversed(middleware):
             handler = wrap(handler)
-        # Answers a request with an encoded result, or raises an `InterlockError`.
-        self.answer: Handler = handler
+        return debugged(handler) if self._debugs else handler
 
     def _answer_changed(self, request: Request, context: Context) -> Awaitable[bytes]:
         """Answer a request that middleware may have changed, without its decoded params."""
@@ -171,6 +190,7 @@ class Server:
             LocalProtocolError: The server already has a tool with this name, or the name is
                 missing.
             SchemaError: The input schema is not usable.
+            SignatureError: A parameter of the function cannot be described by a schema.
         """
         if isinstance(tool, ServedTool):
             self._catalogue.add_tool(tool)
@@ -209,7 +229,7 @@ class Server:
 
     def resource_updated(self, uri: str) -> None:
         """Notify the clients subscribed to a resource that the resource has changed."""
-        self.subscribers.resource_updated(uri)
+        self._catalogue.resource_updated(uri)
 
     @overload
     def prompt(self, function: _F, /) -> _F: ...
@@ -251,6 +271,51 @@ class Server:
 
         return add
 
+    def list_changed(self, kind: ListKind) -> None:
+        """Notify subscribed clients that a list has changed: "tools", "prompts" or "resources".
+
+        Use it when tools with `visible` appear or disappear for a caller. The server notifies
+        clients itself when you add or remove something.
+
+        Raises:
+            LocalProtocolError: `kind` is not the name of a list.
+        """
+        if kind not in get_args(ListKind):
+            raise LocalProtocolError(f"{kind!r} is not one of {', '.join(get_args(ListKind))}")
+        self._catalogue.list_changed(kind)
+
+    def mount(self, prefix: str, other: Server, *, tools: ToolEdits | None = None) -> None:
+        """Offer the items of another server as well, now and whenever that server changes.
+
+        Its tools and prompts are named PREFIX_NAME, and its resources keep their URIs. Its lifespan
+        is entered with that of this server, and calls pass its layers as well.
+
+        Args:
+            prefix: The prefix of the names; "" to keep the names.
+            other: The other server.
+            tools: Changes to the other server's tools, by their own names: False to leave a tool
+                out, or a dict with `name`, `title`, `description` and `arguments`. `arguments` has
+                a dict with `name`, `description`, `default`, `value` or `hide` for each argument
+                to change, by its own name. An argument with a `value` is not offered to clients.
+
+        Raises:
+            SignatureError: A name clashes, a change cannot be made, or `other` cannot be mounted.
+        """
+        if not isinstance(other, Server):
+            raise at_caller(
+                f"mount takes a Server, not {type(other).__name__}; interlock.gateway.Gateway "
+                "joins servers of every kind"
+            )
+        if other._has_middleware:
+            raise at_caller(
+                f"server {other.info.name!r} has middleware, which gets whole requests and cannot "
+                "be mounted; use around=[...]"
+            )
+        if self._is_entered:
+            raise at_caller(f"server {self.info.name!r} is running already; mount before it starts")
+        self._catalogue.mount(prefix, other._catalogue, tools or {})
+        self._mounted.append(other)
+
     def override(self, others: Overrides) -> AbstractContextManager[None]:
         """Replace dependencies in a `with` block, for tests.
 
@@ -276,6 +341,10 @@ class Server:
             value = None
             if self._lifespan is not None:
                 value = await stack.enter_async_context(self._lifespan(self))
+            self._is_entered = True
+            stack.callback(setattr, self, "_is_entered", False)
+            for mounted in self._mounted:
+                await stack.enter_async_context(mounted.running())
             # Stop workers and tasks before exiting the lifespan, because they may use its objects.
             stack.callback(self._workers.close)
             stack.push_async_callback(self._methods.tasks.close)
@@ -321,6 +390,7 @@ class Server:
         task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
         self._memory_connections.add(task)
         task.add_done_callback(self._connection_ended)
+        theirs.serving = task
         return theirs
 
     def _connection_ended(self, serving: asyncio.Task[None]) -> None:
@@ -339,6 +409,8 @@ class Server:
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
+        for host in (options.get("hosts") or ()) if self._debugs else ():
+            check_reach(host)
         return HttpApp(self, HttpOptions(**options))
 
     def run_http(
@@ -365,16 +437,13 @@ class Server:
             ConfigError: Others can reach the address, and the server has no authentication; or
                 the address cannot be used; or an item of `proxies` is not an address.
         """
-        from interlock.config.gateway import Address
-        from interlock.server.http.listening import bound, listen
-        from interlock.server.http.serve import UvicornServer, check_exposure
+        from interlock.server.http.serve import check_exposure, run_app
 
+        if self._debugs:
+            check_reach(host)
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
-        with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
-            listen(listener)
-            server = UvicornServer(endpoint, host, port, announces=True, proxies=proxies)
-            server.run([listener])
+        run_app(endpoint, host, port, proxies)
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
@@ -398,6 +467,12 @@ class ToolKeywords(TypedDict, total=False):
     description: str  # by default, the first part of the function's docstring
     # A dict has the names of the specification, such as {"readOnlyHint": True}.
     annotations: ToolAnnotations | Mapping[str, Any]
+    read_only: bool  # whether the tool changes nothing
+    destructive: bool  # whether it may delete or overwrite something
+    idempotent: bool  # whether a repeated call has no further effect
+    open_world: bool  # whether it reaches beyond the server's own data, such as the web
+    scopes: Sequence[str]  # over HTTP, callers without these scopes get 403
+    visible: Callable[[Context], object]  # for other callers, the tool does not exist
     icons: list[Icon]
     input_schema: Mapping[str, Any]  # used unchanged, instead of one derived from the function
     output_schema: Mapping[str, Any]

@@ -128,6 +128,7 @@ class ServerConnection:
             if not self._started.is_set() and request.method not in self._early:
                 await self._started.wait()
             context = request_context.context_of(request, self, self._session, self._principal)
+            context.is_local = True
             if request.method == "subscriptions/listen":
                 self._streams[request.id] = asyncio.current_task()
             if observing.observer is not None:

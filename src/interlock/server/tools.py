@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
 
 import msgspec
 from msgspec import Raw, Struct
@@ -40,9 +41,13 @@ from interlock.schema.signature import (
     problem,
 )
 from interlock.server.catalogue import ServedTool
+from interlock.server.debugging import observer
 from interlock.server.dependencies import CONTEXT, Marks
 from interlock.server.options import check_limits, check_name, tool_annotations
 from interlock.server.resolver import Resolver, Runtime
+from interlock.server.tool_edits import ArgumentEdits
+from interlock.server.tool_layers import LayerStack, ServedCall, pass_on
+from interlock.server.tool_options import Visible, checked_scopes, checked_visible, with_hints
 from interlock.server.values import (
     MARK,
     check_finite,
@@ -69,6 +74,12 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     title: str | None = None
     description: str | None = None
     annotations: ToolAnnotations | Mapping[str, Any] | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+    scopes: Sequence[str] = ()
+    visible: Visible | None = None
     icons: list[Icon] | None = None
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
@@ -87,6 +98,11 @@ class FunctionTool:
         runtime: The objects that the functions of the server share.
         strict: Whether arguments must have the types of the schema; False also reads JSON from
             text where nothing is lost.
+
+    Attributes:
+        scopes: The scopes that callers over HTTP need.
+        visible: Returns whether a caller may see the tool; None if all callers may.
+        layers: The layers around calls, those of the outermost server first.
 
     Raises:
         SignatureError: A parameter's type cannot be described by a schema; the text names it.
@@ -114,13 +130,7 @@ class FunctionTool:
     ) -> None:
         name = options.name or name_of(function)
         check_name(name)
-        check_limits(options.timeout, options.concurrency)
-        self.timeout = options.timeout
-        if options.task not in (True, False, "required", "later"):
-            raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
-        self.task = options.task
-        self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
-        self._is_limited = bool(options.concurrency) or options.timeout is not None
+        self._set_options(options)
         marks = Marks(function, runtime.yields)
         if options.input_schema is not None:
             check_kind(function, name)
@@ -147,10 +157,28 @@ class FunctionTool:
             description=summary(function) if options.description is None else options.description,
             input_schema=dict(self._input_schema),
             output_schema=None if output is None else dict(output),
-            annotations=tool_annotations(options.annotations),
+            annotations=with_hints(
+                tool_annotations(options.annotations),
+                read_only=options.read_only,
+                destructive=options.destructive,
+                idempotent=options.idempotent,
+                open_world=options.open_world,
+            ),
             icons=options.icons,
             meta=options.meta,
         )
+
+    def _set_options(self, options: ToolOptions) -> None:
+        check_limits(options.timeout, options.concurrency)
+        self.timeout = options.timeout
+        if options.task not in (True, False, "required", "later"):
+            raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
+        self.task = options.task
+        self.scopes = checked_scopes(options.scopes)
+        self.visible = checked_visible(options.visible)
+        self.layers: tuple[LayerStack, ...] = ()
+        self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
+        self._is_limited = bool(options.concurrency) or options.timeout is not None
 
     def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
         """Use the schema from the options; the function gets the arguments as keywords."""
@@ -161,6 +189,7 @@ class FunctionTool:
         if shown := self._bound & set(given.get("properties", ())):
             raise SignatureError(f"input_schema has {min(shown)!r}, which the partial has bound")
         self._decode = None
+        self._restore: Callable[[JsonObject], JsonObject] = dict
         self._input_schema = dict(given)
         self._inferred_output = self._write = None
         self._context, self._is_async = find_context(function, Context), is_async(function)
@@ -171,7 +200,24 @@ class FunctionTool:
         problems += [f"unknown argument {each!r}" for each in self._bound & dict(arguments).keys()]
         if problems:
             raise InvalidArguments("; ".join(problems))
-        return dict(arguments)
+        return self._restore(arguments)
+
+    def with_definition(self, definition: Tool, edits: ArgumentEdits | None) -> Self:
+        """Return a copy with another definition, whose arguments have been edited.
+
+        Raises:
+            SignatureError: A constant in the edits is not valid.
+        """
+        tool = copy.copy(self)
+        tool.definition = definition
+        if self._inputs is not None:
+            tool._inputs = schema.compile(encode(definition.input_schema))
+        if edits is not None and self._decode is not None:
+            tool._decode = edits.decode_by(self._decode)
+        elif edits is not None:
+            tool._validator = schema.compile(encode(edits.schema))
+            tool._restore = edits.restore
+        return tool
 
     def _read_leniently(self, raw: Raw) -> dict[str, Any] | None:
         """Read arguments that do not fit as they are meant, as far as nothing is lost.
@@ -207,15 +253,19 @@ class FunctionTool:
                 return await self.call(None, context)
             read = self._read_leniently(raw)
             if read is None:
-                return _failure(
-                    str(error) if isinstance(error, InvalidArguments) else problem(error)
-                )
+                if not isinstance(error, InvalidArguments):
+                    error = InvalidArguments(problem(error))
+                return _failed(self.definition.name, error)
             named = read
-        if self._context is not None:
+        if self._context is not None and not self.layers:
             context.lifespan = self._lifespan.value
             named[self._context] = context
         try:
-            if self._is_limited:
+            if self.layers:
+                outermost = self.layers[0]
+                context.lifespan = outermost.lifespan.value
+                value = await outermost.handle(ServedCall(outermost.name, named, context, self))
+            elif self._is_limited:
                 value = await self._run_limited(named, context)
             elif self._is_async:
                 value = await self._function(**named)
@@ -234,6 +284,31 @@ class FunctionTool:
             raise
         except BaseException as error:
             return _failed(self.definition.name, error)
+
+    async def proceed(self, call: ServedCall) -> Any:
+        """Run a call that has passed a stack of layers; return what the function returned."""
+        depth, context = call._depth + 1, call.context
+        outer = context.lifespan
+        try:
+            if depth < len(self.layers):
+                return await pass_on(call, self.layers[depth])
+            context.lifespan = self._lifespan.value
+            named = call.arguments
+            if self._context is not None:
+                named = {**named, self._context: context}
+            if self._is_limited:
+                return await self._run_limited(named, context)
+            if self._is_async:
+                return await self._function(**named)
+            return await self._run_in_thread(named, context)
+        finally:
+            context.lifespan = outer  # which the layers see after the call, too
+
+    async def _run_in_thread(self, arguments: dict[str, Any], context: Context) -> Any:
+        value = await self._workers.run(self._function, arguments, context)
+        if hasattr(value, "__next__"):  # each step may block, as the function may
+            value = await self._workers.submit(listed, {"values": value}, context)
+        return value
 
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
         if isinstance(value, CallToolResult):
@@ -272,7 +347,7 @@ class FunctionTool:
             async with asyncio.timeout(self.timeout) as limit:
                 if self._is_async:
                     return await self._function(**arguments)
-                return await self._workers.run(self._function, arguments, context)
+                return await self._run_in_thread(arguments, context)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -313,7 +388,7 @@ def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult
 def _failed(tool: str, error: BaseException) -> CallToolResult:
     """Return the result for a failed call. Log the error if its text is not for the model."""
     if isinstance(error, _FOR_THE_MODEL):
-        return _failure(str(error))
+        return _failure(error, str(error))
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
         raise error  # the call was cancelled, and not just a task inside the function
@@ -321,8 +396,11 @@ def _failed(tool: str, error: BaseException) -> CallToolResult:
     reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"
-    return _failure(f"tool {tool} {kind}; {log_name()} has the details under {reference}")
+    return _failure(error, f"tool {tool} {kind}; {log_name()} has the details under {reference}")
 
 
-def _failure(text: str) -> CallToolResult:
+def _failure(error: BaseException, text: str) -> CallToolResult:
+    observe = observer.get()
+    if observe is not None:
+        text = observe(error, text)
     return CallToolResult(content=[TextContent(text=text)], is_error=True)

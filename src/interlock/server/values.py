@@ -87,8 +87,8 @@ def block_of(value: Any) -> Content:
         value = value.content()
     if not isinstance(value, _CONTENT):
         value = TextContent(text=value if isinstance(value, str) else _encoded(value)[1])
-    block: Content = value
-    return block
+    content: Content = value
+    return content
 
 
 def _encoded(value: Any) -> tuple[bytes, str]:

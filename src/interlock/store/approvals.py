@@ -6,6 +6,7 @@ transaction of its audit record, and only if the approval still has the expected
 
 from __future__ import annotations
 
+import hmac
 from collections import Counter
 from collections.abc import Collection, Sequence
 from math import inf
@@ -15,12 +16,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_, select, update
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import UnknownApproval
 from interlock.store.database import tables
-from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.changes import ChangeReader, change_statement, note_change
 from interlock.store.database.claims import Claim
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
@@ -32,12 +33,17 @@ State = Literal["pending", "approved", "denied", "expired", "used"]
 
 KIND: Final = "approvals"  # the kind of rows in `changes`
 SEALED_FOR = "approvals"  # the purpose for which the encryption key is derived
+HASHED_FOR = "approval binding"
 MAX_LISTED = 500
 LEEWAY = 60 * 1_000_000  # microseconds by which two machines' clocks may differ
 
 _COLUMNS = tuple(column.name for column in tables.approvals.columns)
 _NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
-_INSERT = f"INSERT INTO approvals ({_NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+# Several gateways may request an approval of the same call; one of them does.
+_INSERT = (
+    f"INSERT INTO approvals ({_NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+    " ON CONFLICT DO NOTHING"
+)
 _DECIDE = (
     "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?, note = ?"
     " WHERE id = ? AND state = 'pending' AND expires > ? AND created <= ? AND hash = ?"
@@ -99,6 +105,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         decided_at: The time of the decision; None before it.
         note: The decider's note.
         used_by_call: The id of the call that used the approval; None if it is unused.
+        told: The time at which a gateway began to tell its approvers; None before that.
     """
 
     id: str
@@ -121,6 +128,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     decided_at: int | None = None
     note: str | None = None
     used_by_call: str | None = None
+    told: int | None = None
 
     def state_at(self, now: int) -> State:
         """Return the state at a time: after its expiry, an open or approved request is "expired".
@@ -128,9 +136,13 @@ class Approval(Struct, frozen=True, kw_only=True):
         A request whose creation lies in the future is expired, too: otherwise it would stay valid
         longer after a clock was set back.
         """
-        is_open = self.state in ("pending", "approved")
         is_over = self.expires <= now or self.created > now + LEEWAY
-        return "expired" if is_open and is_over else self.state
+        return "expired" if self.is_open and is_over else self.state
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is stored as pending or approved, though it may have expired."""
+        return self.state in ("pending", "approved")
 
     @property
     def binding(self) -> Binding:
@@ -228,15 +240,20 @@ class ApprovalStore:
             )
         return await self._read(query)
 
-    async def newest(self, binding: Binding, now: int) -> Approval | None:
-        """Return the newest approval for a call; None if no approval was requested."""
-        query = _for(binding).where(_of.created <= now + LEEWAY)
-        query = query.order_by(_of.created.desc(), _of.id.desc()).limit(1)
+    async def oldest(self, now: int, limit: int) -> _Approvals:
+        """Return approvals that are pending, without their arguments, oldest first."""
+        query = select(*_LISTED).where(_of.state == "pending", ~_is_over(now))
+        return await self._read(query.order_by(_of.created, _of.id).limit(limit))
+
+    async def latest(self, binding: Binding, now: int) -> Approval | None:
+        """Return the open approval for a call, or else the newest; None if there is none."""
+        query = self._for(binding).where(or_(_is_open(), _of.created <= now + LEEWAY))
+        query = query.order_by(_is_open().desc(), _of.created.desc(), _of.id.desc()).limit(1)
         return next(iter(await self._read(query)), None)
 
     async def used_by(self, binding: Binding, call: str) -> Approval | None:
         """Return the approval for this binding that a call has used; None if it used none."""
-        query = _for(binding).where(_of.state == "used", _of.used_by_call == storable(call))
+        query = self._for(binding).where(_of.state == "used", _of.used_by_call == storable(call))
         return next(iter(await self._read(query)), None)
 
     async def pending(self, tenant: str, user: str, now: int) -> PendingCalls:
@@ -294,28 +311,57 @@ class ApprovalStore:
 
         return [self._approval(row) for row in await self._database.read(work)]
 
+    # Telling approvers
+
+    async def untold(self, now: int, limit: int) -> _Approvals:
+        """Return pending approvals whose approvers were not told yet, oldest first."""
+        query = select(*_LISTED).where(_of.state == "pending", ~_is_over(now), _of.told.is_(None))
+        return await self._read(query.order_by(_of.created, _of.id).limit(limit))
+
+    async def tell(self, id: str, now: int) -> bool:
+        """Mark an approval as told; return False if another gateway was first."""
+        change = update(tables.approvals).where(_of.id == id, _of.told.is_(None)).values(told=now)
+
+        async def work(connection: AsyncConnection) -> bool:
+            return bool((await connection.execute(change)).rowcount)
+
+        return await self._database.write(work)
+
+    async def untell(self, ids: Collection[str]) -> None:
+        """Remove the marks of approvals whose messages were not sent."""
+        change = update(tables.approvals).where(_of.id.in_(ids)).values(told=None)
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(change)
+            for id in ids:
+                await note_change(connection, KIND, id)
+
+        if ids:
+            await self._database.write(work)
+
     # Changes
 
     def insertion(self, approval: Approval) -> Claim:
-        """Return the claim that inserts an approval."""
+        """Return the claim that inserts an approval; it fails if one for its call is open."""
         fields = asdict(approval)
         arguments = msgspec.json.encode(approval.arguments)
         fields["arguments"] = self._key.seal(SEALED_FOR, arguments, _bound_to(approval.id))
         fields["approvers"] = msgspec.json.encode(approval.approvers).decode()
+        fields["binding"] = self._hash(approval.binding)
         texts = {each: storable(text) for each, text in fields.items() if isinstance(text, str)}
         row = tuple((fields | texts)[name] for name in _COLUMNS)
-        return Claim(_INSERT, row, change_statements(KIND, approval.id))
+        return Claim(_INSERT, row, [change_statement(KIND, approval.id)])
 
     def decision(self, approval: Approval, state: State, by: str, note: str, now: int) -> Claim:
         """Return the claim that approves or denies a request if it still has the state as read."""
         sql = _DENY if state == "denied" else _DECIDE
         at = (now, now + LEEWAY)
         row = (state, storable(by), now, storable(note) or None, approval.id, *at, approval.hash)
-        return Claim(sql, row, change_statements(KIND, approval.id))
+        return Claim(sql, row, [change_statement(KIND, approval.id)])
 
     def expiry(self, id: str, now: int) -> Claim:
         """Return the claim that marks an approval as expired."""
-        return Claim(_EXPIRE, (id, now, now + LEEWAY), change_statements(KIND, id))
+        return Claim(_EXPIRE, (id, now, now + LEEWAY), [change_statement(KIND, id)])
 
     def use(self, id: str, call: str, now: int, *, after: str = "") -> Claim:
         """Return the claim that uses an approval; it fails if the caller's key is not valid.
@@ -329,10 +375,18 @@ class ApprovalStore:
         """
         state = "used" if after else "approved"
         row = (call, id, state, after, now, now + LEEWAY, now, now)
-        return Claim(_USE, row, change_statements(KIND, id))
+        return Claim(_USE, row, [change_statement(KIND, id)])
+
+    def _for(self, binding: Binding) -> Select[Any]:
+        return select(tables.approvals).where(_of.binding == self._hash(binding))
+
+    def _hash(self, binding: Binding) -> bytes:
+        content = msgspec.json.encode([storable(each) for each in asdict(binding).values()])
+        return hmac.digest(self._key.derive(HASHED_FOR), content, "sha256")
 
     def _approval(self, row: Row[Any]) -> Approval:
         fields = dict(row._mapping)
+        fields.pop("binding", None)
         fields["approvers"] = msgspec.json.decode(fields["approvers"], type=tuple[str, ...])
         opened = None
         if (sealed := fields.setdefault("arguments", None)) is not None:
@@ -343,11 +397,6 @@ class ApprovalStore:
 
 _of = tables.approvals.c
 _LISTED = tuple(column for column in _of if column.name != "arguments")
-
-
-def _for(binding: Binding) -> Select[Any]:
-    conditions = [_of[name] == storable(value) for name, value in asdict(binding).items()]
-    return select(tables.approvals).where(*conditions)
 
 
 def _state_at(now: int) -> Any:

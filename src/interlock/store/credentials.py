@@ -24,9 +24,10 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError
 from interlock.store.database import tables
-from interlock.store.database.changes import ChangeReader, change_statements, note_change
+from interlock.store.database.changes import ChangeReader, change_statement, note_change
 from interlock.store.database.connection import AsyncConnection
-from interlock.store.database.database import Database, open_database
+from interlock.store.database.database import Database
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from interlock.store.database.on_conflict import KEEP_EXISTING, OnConflict
 from interlock.store.database.recorded import Record, claim_of, make_change
@@ -123,7 +124,7 @@ class CredentialStore:
     async def open(cls, location: str | Path | None = None) -> AsyncIterator[CredentialStore]:
         """Open a database like `ConversationStore.open`, and the gateway's key beside it."""
         key = GatewayKey.load(folder_beside(location))
-        database = await open_database(location)
+        database = await open_owned(location, key)
         try:
             yield cls(database, key)
         finally:
@@ -196,7 +197,7 @@ class CredentialStore:
             )
         row = _row(place, "value", self._seal.close(value.encode(), place), "ok", now_micros())
         stored = insert(tables.credentials).values(row).ext(_REPLACE)
-        claim = claim_of(stored, *change_statements(CHANGES, key_of_change(place)))
+        claim = claim_of(stored, change_statement(CHANGES, key_of_change(place)))
         await make_change(self._database, claim, record, place)
 
     async def revoke(self, place: Place, *, record: Record | None = None) -> bool:
@@ -206,7 +207,7 @@ class CredentialStore:
             .where(_at(place), tables.credentials.c.state != "revoked")
             .values(sealed=b"", state="revoked", expires=None, updated=now_micros(), leased_by="")
         )
-        claim = claim_of(revoked, *change_statements(CHANGES, key_of_change(place)))
+        claim = claim_of(revoked, change_statement(CHANGES, key_of_change(place)))
         return await make_change(self._database, claim, record, place)
 
     # Logins
@@ -282,10 +283,11 @@ class CredentialStore:
             place: The primary key of the login, which need not exist.
             holder: The name of the process that takes the lease.
         """
-        now, columns = now_micros(), tables.credentials.c
-        leased = {"leased_by": holder, "leased_until": now + LEASE}
+        columns = tables.credentials.c
 
         async def work(connection: AsyncConnection) -> bool:
+            now = await connection.now()  # the clocks of several gateways may differ
+            leased = {"leased_by": holder, "leased_until": now + LEASE}
             changed = await connection.execute(
                 update(tables.credentials)
                 .where(_at(place), columns.leased_until <= now)

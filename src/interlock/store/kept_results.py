@@ -1,4 +1,7 @@
-"""Results kept for users: each is an encrypted file and a row in the database.
+"""Results kept for users: each is a row in the database, and encrypted bytes.
+
+The bytes are in a file beside a SQLite database, and in further rows of a PostgreSQL database, so
+that all its gateways can read them.
 
 1. A file is complete or absent. It is encrypted for its row, so it cannot be read as another's.
 2. A file is written before its row and deleted after it, so a row always has its file. A process
@@ -18,7 +21,7 @@ from time import time
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy import Select, bindparam, delete, func, insert, select
 
 from interlock import durable
 from interlock.aio import beside
@@ -31,7 +34,7 @@ from interlock.store.database.database import Database, open_database
 from interlock.store.database.disk_reserve import DiskReserve
 from interlock.store.database.location import find, folder_beside
 from interlock.store.database.rows import storable
-from interlock.store.database.tables import kept_results
+from interlock.store.database.tables import kept_chunks, kept_results
 from interlock.store.kept import Kept, Owner
 from interlock.text.timestamps import now_micros
 
@@ -39,6 +42,7 @@ FOLDER = "results"  # the folder's name, beside the database
 SWEEP_EVERY = 60.0  # seconds between two cleanups
 # Seconds for which a file may lack a row, because another process may be about to write the row.
 ORPHAN_AGE = 600.0
+CHUNK = 1024 * 1024  # bytes in a row
 _NONCE_BYTES = 12
 KIND = "results"  # the kind of the sum in `stored_bytes`
 _ALL = ""  # its owner
@@ -53,19 +57,24 @@ class _Row(Struct):
     expires: int
 
 
+_CHUNKS = (
+    select(kept_chunks.c.content)
+    .where(kept_chunks.c.id == bindparam("of"))
+    .order_by(kept_chunks.c.number)
+)
 _COLUMNS = [kept_results.c[name] for name in _Row.__struct_fields__]
 
 
 class KeptResultStore:
-    """A store of the results of all users: files in a folder, and rows in a database.
+    """A store of the results of all users: rows in a database, and files in a folder.
 
     Args:
         database: The database with the rows.
-        folder: The folder with the files; created if it is missing.
-        key: The key that encrypts the files, 32 bytes.
+        folder: The folder with the files; created if it is missing. None to keep the bytes in the
+            database.
+        key: The key that encrypts the bytes, 32 bytes.
         settings: Returns the current settings of kept results.
         keep: Returns the seconds for which a result is kept.
-        owns_rows: Whether all rows belong to this folder, so that rows without file can be deleted.
         clock: Returns the current time in microseconds since 1970.
 
     Attributes:
@@ -78,12 +87,11 @@ class KeptResultStore:
     def __init__(
         self,
         database: Database,
-        folder: Path,
+        folder: Path | None,
         key: bytes,
         settings: Callable[[], Results],
         *,
         keep: Callable[[], float] = lambda: Keep().results,
-        owns_rows: bool = True,
         clock: Callable[[], int] = now_micros,
     ) -> None:
         self._clock = clock
@@ -92,10 +100,9 @@ class KeptResultStore:
         self._key = key
         self._settings = settings
         self._keep = keep
-        self._owns_rows = owns_rows
         self.bytes = 0
         self.refused = 0
-        self.reserve = DiskReserve(folder.parent)
+        self.reserve = DiskReserve(None if folder is None else folder.parent)
 
     @classmethod
     @asynccontextmanager
@@ -121,10 +128,8 @@ class KeptResultStore:
             StoreError: The database cannot be used.
         """
         opened = database or await open_database(location)
-        folder = folder_beside(location) / FOLDER
-        owns_rows = isinstance(find(location), Path)
-        key = secret.derive(FOLDER)
-        store = cls(opened, folder, key, settings, keep=keep, owns_rows=owns_rows)
+        folder = folder_beside(location) / FOLDER if isinstance(find(location), Path) else None
+        store = cls(opened, folder, secret.derive(FOLDER), settings, keep=keep)
         try:
             async with beside(store._keep_clean()):
                 yield store
@@ -143,18 +148,21 @@ class KeptResultStore:
         except StoreFull as error:
             raise self._refused(str(error)) from None
         kept = Kept.new(self._keep(), self._clock())
-        path = self._folder / kept.id
+        sealed = await asyncio.to_thread(self._seal, kept.id, owner, content)
+        path = None if self._folder is None else self._folder / kept.id
         try:
-            await asyncio.to_thread(self._write, path, owner, content)
+            if path is not None:
+                await asyncio.to_thread(_write, path, sealed)
         except OSError as error:
             raise NotKept(error.strerror or "the disk fails") from error
+        chunks = sealed if path is None else b""
         try:
-            dropped = await self._add_row(kept, owner, call, len(content), settings)
-        except StoreFull as error:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
-            raise self._refused(str(error)) from None
+            dropped = await self._add_row(kept, owner, call, len(content), settings, chunks)
         except StoreError as error:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            if path is not None:
+                await asyncio.to_thread(path.unlink, missing_ok=True)
+            if isinstance(error, StoreFull):
+                raise self._refused(str(error)) from None
             raise NotKept("the database cannot be written") from error
         self.bytes += len(content)
         await self._delete_files(dropped)
@@ -173,27 +181,28 @@ class KeptResultStore:
             columns.expires > self._clock(),
         )
 
-        async def work(connection: AsyncConnection) -> str | None:
+        async def work(connection: AsyncConnection) -> tuple[str | None, bytes]:
             name: str | None = await connection.scalar(query)
-            return name
+            if name is None or self._folder is not None:
+                return name, b""
+            rows = await connection.execute(_CHUNKS, {"of": name})
+            return name, b"".join(row.content for row in rows)
 
-        name = await self._database.read(work)
-        return None if name is None else await asyncio.to_thread(self._read, name, owner)
+        name, chunks = await self._database.read(work)
+        return None if name is None else await asyncio.to_thread(self._read, name, owner, chunks)
 
-    # Files
+    # Bytes
 
-    def _write(self, path: Path, owner: Owner, content: bytes) -> None:
+    def _seal(self, name: str, owner: Owner, content: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + self._cipher().encrypt(nonce, content, _bound_to(path.name, owner))
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(durable.NotSynced):  # reading detects a file that a power cut lost
-            durable.replace(path, sealed)
+        sealed: bytes = self._cipher().encrypt(nonce, content, _bound_to(name, owner))
+        return nonce + sealed
 
-    def _read(self, name: str, owner: Owner) -> bytes | None:
+    def _read(self, name: str, owner: Owner, chunks: bytes) -> bytes | None:
         from cryptography.exceptions import InvalidTag
 
         try:
-            sealed = (self._folder / name).read_bytes()
+            sealed = chunks if self._folder is None else (self._folder / name).read_bytes()
             nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
             opened: bytes = self._cipher().decrypt(nonce, content, _bound_to(name, owner))
         except FileNotFoundError:
@@ -214,11 +223,13 @@ class KeptResultStore:
 
     async def _delete_files(self, rows: Sequence[_Row]) -> None:
         self.bytes -= sum(row.bytes for row in rows)
+        if (folder := self._folder) is None:
+            return
 
         def delete_all() -> None:
             for row in rows:
                 with suppress(OSError):  # the next start deletes the file
-                    (self._folder / row.file).unlink(missing_ok=True)
+                    (folder / row.file).unlink(missing_ok=True)
 
         if rows:
             await asyncio.to_thread(delete_all)
@@ -226,9 +237,9 @@ class KeptResultStore:
     # Rows
 
     async def _add_row(
-        self, kept: Kept, owner: Owner, call: str, size: int, limits: Results
+        self, kept: Kept, owner: Owner, call: str, size: int, limits: Results, chunks: bytes
     ) -> list[_Row]:
-        """Add a row; delete and return the owner's oldest rows above the limit of a user."""
+        """Add a row and its chunks; delete and return the owner's oldest rows above the limit."""
         columns = kept_results.c
         now, tenant, user = self._clock(), storable(owner[0]), storable(owner[1])
         of_owner = (columns.tenant == tenant, columns.user == user)
@@ -256,6 +267,9 @@ class KeptResultStore:
                 taken = f"the results of all users take {total:,} bytes with it"
                 raise StoreFull(f"{taken} (limit {limits.total:,}); older ones expire")
             await connection.execute(insert(kept_results).values(**row))
+            for number, begin in enumerate(range(0, len(chunks), CHUNK)):
+                chunk = {"id": kept.id, "number": number, "content": chunks[begin : begin + CHUNK]}
+                await connection.execute(insert(kept_chunks).values(chunk))
             return dropped
 
         return await self._database.write(work)
@@ -266,9 +280,9 @@ class KeptResultStore:
         is_first = True
         while True:
             try:
-                if is_first:
-                    await self.reconcile()
-                    is_first = False
+                if is_first and self._folder is not None:
+                    await self.reconcile(self._folder)
+                is_first = False
                 await self.sweep()
             except (StoreError, OSError) as error:
                 _log.warning("kept results are not cleaned up: %s", error)
@@ -284,32 +298,39 @@ class KeptResultStore:
         total = select(func.sum(columns.bytes))
         self.bytes = int(await self._database.read(lambda each: each.scalar(total)) or 0)
 
-    async def reconcile(self) -> None:
+    async def reconcile(self, folder: Path) -> None:
         """Delete files without rows, and rows without files.
 
         Raises:
             StoreError: The database fails.
             OSError: The folder cannot be read.
         """
-        ages = await asyncio.to_thread(self._ages)  # first, as a file precedes its row
+        ages = await asyncio.to_thread(_ages, folder)  # first, as a file precedes its row
         rows = await self._database.read(lambda each: _rows(each, select(*_COLUMNS)))
         known = {row.file for row in rows}
         for name, age in ages.items():
             if name not in known and age > ORPHAN_AGE:
                 _log.info("kept result %s has no row, and is deleted", name)
-                await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
+                await asyncio.to_thread((folder / name).unlink, missing_ok=True)
         lost = [row for row in rows if row.file not in ages]
-        if self._owns_rows and lost:
-            lost = [row for row in lost if not (self._folder / row.file).exists()]
+        lost = [row for row in lost if not (folder / row.file).exists()]
+        if lost:
             await self._database.write(lambda connection: _delete(connection, lost))
 
-    def _ages(self) -> dict[str, float]:
-        now, ages = time(), {}
-        with suppress(FileNotFoundError), os.scandir(self._folder) as found:
-            for entry in found:
-                with suppress(FileNotFoundError):  # the file was deleted in the meantime
-                    ages[entry.name] = now - entry.stat().st_mtime
-        return ages
+
+def _write(path: Path, sealed: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(durable.NotSynced):  # reading detects a file that a power cut lost
+        durable.replace(path, sealed)
+
+
+def _ages(folder: Path) -> dict[str, float]:
+    now, ages = time(), {}
+    with suppress(FileNotFoundError), os.scandir(folder) as found:
+        for entry in found:
+            with suppress(FileNotFoundError):  # the file was deleted in the meantime
+                ages[entry.name] = now - entry.stat().st_mtime
+    return ages
 
 
 def delete_files(location: str | Path | None, names: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from interlock.auth import key_format
 from interlock.auth.stored_key import READ_ONLY, StoredKey
 from interlock.errors import KeyEnded, UnknownKey
 from interlock.store.database import tables
-from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.changes import ChangeReader, change_statement
 from interlock.store.database.claims import Statement
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
@@ -80,7 +80,7 @@ class KeyStore:
         )
 
         added = claim_of(
-            insert(tables.keys).values(_row(stored)), *change_statements(KIND, stored.id)
+            insert(tables.keys).values(_row(stored)), change_statement(KIND, stored.id)
         )
         await make_change(self._database, added, record, None, stored)
         return stored, key
@@ -134,7 +134,7 @@ class KeyStore:
             expires = end if before.expires is None else min(end, before.expires)
             after = replace(before, replaced_by=stored.id, expires=expires)
             added = statement_of(insert(tables.keys).values(_row(stored)))
-            then = ((added[0], [added[1]]), *change_statements(KIND, stored.id))
+            then = ((added[0], [added[1]]), change_statement(KIND, stored.id))
             if await self._make(before, after, record, stored, then=then):
                 return stored, key
 
@@ -190,7 +190,7 @@ class KeyStore:
         where = [columns[name] == was[name] for name in ("id", *_CHANGEABLE)]
         values = {name: row[name] for name in _CHANGEABLE}
         changed = update(tables.keys).where(*where).values(values)
-        claim = claim_of(changed, *change_statements(KIND, before.id), *then)
+        claim = claim_of(changed, change_statement(KIND, before.id), *then)
         return await make_change(self._database, claim, record, before, after, *more)
 
     async def load(self) -> _Keys:

@@ -74,7 +74,8 @@ class PageSessionStore:
         return [_session(row) for row in await self._database.read(work)]
 
     async def add_code(self, code: StoredCode) -> None:
-        row = msgspec.structs.asdict(code) | {"scopes": _encoded(code.scopes)}
+        row = msgspec.structs.asdict(code)
+        row |= {"scopes": _encoded(code.scopes), "used": int(code.used)}
         has_expired = login_codes.c.expires <= code.expires - CODE_LIFETIME
 
         async def work(connection: AsyncConnection) -> None:
@@ -87,11 +88,12 @@ class PageSessionStore:
         same = login_codes.c.hash == hash
 
         async def work(connection: AsyncConnection) -> StoredCode | None:
+            first = update(login_codes).where(same, login_codes.c.used == 0).values(used=1)
+            was_first = (await connection.execute(first)).rowcount == 1
             row = (await connection.execute(select(login_codes).where(same))).one_or_none()
-            removed = await connection.execute(delete(login_codes).where(same))
-            if row is None or not removed.rowcount:  # another process was first (PostgreSQL)
+            if row is None:
                 return None
-            fields = dict(row._mapping)
+            fields = row._asdict() | {"used": not was_first}
             fields["scopes"] = tuple(msgspec.json.decode(fields["scopes"]))
             return StoredCode(**fields)
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from interlock.store.credentials import Place, key_of_change
-from interlock.store.database.changes import Kind, change_statements
+from interlock.store.database.changes import Kind, change_statement
 from interlock.store.database.claims import Claim, Statement
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
@@ -133,10 +133,8 @@ class PeopleStore:
         steps = [statement_of(each) for each in _steps(person, pseudonym, now_micros())]
         then: list[Statement] = [(sql, [row]) for sql, row in steps]
         # The claim must change one row, which a person without rows does not have.
-        (sql, rows), delete_old = change_statements("people", pseudonym)
-        for kind, key in found.changes:
-            then.append(change_statements(kind, key)[0])
-        then.append(delete_old)
+        sql, rows = change_statement("people", pseudonym)
+        then += [change_statement(kind, key) for kind, key in found.changes]
         await make_change(self._database, Claim(sql, tuple(rows[0]), then), record)
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from sqlalchemy import Delete, Insert, Row, Select, Update, delete, insert, select, update
+from sqlalchemy import Delete, Insert, Row, Select, Update, delete, insert, select, text, update
 
 from interlock.errors import DefinitionChanged, StoreError
 from interlock.store.database import tables
-from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.changes import ChangeReader, change_statement
 from interlock.store.database.claims import Claim
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
@@ -91,6 +90,8 @@ class PinStore:
             return pins, []
 
         async def work(connection: AsyncConnection) -> tuple[dict[Key, Pin], _Pins]:
+            if connection.dialect.name == "postgresql":
+                await connection.execute(_LOCK, {"server": storable(server)})
             before, pins = compared(await _load(connection, server))
             written = [pin for key, pin in pins.items() if before.get(key) != pin]
             await _write(connection, before, written)
@@ -197,7 +198,7 @@ class PinStore:
             change: Update | Delete = delete(tables.pins).where(*where)
             if after is not None:
                 change = update(tables.pins).where(*where).values(_row(after))
-            claim = claim_of(change, *change_statements(KIND, before.server))
+            claim = claim_of(change, change_statement(KIND, before.server))
             if await make_change(self._database, claim, record, [(before, after)]):
                 return before, after
 
@@ -223,8 +224,7 @@ class PinStore:
         steps: list[Insert | Delete] = [delete(tables.pins).where(*_of(each)) for each in servers]
         steps += [insert(tables.pins).values(tenant=_TENANT, **_row(each)) for each in pins]
         statements = [(sql, [row]) for sql, row in map(statement_of, steps)]
-        noted = chain.from_iterable(change_statements(KIND, server) for server in servers)
-        (first, (row,)), *others = noted
+        (first, (row,)), *others = (change_statement(KIND, server) for server in servers)
         await make_change(
             self._database, Claim(first, row, [*statements, *others]), record, changes
         )
@@ -232,6 +232,10 @@ class PinStore:
     async def changed(self) -> set[str]:
         """Return the servers whose pins an operator has changed since the last call."""
         return await self._database.read(self._changes.read)
+
+
+# Two gateways that list a server for the first time would insert the same rows.
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('pins ' || :server, 0))")
 
 
 async def _one(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:

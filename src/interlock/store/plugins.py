@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from sqlalchemy import delete, insert, select
 
-from interlock.store.database.changes import change_statements
+from interlock.store.database.changes import change_statement
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
 from interlock.store.database.on_conflict import KEEP_EXISTING
@@ -81,7 +81,7 @@ class PluginStore:
         made = Installation(plugin, user, by, now_micros())
         row = {**_key(plugin, user), "by": storable(by), "at": made.at}
         added = insert(plugin_installations).values(row).ext(KEEP_EXISTING)
-        claim = claim_of(added, *change_statements(KIND, storable(plugin)))
+        claim = claim_of(added, change_statement(KIND, storable(plugin)))
         return made if await make_change(self._database, claim, record, None, made) else None
 
     async def remove(self, plugin: str, user: str, *, record: Record | None = None) -> bool:
@@ -90,7 +90,7 @@ class PluginStore:
         if before is None:
             return False
         removed = delete(plugin_installations).filter_by(**_key(plugin, user))
-        claim = claim_of(removed, *change_statements(KIND, storable(plugin)))
+        claim = claim_of(removed, change_statement(KIND, storable(plugin)))
         return await make_change(self._database, claim, record, before, None)
 
 

@@ -7,6 +7,7 @@ redacted with `Redactor.redact` first.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -120,7 +121,7 @@ def _of_program(
     client = Client.stdio(
         resolved.command,
         *resolved.args,
-        env=resolved.env,
+        env={**os.environ, **resolved.env} if resolved.inherits_env else resolved.env,
         cwd=resolved.cwd,
         max_frame_bytes=resolved.max_message_bytes,
         **_with_roots(options, resolved.roots),

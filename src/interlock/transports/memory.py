@@ -8,12 +8,18 @@ from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.types import RequestId
 
+END_PATIENCE = 5.0  # seconds that `close` waits for the server, as for a program
+
 
 class MemoryTransport:
     """One end of an in-process connection, which delivers frames in order.
 
     Frames from the server are delivered at once, because they only wake waiting tasks. Frames from
     the client start handlers, so they are delivered in the next turn of the event loop.
+
+    Attributes:
+        serving: The task that serves the other end; `close` waits until it has ended, so that the
+            server's lifespan is exited. None if no task serves it.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, is_server: bool = False) -> None:
@@ -23,6 +29,7 @@ class MemoryTransport:
         self._receiver: Receiver | None = None
         self._early: list[bytes] = []  # received before `open`
         self._closed = False
+        self.serving: asyncio.Task[None] | None = None
 
     @classmethod
     def pair(
@@ -82,6 +89,8 @@ class MemoryTransport:
     async def close(self) -> None:
         if not self._closed:
             self._end_other()
+        if self.serving is not None:
+            await asyncio.wait({self.serving}, timeout=END_PATIENCE)
 
     def _deliver(self, frames: list[bytes]) -> None:
         if self._closed:

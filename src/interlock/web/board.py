@@ -6,7 +6,7 @@ which checks the session's cookie and its page key.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 
 from interlock import __version__
 from interlock.server.http.http_options import AsgiApp
@@ -14,6 +14,7 @@ from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
+from interlock.web.absent import ABSENT, serve_or_absent, takes_page
 from interlock.web.files import (
     SHARED_STYLES,
     Files,
@@ -72,7 +73,7 @@ class Board:
             await refuse(send, refusal)
             return
         if answer is None:
-            await self._beside(scope, receive, send)
+            await serve_or_absent(self._beside, request, partial(self._page, ABSENT, request, 404))
         else:
             await answer.send(send, with_body=scope["method"] != "HEAD")
 
@@ -87,10 +88,16 @@ class Board:
             return None
         if path.startswith("/static/"):
             return self._files.answer(path.removeprefix("/static/"), request.headers)
+        status = 200
         if (shell := _shell_at(path)) is None:
-            return None
+            if not (path.startswith("/gateway/") and takes_page(request)):
+                return None
+            shell, status = Shell("interlock gateway", "board/board.js", _STYLES), 404
         self._guard.check_origin(request)
-        return self._files.page(shell, self._data, request.headers, base=self._base)
+        return self._page(shell, request, status)
+
+    def _page(self, shell: Shell, request: HttpRequest, status: int) -> HttpResponse:
+        return self._files.page(shell, self._data, request.headers, base=self._base, status=status)
 
 
 def _shell_at(path: str) -> Shell | None:

@@ -42,6 +42,8 @@ _VIEWPORT = "width=device-width, initial-scale=1, interactive-widget=resizes-con
 _IMPORT = re.compile(
     r"""(?:^|;)(?:import|export)\b[^;'"(]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE
 )
+# Comments of a module: blocks of JSDoc, and lines that have nothing else.
+_COMMENT = re.compile(r"/\*\*.*?\*/|^[ \t]*//[^\n]*", re.DOTALL | re.MULTILINE)
 # A page shows this empty frame until its modules have run.
 _FRAME = (
     '<div class="frame"><div class="side"><span class="brand"><svg class="icon"></svg>interlock'
@@ -150,7 +152,7 @@ class Files:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._files = {
-            path.relative_to(folder).as_posix(): _read(path)
+            path.relative_to(folder).as_posix(): _read(path, folder / "vendor")
             for path in sorted(folder.rglob("*"))
             if path.suffix in _KINDS and path.is_file()
         }
@@ -291,14 +293,25 @@ def files_of_package() -> Files:
     return Files()
 
 
+def without_comments(module: str) -> str:
+    """Return a module without its comments, and with the same lines.
+
+    Comments are a seventh of the compressed size. They must begin with `/**`, or stand alone on
+    their lines: a template must have no such line.
+    """
+    return _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), module)
+
+
 def not_found() -> HttpResponse:
     """Return the 404 response for a path that does not exist."""
     kind: Header = (b"content-type", b"text/plain; charset=utf-8")
     return HttpResponse(404, (kind, *SECURITY, _NEVER), b"not found\n")
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path, vendor: Path) -> _File:
     body = path.read_bytes()
+    if path.suffix == ".js" and vendor not in path.parents:
+        body = without_comments(body.decode()).encode()
     etag = b'"' + hashlib.sha256(body).hexdigest()[:20].encode() + b'"'
     compressed = None
     if path.suffix != ".woff2" and len(body) >= MIN_COMPRESSED:

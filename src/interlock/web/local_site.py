@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NoReturn
 
@@ -64,9 +64,9 @@ class LocalSite:
     def status(self) -> Iterable[ServerStatus]:
         return self._toolbox.status.values()
 
-    async def link(self) -> str:
-        """Return a URL that opens the page once, within the next ten minutes."""
-        return f"{self.url}#{await self._sessions.issue_code(LOCAL_USER)}"
+    async def link(self, path: str = "") -> str:
+        """Return a URL that opens a page once, within the next ten minutes."""
+        return f"{self.url}{path}#{await self._sessions.issue_code(LOCAL_USER)}"
 
     async def served(self) -> None:
         await self._app.ended.wait()
@@ -120,6 +120,7 @@ async def open_local_site(
     opens: OpenModel | None = None,
     settings: Settings | None = None,
     engine: str = "agent",
+    on_stderr: Callable[[str], object] = lambda _: None,
 ) -> AsyncIterator[LocalSite]:
     """Start the servers, and serve the chat on the loopback address.
 
@@ -128,16 +129,16 @@ async def open_local_site(
         models, opens, settings: See `ModelChoice`.
         port: The port; 0 picks a free one.
         engine: The name of the engine that answers; see `agents_of`.
+        on_stderr: Called with what an inspected server's program writes to stderr.
 
     Raises:
         InterlockError: The port is taken, or the database or configuration cannot be used.
     """
     loaded = config or Config()
     built_in = loaded.gateway is None
-    location = resolve(loaded, os.environ).database
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(bound(Address("127.0.0.1", port)))
-        database = await open_database(location or None)
+        database = await open_database(resolve(loaded, os.environ).database or None)
         stack.push_async_callback(database.close)
         choice = ModelChoice(models, opens, settings)
         stack.push_async_callback(choice.close)
@@ -153,7 +154,7 @@ async def open_local_site(
         )
         port = listener.getsockname()[1]
         sessions = PageSessions(PageSessionStore(database))
-        inspector = _inspector_of(loaded, calls, policy, toolbox)
+        inspector = _inspector_of(loaded, calls, policy, toolbox, on_stderr)
         stack.push_async_callback(inspector.close)
         site = make_site(
             answering, sessions, port, built_in=built_in, results=calls.results, inspector=inspector
@@ -193,7 +194,13 @@ async def _serving(app: LocalApp, listener: socket.socket) -> AsyncIterator[None
         await serving
 
 
-def _inspector_of(config: Config, calls: LocalCalls, policy: Policy, toolbox: Toolbox) -> Inspector:
+def _inspector_of(
+    config: Config,
+    calls: LocalCalls,
+    policy: Policy,
+    toolbox: Toolbox,
+    on_stderr: Callable[[str], object],
+) -> Inspector:
     return Inspector(
         Host(
             servers=lambda: calls.servers,
@@ -205,6 +212,7 @@ def _inspector_of(config: Config, calls: LocalCalls, policy: Policy, toolbox: To
             path=config.path,
             is_local=True,
             has_gateway=config.gateway is not None,
+            on_stderr=on_stderr,
         )
     )
 

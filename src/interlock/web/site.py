@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import parse_qs
 
 import msgspec
@@ -18,6 +19,7 @@ from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
 from interlock.web import files
+from interlock.web.absent import ABSENT, serve_or_absent
 from interlock.web.apps.apps import Apps
 from interlock.web.chat import attachments
 from interlock.web.chat.app import ChatApp
@@ -97,7 +99,7 @@ class Site:
             await refuse(send, refusal)
             return
         if answer is None:
-            await self._api(scope, receive, send)
+            await serve_or_absent(self._api, request, partial(self._page, ABSENT, request, 404))
         else:
             await answer.send(send, with_body=scope["method"] != "HEAD")
 
@@ -124,15 +126,21 @@ class Site:
                 shell = shell or inspect_pages.shell_at(path)
             if shell is not None:
                 self._guard.check_origin(request)
-                return self._files.page(
-                    shell, self._data, request.headers, base=self._base, frames=self._frames()
-                )
+                return self._page(shell, request)
         elif method == "POST" and path == "/api/csp":
             self._guard.check_origin(request)
             return await files.log_report(request)
         elif method == "POST" and path == "/api/files":
             return await self._upload(request)
         return None
+
+    def _page(self, shell: Shell, request: HttpRequest, status: int = 200) -> HttpResponse:
+        return self._files.page(
+            *(shell, self._data, request.headers),
+            base=self._base,
+            status=status,
+            frames=self._frames(),
+        )
 
     def _frames(self) -> list[str]:
         origin = self.apps.origin if self.apps is not None else None

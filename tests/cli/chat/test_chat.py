@@ -314,7 +314,12 @@ def test_a_conversation_can_continue_after_the_model_failed(interlock, servers, 
     (conversation, messages), *_ = stored_conversations()
     ran = interlock("chat", "y", "--conversation", conversation.id, "--model", script("Yes."))
 
-    assert [type(each) for each in messages] == [UserMessage, AssistantMessage, ToolMessage]
+    *_, result, failed = messages
+    assert isinstance(result, ToolMessage)
+    assert isinstance(failed, AssistantMessage)
+    assert failed.unfinished is not None
+    assert failed.unfinished.reason == "failed"
+    assert failed.unfinished.detail.endswith("has no answer 2")
     assert (ran.code, ran.out) == (0, "Yes.\n")
     assert stored_conversations()[0][1] == [*messages, UserMessage("y"), AssistantMessage("Yes.")]
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ECHO
+from tests.models import wire_openai as wire
+from tests.models.wire_http import WireServer
 
 pytestmark = pytest.mark.slow("each case starts the program on a terminal of its own")
 
@@ -183,9 +185,40 @@ def test_ctrl_c_stops_the_answer_and_the_conversation_continues(
 
     assert chat.leave() == 0
     messages = stored_messages(interlock)
-    assert [each["role"] for each in messages] == ["user", "assistant", "tool", "user", "assistant"]
-    assert "interrupted" in messages[2]["content"]
-    assert messages[3]["content"] == "and?"
+    said = [(each["role"], each.get("content")) for each in messages]
+    assert [role for role, _ in said] == [
+        *("user", "assistant", "tool", "assistant"),
+        *("user", "assistant"),
+    ]
+    assert "interrupted" in said[2][1]
+    assert messages[3]["unfinished"] == {"reason": "stopped"}
+    assert said[4] == ("user", "and?")
+
+
+def test_text_of_an_answer_stopped_by_ctrl_c_is_kept_and_continued_as_unfinished(
+    terminal, interlock, served: WireServer
+):
+    pieces = [wire.chunk(role="assistant"), wire.chunk(content="One two ")]
+    served.script = [wire.chunks(*pieces, done=False)._replace(hangs=True), wire.says("Three.")]
+    chat = terminal("chat", "--no-tools", "--model", f"openai:m@{served.root}/v1")
+    chat.expect(PROMPT)
+    chat.type("Count.\r")
+    chat.expect("One two")
+    chat.type(CTRL_C)
+    chat.expect("stopped")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+    assert chat.leave() == 0
+
+    ran = interlock("chat", "-c", "--no-tools", "And then?")
+
+    assert (ran.code, ran.out) == (0, "Three.\n")
+    told = [each["content"] for each in served.asked[-1].body["messages"]]
+    note = "[The user stopped this answer before it was complete.]"
+    assert told == ["Count.", "One two ", note, "And then?"]
+    (conversation,) = interlock("conversations", "list", "--json").json
+    shown = interlock("conversations", "show", conversation["id"]).out
+    assert "[ASSISTANT] One two \n[UNFINISHED] stopped by the user\n[USER] And then?" in shown
 
 
 def test_a_failed_model_can_be_replaced_in_the_conversation(terminal, script, tmp_path: Path):

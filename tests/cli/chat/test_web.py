@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -68,6 +69,17 @@ def test_models_have_the_aliases_and_options_of_the_settings(interlock, served: 
     options: list[Any] = [vars(each)["_options"] for each in served.models]
     assert options == [{"temperature": 0.2}] * 2
     assert served.settings.options == {"temperature": 0.2}  # with the prices, for the page
+
+
+def test_errors_of_models_are_shown_on_the_terminal(
+    interlock, served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    async def fail() -> None:
+        logging.getLogger("interlock.web").warning("turn t_1 failed: %s", "no credit")
+
+    monkeypatch.setattr(served, "served", fail)
+
+    assert "turn t_1 failed: no credit" in interlock("web", "--no-open", "--no-tools").err
 
 
 def test_default_model_of_the_settings_comes_first(interlock, served: Served, script):

@@ -258,6 +258,8 @@ def test_missing_http_server_is_an_error_before_any_server_starts(
     ("options", "error"),
     [
         (("--stdio", "--http", "127.0.0.1:0"), "--http and --stdio exclude each other"),
+        (("--stdio", "--admin", "127.0.0.1:0"), "--admin and --stdio exclude each other"),
+        (("--admin", "8081"), "--admin '8081' is not HOST:PORT"),
         (("--start-servers",), "--start-servers is for --check; a server starts when it is served"),
     ],
 )
@@ -296,6 +298,36 @@ async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve
         if warned:
             assert "mcpServers.f.colour is unknown" in next(said)
         assert next(said) == f"reloaded {path}\n"
+
+
+async def test_gateway_that_leaves_is_served_until_its_delay_ends(serve, config):
+    gateway = serve(path=config({"drain": {"delay": "1h"}}))
+    ready = gateway.url.replace("/mcp", "/readyz")
+    async with aiohttp.ClientSession() as http, gateway.client(revision=LEGACY) as legacy:
+        gateway.program.send_signal(signal.SIGTERM)
+        status = 200
+        while status == 200:
+            async with http.get(ready) as reply:
+                status, found = reply.status, await reply.json()
+        assert (status, found) == (404, {"ready": False, "degraded": ["draining"]})
+        assert await echoed(gateway.client(revision=MODERN)) == "hi"
+        assert (await legacy.call_tool("e__say", {"text": "hi"})).text == "hi"
+    assert gateway.end() == 0  # the second signal
+
+
+async def test_admin_option_serves_operators_at_another_address(serve, config):
+    gateway = serve("--admin", "127.0.0.1:0", path=config({"admin": {"listen": "192.0.2.1:1"}}))
+    api = next(line for line in gateway.lines if line.startswith("admin at ")).split()[-1]
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(api.replace("/admin/api/v1", "/readyz")) as reply,
+    ):
+        assert reply.status == 200
+    lines = iter(gateway.program.stderr.readline, "")
+    gateway.program.send_signal(signal.SIGHUP)
+    assert next(lines).startswith("reloaded ")
+    assert gateway.end() == 0
+    assert "restart to apply" not in gateway.program.stderr.read()
 
 
 async def test_admin_listener_has_health_metrics_and_the_admin_api(serve, config):

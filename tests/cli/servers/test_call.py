@@ -291,7 +291,7 @@ def test_a_named_parameter_that_is_given_is_not_suggested():
     [
         (["e:say", "text=a\udce9"], "text=… is not UTF-8"),
         (["e:say", "\udce9=a"], "[KEY=VALUE]... number 1 is not UTF-8"),
-        (["e:\udce9"], "SERVER:TOOL is not UTF-8"),
+        (["e:\udce9"], "[SERVER:]TOOL is not UTF-8"),
         (["e:say", "--arguments", '{"text": "\udce9"}'], "--arguments is not UTF-8"),
     ],
 )

@@ -151,7 +151,7 @@ def test_import_uses_the_first_program_for_a_server_name_that_two_programs_have(
 
 def test_a_name_that_no_program_has_is_an_error(interlock, home):
     write(home / ".cursor/mcp.json", "mcpServers", time=TIME)
-    ran = interlock("servers", "import", "--server", "tme", "--yes")
+    ran = interlock("servers", "import", "--only", "tme", "--yes")
 
     assert ran.code == 1
     assert "no program on this machine has a server 'tme'" in ran.err

@@ -49,6 +49,28 @@ async def blocks(server):
 TWO = ONE + '\nother = Server("two")\nother.tool(name="bye")(lambda: "bye")\n'
 
 
+MADE = """
+from interlock import Server
+
+def make() -> Server:
+    made = Server("made")
+    made.tool(name="hello")(lambda: "hello")
+    return made
+
+def nothing():
+    return 3
+
+def named(name: str) -> Server:
+    return Server(name)
+
+async def later() -> Server:
+    return Server("later")
+
+def fails():
+    return 1 / 0
+"""
+
+
 @pytest.fixture
 def file(home: Path):
     """Return a function that writes a Python file."""
@@ -87,6 +109,14 @@ async def test_run_serves_the_server_of_a_file(file):
 async def test_run_with_a_name_serves_that_server(file, name, tool):
     async with Client.stdio(INTERLOCK, "run", f"{file(TWO)}:{name}") as client:
         assert [each.name for each in await client.list_tools()] == [tool]
+
+
+@pytest.mark.slow("starts a program")
+@pytest.mark.parametrize("name", ["", ":make"])
+async def test_a_function_that_returns_a_server_is_called(file, name):
+    text = MADE if name else MADE[: MADE.index("def nothing")]
+    async with Client.stdio(INTERLOCK, "run", f"{file(text)}{name}") as client:
+        assert client.server_info.name == "made"
 
 
 @pytest.mark.slow("starts a program")
@@ -212,6 +242,26 @@ def test_an_unknown_server_name_is_an_error_with_the_known_names(interlock, file
 
     assert ran.code == 1
     assert "has no server 'nobody'; it has: server, other" in ran.err
+
+
+@each_row(
+    ("name", "says"),
+    [
+        ("nothing", "line 9: nothing returned int, not a Server"),
+        (
+            "named",
+            "line 12: named is called without arguments: missing a required argument: 'name'",
+        ),
+        ("later", "line 15: later must be a plain function; remove async"),
+        ("fails", "line 19: ZeroDivisionError: division by zero"),
+        ("nobody", "has no server 'nobody'; it has: make, named, later"),
+    ],
+)
+def test_a_function_that_returns_no_server_is_an_error_with_its_line(interlock, file, name, says):
+    ran = interlock("run", f"{file(MADE)}:{name}")
+
+    assert ran.code == 1
+    assert says in ran.err
 
 
 @pytest.mark.parametrize("source", ["nowhere.py", "nowhere.py:server", ".", "", ":server"])

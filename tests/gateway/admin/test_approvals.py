@@ -9,6 +9,7 @@ import pytest
 from interlock.errors import DecisionRefused
 from interlock.gateway.client_approvals import approvals_in
 from interlock.layers import approvals as approvals_module
+from interlock.store.database import changes
 from interlock.text.timestamps import now_micros
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import RunningGateway, offering
@@ -107,7 +108,7 @@ async def test_commands_the_api_and_calls_judge_expiry_by_one_wall_clock(
     running, monkeypatch: pytest.MonkeyPatch
 ):
     now = [now_micros()]
-    monkeypatch.setattr(approvals_module, "now_micros", lambda: now[0])
+    monkeypatch.setattr(changes, "now_micros", lambda: now[0])
     async with running(SETTINGS, crm=offering("refund")) as gateway:
         anna = await gateway.key("anna")
         berta = Operator(gateway, await gateway.key("berta", *DECIDES))

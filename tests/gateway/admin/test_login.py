@@ -54,6 +54,18 @@ async def test_key_becomes_a_session_until_logout(running):
         assert (after.code, reason_of(after)) == (401, "bad_credential")
 
 
+@pytest.mark.slow("fills a database")
+async def test_cookie_behind_a_proxy_is_named_by_the_public_url(running):
+    """All gateways behind the proxy must read it, though each has another port."""
+    urls = {"http://127.0.0.1:8443/mcp": "interlock-8443", "http://localhost/mcp": "interlock-80"}
+    for url, name in urls.items():
+        async with running({"publicUrl": url}, crm=offering("x")) as gateway:
+            body = json.dumps({"key": await gateway.key()}).encode()
+            headers = {"origin": url.removesuffix("/mcp")}
+            opened = await gateway.http.request("POST", "/api/login", body, headers)
+        assert (opened.header("set-cookie") or "").partition("=")[0] == name
+
+
 REFUSED = [
     ({"key": "ilk_x"}, (401, "bad_credential")),
     ({"code": "x"}, (401, "bad_credential")),

@@ -9,6 +9,7 @@ import pytest
 
 from interlock.errors import StoreError
 from interlock.gateway.definitions import lock_file
+from interlock.store.pin import PROMPT_KINDS
 from interlock.store.pins import PinStore
 from tests.gateway.conftest import RunningGateway
 from tests.gateway.pinned import (
@@ -85,4 +86,26 @@ async def test_unreadable_pins_make_every_tool_wait_until_they_can_be_read(
             "pins cannot be read: the disk is gone"
         }
         monkeypatch.setattr(PinStore, "check", check)
+        await until(lambda: is_there(gateway, key, "crm__refund"))
+
+
+@pytest.mark.slow("fills a database")
+async def test_unreadable_pins_of_prompts_are_read_again_though_those_of_tools_were_read(
+    running, monkeypatch: pytest.MonkeyPatch
+):
+    check, fails = PinStore.check, True
+
+    async def fail(store: PinStore, server: str, offered: Any, kinds: Any, **options: Any) -> Any:
+        if fails and kinds == PROMPT_KINDS:
+            raise StoreError("another gateway inserted the row")
+        return await check(store, server, offered, kinds, **options)
+
+    monkeypatch.setattr(PinStore, "check", fail)
+    async with running(crm=crm(prompts=({"name": "greet"},))) as gateway:
+        key = await gateway.key()
+        found = await listed(gateway, key)
+        assert {each["detail"] for each in found["_meta"]["interlock/missing"]} == {
+            "pins cannot be read: another gateway inserted the row"
+        }
+        fails = False
         await until(lambda: is_there(gateway, key, "crm__refund"))

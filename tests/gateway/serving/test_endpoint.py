@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text as sql
 
 from interlock.config.gateway import Address
+from interlock.gateway import health
+from interlock.store import AuditRecord
+from interlock.store.database.connection import AsyncConnection
 from interlock.toolbox import restarts, upstream
 from tests.gateway.conftest import bearer, offering
 from tests.gateway.support import steps_of
@@ -301,7 +305,7 @@ async def test_draining_gateway_refuses_calls_with_503_and_is_not_ready(running)
         key = await gateway.key()
         gateway.endpoint.app.drain()
         assert refused(await gateway.call("crm__x", key)) == (503, -31503, "draining")
-        assert (await gateway.http.request("GET", "/readyz")).code == 503
+        assert (await gateway.http.request("GET", "/readyz")).code == 404
         assert (await gateway.http.request("GET", "/healthz")).code == 200
 
 
@@ -320,6 +324,25 @@ async def test_readiness_needs_the_required_servers_and_names_no_others_to_the_p
 
     async with running(down={**broken, "required": True}) as gateway:
         assert (await gateway.http.request("GET", "/readyz")).code == 503
+
+
+@pytest.mark.slow("fills a database")
+async def test_readyz_writes_nothing(running, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(health, "PROBE_EVERY", 0)
+    async with running(crm=offering("x")) as gateway:
+        database, writer = gateway.assembly.services.database, gateway.assembly.services.writer
+        await writer.append(AuditRecord("started"))
+        before = writer.rows, await database.read(whole)
+        for _ in range(5):
+            assert (await gateway.http.request("GET", "/readyz")).code == 200
+        assert (writer.rows, await database.read(whole)) == before
+
+
+async def whole(connection: AsyncConnection) -> object:
+    """Return what shows each write to a SQLite database."""
+    return await connection.scalar(sql("PRAGMA data_version")), await connection.scalar(
+        sql("SELECT count(*) FROM changes")
+    )
 
 
 @pytest.mark.slow("fills a database")

@@ -18,7 +18,8 @@ METADATA = "/.well-known/oauth-protected-resource/mcp"
 async def verify(token: str) -> Principal | None:
     if token == "broken":
         raise RuntimeError("the database said hunter2")
-    return Principal(token, frozenset({"mcp"})) if token.startswith("user-") else None
+    scopes = {"mcp", "admin"} if token == "user-admin" else {"mcp"}
+    return Principal(token, frozenset(scopes)) if token.startswith("user-") else None
 
 
 @pytest.fixture
@@ -202,7 +203,32 @@ def test_verify_token_without_resource_is_refused(server):
         server.asgi(verify_token=verify)
 
 
-async def test_tool_that_needs_a_scope_the_token_lacks_is_refused_with_403(server, make):
+async def test_a_tool_with_scopes_answers_403_so_that_the_client_can_request_them(server, make):
+    auth = BearerAuth(
+        verify=verify, resource="https://api.example.com/mcp", required_scopes=["mcp"]
+    )
+    server.tool(lambda: "gone", name="drop_table", scopes=["admin"])
+    protected, open_to_all = make(auth=auth), make()
+    session = await protected.initialize(headers=bearer("user-a"))
+    refused = [
+        await protected.call("drop_table", headers=bearer("user-a")),
+        await session.call("drop_table"),
+    ]
+
+    for reply in refused:
+        assert reply.code == 403
+        assert reply.header("www-authenticate") == (
+            'Bearer error="insufficient_scope", '
+            f'resource_metadata="https://api.example.com{METADATA}", scope="mcp admin"'
+        )
+        assert reply.json["error"]["data"]["reason"] == "insufficient_scope"
+    reply = await open_to_all.call("drop_table")
+    assert (reply.code, reply.header("www-authenticate")) == (403, None)
+    assert "callers of this endpoint are not authenticated" in reply.json["error"]["message"]
+    assert (await protected.call("drop_table", headers=bearer("user-admin"))).text == "gone"
+
+
+async def test_a_tool_may_require_scopes_itself(server, make):
     auth = BearerAuth(verify=verify, resource="https://api.example.com/mcp")
 
     @server.tool
@@ -213,9 +239,7 @@ async def test_tool_that_needs_a_scope_the_token_lacks_is_refused_with_403(serve
     reply = await make(auth=auth).call("drop_table", headers=bearer("user-a"))
 
     assert reply.code == 403
-    challenge = reply.header("www-authenticate") or ""
-    assert 'error="insufficient_scope"' in challenge
-    assert "admin" in challenge
+    assert 'scope="admin"' in (reply.header("www-authenticate") or "")
 
 
 # Credentials that end

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from interlock.store import AuditReader, AuditRecord, AuditWriter, open_trail
 from interlock.store.audit import upkeep as audit_upkeep
 from interlock.store.audit import writer as audit_module
 from interlock.store.audit.copy_reading import read_copy
+from interlock.store.audit.postgres_tables import PostgresAudit
 from interlock.store.audit.reading import CallFilter
 from interlock.store.audit.upkeep import DAY, AuditUpkeep
 from interlock.store.audit.verification import Verification
@@ -82,6 +83,10 @@ async def test_trail_begins_with_started_and_ends_with_stopped(place: str, rows:
 
 @pytest.fixture
 def killed(place: str) -> str:
+    return kill(place)
+
+
+def kill(place: str) -> str:
     """Kill a program that has one finished, one refused and one running call; return its writer."""
     process = subprocess.Popen(
         [sys.executable, "-c", ABANDONED, place], stdout=subprocess.PIPE, text=True
@@ -113,6 +118,64 @@ async def test_start_after_a_kill_marks_the_running_call_and_closes_the_chain(
 
     async with open_trail(place, KEY, Audit()):
         assert sum(row["kind"] == "unfinished" for row in await rows(place)) == 1
+    assert (await verify(place)).problems == []
+
+
+@pytest.mark.slow("kills a process")
+async def test_running_gateways_close_the_chain_of_a_killed_one_once(
+    place: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(audit_upkeep, "SIGN_EVERY", 0.05)
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(open_trail(place, KEY, Audit()))
+        killed = await asyncio.to_thread(kill, place)
+        heads: dict[str, Any] = {}
+        while heads.get(killed) is None:
+            heads = {head["writer"]: head["ended"] for head in await rows(place, "audit_heads")}
+            await asyncio.sleep(0)
+        assert [writer for writer, ended in heads.items() if ended is not None] == [killed]
+    found = [row["call"] for row in await rows(place) if row["kind"] == "unfinished"]
+    assert found == ["c2"]
+    assert (await verify(place)).problems == []
+
+
+async def test_writer_that_lost_its_lock_is_dead_only_if_it_does_not_connect_again(
+    postgres_place: str, rows: Rows, change: Any
+):
+    """A database that restarts drops all locks, and idle writers do not notice."""
+    place, looks = postgres_place, PostgresAudit.LOOKS_UNTIL_DEAD
+
+    async def ended() -> Any:
+        heads = {each["writer"]: each["ended"] for each in await rows(place, "audit_heads")}
+        return heads[idle.id]
+
+    async def disconnect() -> None:
+        lock = int(idle.id, 36)
+        await change(
+            place,
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'"
+            f" AND classid = {lock >> 32} AND objid = {lock & (2**32 - 1)}",
+        )
+
+    async with AuditWriter.open(place, key=KEY) as idle, AuditWriter.open(place, key=KEY) as other:
+        await idle.append(INTENT)
+        upkeep = AuditUpkeep(other, KEY, 1e9)
+        await disconnect()
+        for _ in range(looks - 1):
+            await upkeep.close_dead_writers(after=looks)
+        await idle.renew()
+        for _ in range(looks):
+            await upkeep.close_dead_writers(after=looks)
+        assert await ended() is None
+
+        await disconnect()  # and it stays away
+        for _ in range(looks):
+            await upkeep.close_dead_writers(after=looks)
+        assert await ended() is not None
+        await idle.renew()
+        await idle.append(OUTCOME)
+        assert await ended() is None
     assert (await verify(place)).problems == []
 
 

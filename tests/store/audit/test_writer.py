@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable
 from interlock.store import AuditReader, AuditRecord, AuditWriter, ConversationStore
+from interlock.store.audit import writer as writer_module
 from interlock.store.audit.heads import FIRST_HASH, chain_hash
 from tests.faults.failing_disk import failing_disk
 from tests.store.audit_chains import INTENT, OUTCOME, Rows, check_chains, within_a_second
@@ -36,7 +38,6 @@ async def test_append_returns_when_other_connections_see_the_record(place: str, 
         "kind": "intent",
         "call": "c1",
         "user": "user:anna",
-        "people": "",
         "key": "k1",
         "server": "crm",
         "tool": "crm:refund",
@@ -44,6 +45,38 @@ async def test_append_returns_when_other_connections_see_the_record(place: str, 
         "reason": "",
         "body": '{"bytes":12}',
     }
+
+
+async def test_writer_is_proven_by_each_write_and_writes_at_most_once_a_minute_while_idle(
+    place: str, dump: Any, monkeypatch: pytest.MonkeyPatch
+):
+    now = [0.0]
+    monkeypatch.setattr(writer_module, "monotonic", lambda: now[0])
+    async with AuditWriter.open(place, key=KEY) as writer:
+        await writer.append(INTENT)
+        states = [await dump(place)]
+        for now[0] in (59.0, 61.0, 62.0, 119.0):
+            if not writer.is_proven:
+                await writer.prove()
+            assert writer.is_proven
+            states.append(await dump(place))
+
+    assert [before == after for before, after in pairwise(states)] == [True, False, True, True]
+    assert len(states[-1]["audit"]) == len(states[0]["audit"])
+
+
+async def test_writer_is_not_proven_after_a_failed_write_until_one_succeeds(sqlite_place: str):
+    with failing_disk() as disk:
+        async with AuditWriter.open(sqlite_place, key=KEY) as writer:
+            disk.arm("full", 1, lasting=True)
+            with pytest.raises(AuditUnavailable):
+                await writer.append(INTENT)
+            with pytest.raises(AuditUnavailable):
+                await writer.prove()
+            assert not writer.is_proven
+            disk.disarm()
+            await writer.prove()
+            assert writer.is_proven
 
 
 async def test_concurrent_appends_are_all_durable_and_in_one_chain(place: str, rows: Rows):
@@ -98,7 +131,7 @@ async def test_characters_that_no_database_stores_are_replaced_in_a_record(place
 
 
 def test_a_hash_depends_on_every_column_the_number_and_the_previous_hash():
-    columns = (1, *"abcdefghij")
+    columns = (1, *"abcdefghi")
     others = [(*columns[:place], "x", *columns[place + 1 :]) for place in range(len(columns))]
     hashes = [
         chain_hash(FIRST_HASH, 1, columns, "{}"),
@@ -108,7 +141,7 @@ def test_a_hash_depends_on_every_column_the_number_and_the_previous_hash():
         chain_hash(bytes(31) + b"x", 1, columns, "{}"),
     ]
 
-    assert len(set(hashes)) == len(hashes) == 15
+    assert len(set(hashes)) == len(hashes) == 14
 
 
 async def test_a_closed_writer_refuses_records(sqlite: str):

@@ -45,5 +45,8 @@ def test_killed_writer_is_dead_and_its_file_can_be_removed(tmp_path: Path):
         process.wait()
 
     assert not writer_lock.is_alive(database, "ab")
-    writer_lock.remove(database, "ab")
+    taken = WriterLock.of_dead(database, "ab")
+    assert taken is not None
+    assert WriterLock.of_dead(database, "ab") is None
+    taken.release()
     assert [*tmp_path.iterdir()] == []

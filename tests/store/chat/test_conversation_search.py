@@ -113,3 +113,24 @@ async def test_frequent_word_is_found_in_postgresql_without_reading_all_its_plac
         monkeypatch.setattr(conversation_search, "WALKS", ((4, 8),))
 
         assert [each.id for each in await store.search("both", 3)] == [made[0], made[1], made[3]]
+
+
+@pytest.mark.slow("fills a database")
+async def test_result_has_the_position_of_its_newest_message_that_matches(
+    empty: ConversationStore,
+):
+    one, other = await empty.create("Milk and oats"), await empty.create("Tea")
+    said = ["oats", "tea", "oat drink", "\u71d5\u9ea6", "bread", "milk"]
+    await empty.append(one.id, *(UserMessage(each) for each in said))
+    await empty.append(other.id, UserMessage("oats"), UserMessage("bread"))
+    found = {}
+    for query in ("oat", '"oat drink"', "\u71d5", "and", "bread"):
+        found[query] = {each.id: each.hit for each in await empty.search(query)}
+
+    assert found == {
+        "oat": {one.id: 2, other.id: 0},
+        '"oat drink"': {one.id: 2},
+        "\u71d5": {one.id: 3},
+        "and": {one.id: None},
+        "bread": {one.id: 4, other.id: 1},
+    }

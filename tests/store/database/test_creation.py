@@ -12,12 +12,16 @@ from signal import SIGKILL
 import pytest
 from sqlalchemy import create_engine, text
 
+from interlock.auth.gateway_key import GatewayKey
+from interlock.config.gateway import Audit
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
-from interlock.store import ConversationStore
+from interlock.messages import UserMessage
+from interlock.store import AuditRecord, ConversationStore, open_trail
 from interlock.store.database.creation import create
-from interlock.store.database.schema_version import OUTDATED, UNRELEASED
+from interlock.store.database.schema_version import OUTDATED, UNRELEASED, suffices
 from interlock.store.database.sqlite_file import is_ready
 from tests.support.forked import run_forked
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("created_databases")
 
@@ -48,6 +52,14 @@ def way_out(place: str) -> str:
 # Other versions
 
 
+def made_by(version: str) -> list[str]:
+    """Return statements that make a database that of another version."""
+    return [
+        f"UPDATE alembic_version SET version_num = '{version}'",
+        f"UPDATE schema_compatibility SET compatible_from = '{version}'",
+    ]
+
+
 @asynccontextmanager
 async def refused(place: str, dump, words: str, kind=StoreError) -> AsyncIterator[None]:
     """Run the block, which changes a database; then it is refused and stays as it is."""
@@ -69,7 +81,7 @@ async def test_a_database_of_another_checkout_is_refused_and_not_changed(place: 
     for version, maker in makers.items():
         words = f" was made by {maker} checkout of interlock: {way_out(place)}"
         async with refused(place, dump, words):
-            await change(place, f"UPDATE alembic_version SET version_num = '{version}'")
+            await change(place, *made_by(version))
         assert "://" in place or not is_ready(Path(place))
 
 
@@ -88,7 +100,48 @@ async def test_a_newer_database_is_refused_and_not_changed(place: str, change, d
     )
     await open_and_close(place)
     async with refused(place, dump, words, StoreTooNew):
-        await change(place, "UPDATE alembic_version SET version_num = '0100'")
+        await change(place, *made_by("0100"))
+
+
+async def test_a_newer_database_that_is_compatible_is_used_as_it_is(place: str, change, dump):
+    """An old version restarts beside a newer schema during an upgrade of several gateways."""
+    async with ConversationStore.open(place) as store:
+        made = await store.create("kept")
+    await change(
+        place,
+        "UPDATE alembic_version SET version_num = '0100'",
+        "ALTER TABLE conversations ADD COLUMN colour VARCHAR NOT NULL DEFAULT 'red'",
+        "ALTER TABLE changes ADD COLUMN reason VARCHAR",
+        "CREATE TABLE later (id VARCHAR)",
+    )
+    assert "://" in place or is_ready(Path(place))
+    async with ConversationStore.open(place) as store:
+        assert [each.id for each in await store.list()] == [made.id]
+        await store.append(made.id, UserMessage("hello"))
+    async with open_trail(place, GatewayKey(bytes(range(32))), Audit()) as writer:
+        await writer.append(AuditRecord("intent", "c1"))
+    assert [row[0] for row in (await dump(place))["alembic_version"][1:]] == ["0100"]
+
+    words = "upgrade interlock, or set INTERLOCK_DATABASE to another location"
+    async with refused(place, dump, words, StoreTooNew):
+        await change(place, "UPDATE schema_compatibility SET compatible_from = '0099'")
+
+
+@each_row(
+    "own, since, is_usable",
+    [
+        ("0020", "0020", True),
+        ("0021", "0020", True),
+        ("0020", "0021", False),
+        ("0100", "0099", True),
+        ("dev-1", "dev-1", True),
+        ("dev-1", "dev-0", False),
+        ("dev-1", "0020", False),
+        ("0020", "dev-1", False),
+    ],
+)
+def test_program_uses_tables_that_need_no_later_version(own: str, since: str, is_usable: bool):
+    assert suffices(own, since) is is_usable
 
 
 @pytest.mark.parametrize("version", ["0019", "0100"])
@@ -216,7 +269,8 @@ def test_create_refuses_a_database_that_a_newer_program_has_created_in_the_meant
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         create(connection, "x")
-        connection.execute(text("UPDATE alembic_version SET version_num = '0100'"))
+        for statement in made_by("0100"):
+            connection.execute(text(statement))
 
         with pytest.raises(StoreTooNew, match="x was made by a newer interlock"):
             create(connection, "x")

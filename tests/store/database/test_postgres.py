@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
 import sys
+import tempfile
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +17,7 @@ import pytest
 from interlock.errors import MissingExtra, StoreError
 from interlock.messages import UserMessage
 from interlock.store import ConversationStore
+from interlock.store.database import postgres as postgres_module
 
 HELLO = UserMessage("hello")
 
@@ -45,6 +52,55 @@ async def test_the_error_of_an_unreachable_server_does_not_contain_the_password(
 async def test_a_missing_database_of_a_server_is_named(postgres: str):
     with pytest.raises(StoreError, match='database "nowhere" does not exist'):
         await fill(postgres.replace("/postgres?", "/nowhere?"))
+
+
+@pytest.fixture
+def pooler(tmp_path: Path, postgres_server: str) -> Iterator[Callable[[str], str]]:
+    """Start PgBouncer in front of the server in a mode; return its URL."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(mode: str) -> str:
+        folder = postgres_server.partition("host=")[2]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        file = Path(tempfile.gettempdir(), f"pgbouncer-{port}.ini")  # which `nobody` can read
+        as_user = "user = nobody" if os.geteuid() == 0 else ""
+        file.write_text(
+            f"[databases]\npostgres = host={folder} user=interlock\n[pgbouncer]\n{as_user}\n"
+            f"pool_mode = {mode}\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+            "unix_socket_dir =\nauth_type = any\n"
+        )
+        with (tmp_path / "log").open("wb") as log:
+            running.append(subprocess.Popen(["pgbouncer", file], stdout=log, stderr=log))
+        while True:
+            assert running[-1].poll() is None, (tmp_path / "log").read_text()
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                file.unlink()
+                return f"postgresql://interlock@127.0.0.1:{port}/postgres"
+
+    yield start
+    for each in running:
+        each.terminate()
+        each.wait()
+
+
+@pytest.mark.slow("starts a program")
+async def test_transaction_pooler_is_refused_and_a_session_pooler_is_used(
+    pooler: Callable[[str], str],
+):
+    with pytest.raises(StoreError) as refused:
+        await fill(pooler("transaction"))
+    assert str(refused.value).endswith(
+        "/postgres is a transaction pooler, which interlock cannot use: connect to PostgreSQL"
+        " directly"
+    )
+    connection = await postgres_module.connect(
+        pooler("session"), timeout=100.0, command_timeout=100.0
+    )
+    assert await connection.fetchval("SHOW lock_timeout") == "100s"
+    await connection.close()
+    await postgres_module.refuse_transaction_pooler(pooler("session"), timeout=100.0)
 
 
 async def test_a_missing_postgresql_driver_is_an_error_that_names_its_extra(

@@ -103,7 +103,10 @@ def test_message_row_without_tool_call_columns_is_read_as_a_plain_message(
     role: str, expected: Message
 ):
     added = dict.fromkeys(
-        ("tool_calls", "tool_results", "provider_data", "content_json", "attachments", "usage")
+        (
+            *("tool_calls", "tool_results", "provider_data", "content_json", "attachments"),
+            *("usage", "unfinished"),
+        )
     )
 
     assert message_from_row({"role": role, "content": "hello", **added}) == expected
@@ -156,7 +159,10 @@ def test_an_object_that_is_not_a_message_is_refused():
 )
 def test_an_invalid_row_is_an_error_that_names_its_position(columns: dict[str, str]):
     empty = dict.fromkeys(
-        ("tool_calls", "tool_results", "provider_data", "content_json", "attachments", "usage")
+        (
+            *("tool_calls", "tool_results", "provider_data", "content_json", "attachments"),
+            *("usage", "unfinished"),
+        )
     )
 
     with pytest.raises(StoreCorrupt, match="message 3 of conversation 'abc' cannot be read"):

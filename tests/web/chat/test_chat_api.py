@@ -192,6 +192,20 @@ async def test_messages_come_in_pages_that_begin_with_a_question(place: Path):
 
         assert seen == [n for n in range(200) if n % 4 != 2]
         assert page["items"][1]["calls"][0]["result"] == "result 0"
+        seen, after = [], 0
+        while after is not None:
+            query = {"limit": 20, "after": after}
+            page = await served.get(f"/api/conversations/{conversation.id}/messages", params=query)
+            assert page["before"] == (after or None)
+            seen += [each["id"] for each in page["items"]]
+            after = page["after"]
+        assert seen == [n for n in range(200) if n % 4 != 2]
+        inside = await served.get(
+            f"/api/conversations/{conversation.id}/messages?after=102&limit=8"
+        )
+        assert [each["id"] for each in inside["items"]] == [100, 101, 103, 104, 105, 107]
+        about = await served.get(f"/api/conversations/{conversation.id}")
+        assert (about["answers"], about["calls"]) == (50, 50)
 
 
 def _exchange(number: int, made: ToolCall) -> list[Any]:
@@ -314,7 +328,9 @@ async def test_search_finds_conversations_by_their_messages(place: Path):
         made = await served.store.create("Milk")
         await served.store.append(made.id, UserMessage("where is the oat drink?"))
         found = await served.get("/api/search?q=oat")
-        assert [each["id"] for each in found["items"]] == [made.id]
+        assert [(each["id"], each["hit"]) for each in found["items"]] == [(made.id, 0)]
+        (titled,) = (await served.get("/api/search?q=milk"))["items"]
+        assert "hit" not in titled
         assert (await served.get("/api/search?q=rye"))["reason"] == "nothing_found"
         assert (await served.client.get("/api/search?q=")).status_code == 400
 

@@ -12,6 +12,7 @@ import pytest
 
 from interlock.agent import AgentEvent
 from interlock.auth.principal import Principal
+from interlock.messages import Unfinished
 from interlock.models import TextDelta
 from interlock.types import JsonObject
 from interlock.web.chat import events, turn_log
@@ -33,7 +34,7 @@ class Speaking:
         while word := await self.words.get():
             yield TextDelta(word)
 
-    async def stopped(self, turn: Turn) -> None:
+    async def broken_off(self, turn: Turn, why: Unfinished) -> None:
         pass
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from interlock import streamed_answer
 from interlock.agent import (
     AgentEvent,
     ApprovalAsked,
@@ -17,9 +19,13 @@ from interlock.agent import (
     Stopped,
     ToolStarted,
 )
-from interlock.calls import LOCAL
-from interlock.errors import ModelUnavailable
-from interlock.messages import AssistantMessage, Usage
+from interlock.calls import LOCAL, Caller
+from interlock.errors import ModelInterrupted, ModelUnavailable
+from interlock.messages import AssistantMessage, Message, Unfinished, Usage
+from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
+from interlock.models.scripted import ScriptedModel
+from interlock.store import ConversationStore
+from interlock.web.chat.engines import AgentEngine, agents_of
 from interlock.web.chat.errors import TurnError
 from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Turn, TurnLimits
@@ -27,13 +33,16 @@ from interlock.web.chat.turns import Turns
 from tests.web.conftest import Client, Event, Serve, check_numbers, kinds, risky
 
 
-async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -> None:
+async def test_a_failing_model_ends_the_turn_with_its_code_and_is_logged(
+    serve_agent: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     error = ModelUnavailable("the key sk-123 is wrong")
     async with serve_agent(error) as chat, chat.socket() as client:
         events = await client.ask()
 
     assert events[-1]["code"] == "model_failed"
     assert "sk-123" not in json.dumps(events)
+    assert "failed: the key sk-123 is wrong" in caplog.text
 
 
 async def test_unexpected_exception_ends_the_turn_without_details(
@@ -46,6 +55,119 @@ async def test_unexpected_exception_ends_the_turn_without_details(
     assert "secret" not in json.dumps(events)
     number = events[-1]["message"].partition("(")[2].rstrip(")")
     assert number in caplog.text
+
+
+class Halting(ScriptedModel):
+    """Says its text, and then raises an error or waits; a next answer is of its script."""
+
+    def __init__(self, text: str, error: Exception | None, *script: Any) -> None:
+        super().__init__(script)
+        self._text = text
+        self._error = error
+        self.asked: list[list[str]] = []
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
+    ) -> AsyncGenerator[ModelEvent, None]:
+        self.asked.append([each.content for each in messages])
+        if len(self.asked) > 1:
+            async for event in super().stream(messages, tools):
+                yield event
+            return
+        yield TextDelta(self._text)
+        if self._error is not None:
+            raise self._error
+        await asyncio.Event().wait()
+
+
+async def a_token(turn: Turn) -> None:
+    while last_event(turn)["type"] == "started":  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+
+
+async def stop(turns: Turns, turn: Turn) -> None:
+    await turn.stop()
+
+
+async def shut_down(turns: Turns, turn: Turn) -> None:
+    await turns.close()
+
+
+async def await_end(turns: Turns, turn: Turn) -> None:
+    while not turn.has_ended:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("agent", ["agent", pytest.param("graph", marks=pytest.mark.product)])
+@pytest.mark.parametrize(
+    ("end", "error", "why"),
+    [
+        (stop, None, Unfinished("stopped")),
+        (shut_down, None, Unfinished("interrupted", "the server was ended")),
+        (await_end, None, Unfinished("timeout", "the turn took too long")),
+        (await_end, ModelInterrupted("cut off"), Unfinished("model_failed", "cut off")),
+    ],
+)
+async def test_text_of_an_answer_that_ends_early_is_stored_with_the_reason_and_told_to_the_model(
+    place: Path, agent: str, end: Any, error: Exception | None, why: Unfinished
+) -> None:
+    model = Halting("It is n", error, "It is noon.")
+    async with ConversationStore.open(place) as store:
+        engine = AgentEngine(model, None, store, agent=agents_of(agent))
+        limits = TurnLimits(turn=0.2 if why.reason == "timeout" else 60)
+        turns = Turns(engine, limits, is_local=True)
+        turn = await turns.start(Caller(surface="web"), "When?")
+        await a_token(turn)
+        await end(turns, turn)
+        await turn.settled()
+        _, answer = await store.messages(turn.conversation)
+
+        assert answer == AssistantMessage("It is n", unfinished=why)
+
+        again = Turns(engine)
+        turn = await again.start(Caller(surface="web"), "And?", turn.conversation)
+        await await_end(again, turn)
+
+    note = "stopped this answer" if why.reason == "stopped" else "answer was cut off"
+    said, told, note_told, then = model.asked[1]
+    assert (said, told, then) == ("When?", "It is n", "And?")
+    assert note in note_told
+
+
+async def test_clients_get_no_draft_of_an_answer_whose_events_they_follow(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamed_answer, "SAVE_SECONDS", 0.0)
+    async with ConversationStore.open(place) as store:
+        turns = Turns(AgentEngine(Halting("It is n", None), None, store))
+        turn = await turns.start(Caller(surface="web"), "When?")
+        await a_token(turn)
+        while len(await store.messages(turn.conversation)) < 2:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+        running = await turns.snapshot("", turn.conversation)
+        await turn.stop()
+        ended = await turns.snapshot("", turn.conversation)
+
+    assert [each["content"] for each in running] == ["When?"]
+    assert [each["content"] for each in ended] == ["When?", "It is n"]
+
+
+async def test_answer_that_never_waits_is_stopped_all_the_same(place: Path) -> None:
+    class Flooding(ScriptedModel):
+        async def stream(
+            self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
+        ) -> AsyncGenerator[ModelEvent, None]:
+            for _ in range(200_000):
+                yield TextDelta("word ")
+            yield Reply(AssistantMessage("It is over."))
+
+    async with ConversationStore.open(place) as store:
+        turns = Turns(AgentEngine(Flooding([]), None, store))
+        turn = await turns.start(Caller(surface="web"), "When?")
+        await a_token(turn)
+        await turn.stop()
+
+    assert last_event(turn)["stop_reason"] == "stopped"
 
 
 async def test_stopping_a_turn_cancels_its_calls_at_the_server(serve: Serve) -> None:

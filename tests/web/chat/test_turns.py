@@ -11,12 +11,12 @@ import pytest
 from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked
 from interlock.auth import Principal
 from interlock.calls import Caller
-from interlock.messages import AssistantMessage, Usage
+from interlock.messages import AssistantMessage, Unfinished, Usage
 from interlock.web.chat import turns as turns_module
 from interlock.web.chat.errors import TurnError
 from interlock.web.chat.turn import Turn, TurnLimits
 from interlock.web.chat.turns import Turns
-from tests.web.conftest import Serve
+from tests.web.conftest import Serve, risky
 
 ANN, BOB = (Caller(Principal(name), surface="web") for name in ("ann", "bob"))
 
@@ -35,7 +35,7 @@ class Engine:
         await self.go_on.wait()
         yield Done(AssistantMessage("so"), Usage(), "end")
 
-    async def stopped(self, turn: Turn) -> None:
+    async def broken_off(self, turn: Turn, why: Unfinished) -> None:
         """Nothing is stored."""
 
 
@@ -74,6 +74,19 @@ async def test_too_many_turns_at_a_time_are_refused(
         refused = await client.until("error")
 
     assert (refused["code"], refused["retry_after"]) == (code, 5.0)
+
+
+async def test_any_number_of_conversations_may_wait_for_a_person(serve_agent: Serve) -> None:
+    script = [("", "all")] * 5
+    limits = TurnLimits(turns=1, all_turns=1)
+    async with (
+        serve_agent(*script, "Done.", approve=risky, limits=limits) as chat,
+        chat.socket() as client,
+    ):
+        for _ in script:
+            await client.send(type="message", content="go")
+            await client.until("approval")
+        assert (await client.ask("and?"))[-1]["content"] == "Done."
 
 
 async def test_limit_of_messages_ends_with_its_period(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,18 @@ async def test_changed_file_restarts_the_program_and_lists_again(tmp_path: Path)
     assert kinds[-1] == "exit"
 
 
+async def test_program_that_reloads_itself_is_not_restarted(tmp_path: Path):
+    script = tmp_path / "server.py"
+    script.write_text("")
+    server = StdioServer(command="interlock", args=("run", str(script), "--reload"))
+    wire = InspectedWire()
+    connection = InspectedConnection("s", server, environ={}, wire=wire, on_change=lambda: None)
+    connection.state = "ok"
+    script.write_text("changed = True")
+
+    assert not await connection.restart_if_changed()
+
+
 @pytest.mark.slow
 async def test_program_that_exits_is_down_with_the_reason_and_started_by_the_next_call():
     wire = InspectedWire()

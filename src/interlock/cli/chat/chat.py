@@ -14,7 +14,7 @@ import click
 
 from interlock.cli import completion, config_option
 from interlock.cli.chat import settings
-from interlock.cli.servers import inputs
+from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import is_terminal, say, warn
 from interlock.cli.utf8_command import Utf8Command, prose
@@ -40,6 +40,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
     "local or an alias; by default INTERLOCK_MODEL, else the model of `interlock settings`, "
     "else the first model available.",
 )
+@server_option.server_option
 @config_option.config_option
 @config_option.root_option
 @click.option(
@@ -62,7 +63,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
 @click.option(
     "-o",
     "--option",
-    "given",
+    "wishes",
     metavar="NAME=VALUE",
     multiple=True,
     help="Set an option of the model, such as temperature=0.2 or max_tokens=500. Repeatable.",
@@ -75,13 +76,14 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
 def chat(
     prompt: str | None,
     model: str | None,
+    given: str | None,
     config: Path | None,
     roots: tuple[Path, ...],
     conversation: str | None,
     latest: bool,
     system: str | None,
     paths: tuple[Path, ...],
-    given: tuple[str, ...],
+    wishes: tuple[str, ...],
     no_tools: bool,
     yes: bool,
     as_json: bool,
@@ -99,20 +101,18 @@ def chat(
       git diff | interlock chat --no-tools 'Write a commit message.'
       interlock chat -a report.pdf -a chart.png 'Do these agree?'
       interlock chat --conversation k3f
+      interlock chat --server notes.py 'What do my notes say about milk?'
     """
     _check_beginning(system, conversation, latest=latest)
     files = _attached(paths)
-    if not is_terminal(sys.stdin) and Path("-") not in paths:
-        prompt = _with_piped(prompt)
-    if prompt is not None and not prompt.strip():
-        raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
-    found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
+    prompt = _with_piped(prompt, paths)
+    found = _servers(given, config, roots, no_tools=no_tools)
     options: ChatOptions = {
         "model": model,
         "conversation": conversation,
         "latest": latest,
         "system": system or "",
-        "wishes": settings.wishes(given),
+        "wishes": settings.wishes(wishes),
     }
     if prompt is None:
         if as_json:
@@ -122,6 +122,16 @@ def chat(
         run(run_repl(found, files, yes=yes, **options))
         return
     run(_answer(prompt, files, found, yes=yes, as_json=as_json, **options))
+
+
+def _servers(
+    given: str | None, config: Path | None, roots: tuple[Path, ...], *, no_tools: bool
+) -> Config | None:
+    if given is None:
+        return None if no_tools else inputs.answered(config_option.load(config, roots=roots))
+    if no_tools:
+        raise click.UsageError("--server and --no-tools exclude each other")
+    return server_option.only(given, config, roots=roots)[1]
 
 
 def _check_beginning(system: str | None, conversation: str | None, *, latest: bool) -> None:
@@ -150,13 +160,16 @@ def _attached(paths: tuple[Path, ...]) -> list[Attachment]:
     return files
 
 
-def _with_piped(prompt: str | None) -> str:
-    if prompt is None:
-        return _piped()
-    if not prompt.strip() or _is_silent():
-        return prompt
-    piped = _piped()
-    return f"{prompt}\n\n{piped}" if piped.strip() else prompt
+def _with_piped(prompt: str | None, paths: tuple[Path, ...]) -> str | None:
+    """Return the prompt with the text on stdin; None to open a conversation."""
+    if not is_terminal(sys.stdin) and Path("-") not in paths:
+        if prompt is None:
+            prompt = _piped()
+        elif prompt.strip() and not _is_silent() and (piped := _piped()).strip():
+            prompt = f"{prompt}\n\n{piped}"
+    if prompt is not None and not prompt.strip():
+        raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
+    return prompt
 
 
 def _is_silent() -> bool:

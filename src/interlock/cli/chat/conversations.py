@@ -252,6 +252,8 @@ def _transcript(message: Message, label: str) -> str:
                 seen[call.name] += 1
                 label = f"#{seen[call.name]}" if seen[call.name] > 1 else ""
                 lines.append(f"[CALL] {call.name}{label} {transcripts.encoded(call.input)}")
+            if message.unfinished is not None:
+                lines.append(f"[UNFINISHED] {transcripts.unfinished(message.unfinished)}")
             return "\n".join(lines or ["[ASSISTANT]"])
         case UserMessage(attachments=files) if files:
             lines = [f"[FILE] {attachments.described(each)}" for each in files]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -74,7 +75,6 @@ def web(
     if link:
         run(_print_link(port))
         return
-    open_log()
     found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
     run(_serve(found, model, port, opens=not no_open, engine=engine))
 
@@ -93,13 +93,14 @@ async def _serve(
         config, names, port, opens=opens_model, settings=wishes.settings, engine=engine
     )
     async with site_of_user as site:
+        open_log(logging.WARNING)  # errors of models, for one
         url = await site.link()
         emit(url)
         sys.stdout.flush()
         if opens:
-            await _open(url)
+            await open_browser(url)
             warn_of_broken(site.status)
-        async with _more_links(site):
+        async with more_links(site):
             await site.served()
 
 
@@ -115,7 +116,8 @@ async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
     return [chosen.name, *(name for name in others if name != chosen.name)]
 
 
-async def _open(url: str) -> None:
+async def open_browser(url: str) -> None:
+    """Open a one-time URL, or tell the user to open it."""
     import webbrowser
 
     from interlock.aio import in_thread
@@ -126,7 +128,7 @@ async def _open(url: str) -> None:
 
 
 @asynccontextmanager
-async def _more_links(site: LocalSite) -> AsyncIterator[None]:
+async def more_links(site: LocalSite, page: str = "") -> AsyncIterator[None]:
     """Print another one-time URL whenever the user presses Enter in the terminal."""
     if not is_terminal(sys.stdin):
         yield
@@ -139,7 +141,7 @@ async def _more_links(site: LocalSite) -> AsyncIterator[None]:
 
     async def another() -> None:
         try:
-            emit(await site.link())
+            emit(await site.link(page))
         except InterlockError as error:
             warn(f"no URL could be made: {error}")
 

@@ -110,7 +110,7 @@ async def _explainer(
     from interlock.gateway.logins.vault import Vault
     from interlock.gateway.parts import make_parts
     from interlock.store.credentials import CredentialStore
-    from interlock.store.database.database import open_database
+    from interlock.store.database.key_owner import open_owned
     from interlock.store.database.location import folder_beside
     from interlock.store.pins import PinStore
     from interlock.store.plugins import PluginStore
@@ -118,14 +118,14 @@ async def _explainer(
     own_limits: dict[str, JsonObject] = {}
     parts = make_parts(config, os.environ, own_limits=own_limits)
     location = database_of(config)
-    database = await open_database(location)
+    secret = GatewayKey.load(folder_beside(location))
+    database = await open_owned(location, secret)
     try:
         caller, key = await _caller(database, key_id, user, view)
         if key is not None and key.limits:
             own_limits[key.id] = key.limits
         await _load_limits(parts.limiter, database)
         await parts.plugins.load(PluginStore(database))
-        secret = GatewayKey.load(folder_beside(location))
         vault = Vault(CredentialStore(database, secret), secret)
         credentials = await credentials_of(vault, caller, config.servers)
         servers = _concerned(parts, caller, address)

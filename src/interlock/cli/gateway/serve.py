@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from interlock.cli import config_option
 from interlock.cli.log import open_log
@@ -40,6 +41,11 @@ YOUNG_OBJECTS = 10_000  # new objects between two runs of the garbage collector
     metavar="HOST:PORT",
     help="Listen here, not at gateway.listen or 127.0.0.1:8080; port 0 picks a free port.",
 )
+@click.option(
+    "--admin",
+    metavar="HOST:PORT",
+    help="Serve the admin API and the health checks here, not at gateway.admin.listen.",
+)
 @click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
 @click.option("--view", metavar="NAME", default="", help="Serve this view only.")
 @click.option(
@@ -55,6 +61,7 @@ YOUNG_OBJECTS = 10_000  # new objects between two runs of the garbage collector
 def serve(
     config: Path | None,
     http: str | None,
+    admin: str | None,
     stdio: bool,
     view: str,
     check: bool,
@@ -71,12 +78,13 @@ def serve(
       interlock serve --config gateway.json --http 127.0.0.1:9000
       interlock serve --stdio --view support
     """
-    if http is not None and stdio:
-        raise click.UsageError("--http and --stdio exclude each other")
+    if stdio and (http is not None or admin is not None):
+        option = "--http" if http is not None else "--admin"
+        raise click.UsageError(f"{option} and --stdio exclude each other")
     if start_servers and not check:
         raise click.UsageError("--start-servers is for --check; a server starts when it is served")
-    address = None if http is None else _address(http)
-    load = partial(config_option.load, config, set())
+    address = None if http is None else _address("--http", http)
+    load = partial(_load, config, set(), None if admin is None else _address("--admin", admin))
     loaded = load()
     if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
         raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
@@ -111,13 +119,24 @@ def _reaper_of(config: Config) -> Iterator[None]:
         yield
 
 
-def _address(http: str) -> Address:
+def _load(path: Path | None, asked: set[str], admin: Address | None) -> Config:
+    """Load the configuration, with another address of the admin API if one is given."""
+    from interlock.config.gateway import GatewaySettings
+
+    config = config_option.load(path, asked)
+    if admin is None:
+        return config
+    settings = replace(config.gateway or GatewaySettings(), admin=admin)
+    return replace(config, gateway=settings)
+
+
+def _address(option: str, text: str) -> Address:
     from interlock.config.gateway import Address
 
-    host, _, port = http.rpartition(":")
+    host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (host and port.isascii() and port.isdecimal() and int(port) < 65536):
-        raise click.UsageError(f"--http {http!r} is not HOST:PORT, such as 127.0.0.1:8080")
+        raise click.UsageError(f"{option} {text!r} is not HOST:PORT, such as 127.0.0.1:8080")
     return Address(host, int(port))
 
 

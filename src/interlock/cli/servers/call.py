@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import msgspec
 
 from interlock.cli import completion, config_option
 from interlock.cli.call_lines import progress_text
-from interlock.cli.servers import inputs
+from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_foreign, emit_json, say, warn, working
 from interlock.cli.utf8_command import Utf8Command
@@ -29,9 +30,10 @@ MAX_LINES = 40  # of a program's stderr, after a failed call
 
 
 @click.command(cls=Utf8Command)
-@click.argument("address", metavar="SERVER:TOOL", shell_complete=completion.addresses)
+@click.argument("address", metavar="[SERVER:]TOOL", shell_complete=completion.addresses)
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=completion.arguments)
 @click.option("--arguments", metavar="JSON", help="All arguments at once, as a JSON object.")
+@server_option.server_option
 @config_option.config_option
 @config_option.root_option
 @click.option(
@@ -52,6 +54,7 @@ def call(
     address: str,
     pairs: tuple[str, ...],
     arguments: str | None,
+    given: str | None,
     config: Path | None,
     roots: tuple[Path, ...],
     timeout: float | None,
@@ -71,17 +74,25 @@ def call(
       interlock call time:get_current_time timezone=Asia/Tokyo
       interlock call git:git_log --arguments '{"repo_path": ".", "max_count": 3}' --json
       interlock call shop:add_photo photo=@cat.png --dry-run
+      interlock call --server notes.py search query=milk
     """
+    only = None
+    if given is not None:
+        name, only = server_option.only(given, config, roots=roots)
+        address = f"{name}:{address}"
     server, colon, tool = address.partition(":")
     if not (server and colon and tool):
-        raise click.UsageError(f"{address!r} is not a tool's address; write SERVER:TOOL")
+        raise click.UsageError(
+            f"{address!r} is not a tool's address; write SERVER:TOOL, or --server COMMAND|URL|FILE"
+        )
     texts, values = given_arguments(pairs, arguments)
-    loaded = config_option.load(config, roots=roots)
+    loaded = only or config_option.load(config, roots=roots)
     key, found = config_option.find(loaded, server)
     if dry_run:
         return run(_preview(server, tool, found, texts, values, as_json))
     answered = inputs.answered(loaded, [key])
-    return run(_call(answered, key, address, texts, values, timeout, yes, raw, as_json))
+    with server_option.bare_names(key) if only else nullcontext():
+        return run(_call(answered, key, address, texts, values, timeout, yes, raw, as_json))
 
 
 async def _call(

@@ -59,7 +59,7 @@ class FoundServer(Struct, frozen=True):
 
 @click.command("import")
 @click.argument("program", required=False, type=click.Choice(PROGRAMS))
-@click.option("--server", "names", metavar="NAME", multiple=True, help="Only this one; repeatable.")
+@click.option("--only", "names", metavar="NAME", multiple=True, help="Only this one; repeatable.")
 @click.option("--yes", is_flag=True, help="Write them to your file, instead of showing them.")
 @config_option.config_option
 @config_option.json_option
@@ -74,7 +74,7 @@ def import_(
     \b
     Example:
       interlock servers import
-      interlock servers import cursor --server notes --yes
+      interlock servers import cursor --only notes --yes
     """
     path = config_option.own_file(config)
     found = [

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from interlock.cli import config_option
+from interlock.cli.servers.server_file import split
 from interlock.cli.signals import run
 from interlock.cli.terminal import safe_line, say, warn
 from interlock.errors import ConfigError
@@ -114,25 +115,17 @@ def _name(server: str, name: str | None) -> str:
     if name is None and _URL.match(server):
         name = "interlock"
     if name is None:
-        path, part = _split(server)
+        path, part = split(server)
         name = part or path.stem
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"name {name!r} is not 1 to 64 of A-Z a-z 0-9 _ -; give --name")
     return name
 
 
-def _split(server: str) -> tuple[Path, str]:
-    """Split FILE:NAME; the name is "" for anything else."""
-    path, colon, part = server.rpartition(":")
-    if colon and not Path(server).is_file() and Path(path).is_file():
-        return Path(path), part
-    return Path(server), ""
-
-
 def _entry(server: str, place: ClientFile, config: Path | None) -> dict[str, Any]:
     if _URL.match(server):
         return place.of_url(server, {})
-    path, part = _split(server)
+    path, part = split(server)
     if path.is_file():
         source = f"{path.resolve()}:{part}" if part else str(path.resolve())
         return place.of_program(_interpreter(), ["-m", "interlock", "run", source], {})
@@ -155,7 +148,7 @@ def _tell_consents(server: str, config: Path | None) -> None:
     """Print the settings of a configured server that the client does not show."""
     from interlock.config.consent import consents
 
-    if _URL.match(server) or _split(server)[0].is_file():
+    if _URL.match(server) or split(server)[0].is_file():
         return
     _, found = config_option.find(config_option.load(config), server)
     for line in consents(found):

@@ -39,5 +39,6 @@ async def open_toolbox(
         async with Toolbox(
             servers, around=calls.layers, handlers=handlers, pins=calls.pins
         ) as toolbox:
-            completion.remember(toolbox)
+            if config.path or config.variable:
+                completion.remember(toolbox)
             yield toolbox

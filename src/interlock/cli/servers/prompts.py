@@ -10,7 +10,7 @@ import click
 
 from interlock.cli import completion, config_option
 from interlock.cli.server_status import started, warn_of_broken
-from interlock.cli.servers import inputs
+from interlock.cli.servers import inputs, server_option
 from interlock.cli.servers.call import format_block, texts_of
 from interlock.cli.servers.resources import chosen, of_every_server
 from interlock.cli.signals import run
@@ -65,14 +65,16 @@ def _usage(prompt: Prompt) -> str:
 
 
 @click.command(cls=Utf8Command)
-@click.argument("address", metavar="SERVER:PROMPT")
+@click.argument("address", metavar="[SERVER:]PROMPT")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@server_option.server_option
 @config_option.config_option
 @config_option.root_option
 @config_option.json_option
 def prompt(
     address: str,
     pairs: tuple[str, ...],
+    given: str | None,
     config: Path | None,
     roots: tuple[Path, ...],
     as_json: bool,
@@ -83,10 +85,17 @@ def prompt(
     Example:
       interlock prompt git:review branch=main
       interlock prompt git:review branch=main | interlock chat
+      interlock prompt --server notes.py review name=milk
     """
+    if given is not None:
+        key, only = server_option.only(given, config, roots=roots)
+        return run(_prompt(only, key, key, address, texts_of(pairs), as_json))
     server, colon, name = address.partition(":")
     if not (server and colon and name):
-        raise click.UsageError(f"{address!r} is not a prompt's address; write SERVER:PROMPT")
+        raise click.UsageError(
+            f"{address!r} is not a prompt's address; write SERVER:PROMPT, or "
+            "--server COMMAND|URL|FILE"
+        )
     loaded = config_option.load(config, roots=roots)
     key, _ = config_option.find(loaded, server)
     return run(_prompt(inputs.answered(loaded, [key]), key, server, name, texts_of(pairs), as_json))

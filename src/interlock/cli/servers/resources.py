@@ -13,7 +13,7 @@ import click
 
 from interlock.cli import completion, config_option
 from interlock.cli.server_status import started, warn_of_broken
-from interlock.cli.servers import inputs
+from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, say, warn, working
 from interlock.cli.utf8_command import Utf8Command
@@ -63,11 +63,14 @@ async def _resources(servers: Mapping[str, ServerConfig], as_json: bool) -> int:
 
 
 @click.command(cls=Utf8Command)
-@click.argument("address", metavar="SERVER:URI")
+@click.argument("address", metavar="[SERVER:]URI")
+@server_option.server_option
 @config_option.config_option
 @config_option.root_option
 @config_option.json_option
-def read(address: str, config: Path | None, roots: tuple[Path, ...], as_json: bool) -> int:
+def read(
+    address: str, given: str | None, config: Path | None, roots: tuple[Path, ...], as_json: bool
+) -> int:
     """Print a resource: its text, or its bytes if stdout is a file or a pipe.
 
     A URI alone is enough if exactly one server lists it.
@@ -76,7 +79,11 @@ def read(address: str, config: Path | None, roots: tuple[Path, ...], as_json: bo
     Example:
       interlock read notes:note://today
       interlock read files:file:///srv/logo.png > logo.png
+      interlock read --server notes.py note://today
     """
+    if given is not None:
+        name, only = server_option.only(given, config, roots=roots)
+        return run(_read(only, f"{name}:{address}", as_json))
     loaded = config_option.load(config, roots=roots)
     key = server_of(loaded, address)
     return run(_read(inputs.answered(loaded, None if key is None else [key]), address, as_json))

@@ -12,7 +12,7 @@ import msgspec
 
 from interlock.cli import completion, config_option
 from interlock.cli.server_status import say_missing, say_starting, started, warn_of_broken
-from interlock.cli.servers import inputs
+from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_foreign, emit_json, emit_table, say, working
 
@@ -28,10 +28,13 @@ _FEW_TYPES = 4  # more alternatives are shown as "anything"
 @click.argument(
     "name", metavar="[SERVER[:TOOL]]", required=False, shell_complete=completion.addresses
 )
+@server_option.server_option
 @config_option.config_option
 @config_option.raw_option
 @config_option.json_option
-def tools(name: str | None, config: Path | None, raw: bool, as_json: bool) -> int:
+def tools(
+    name: str | None, given: str | None, config: Path | None, raw: bool, as_json: bool
+) -> int:
     """List every tool by its address, with its server's state; or describe one.
 
     With SERVER, only that server is started. With SERVER:TOOL, prints the tool's description and
@@ -44,7 +47,15 @@ def tools(name: str | None, config: Path | None, raw: bool, as_json: bool) -> in
       interlock tools time
       interlock tools time:get_current_time
       interlock tools --json | jq -r '.tools[].address'
+      interlock tools --server notes.py
     """
+    if given is not None:
+        key, only = server_option.only(given, config)
+        servers = dict(only.servers)
+        if name is None:
+            return run(_tools(servers, as_json, bare=True))
+        with server_option.bare_names(key):
+            return run(_tool(servers, f"{key}:{name}", raw, as_json))
     found = config_option.load(config)
     if name is None:
         return run(_tools(inputs.answered(found).servers, as_json, ignored=len(found.ignored)))
@@ -67,15 +78,18 @@ async def _tool(servers: dict[str, Any], address: str, raw: bool, as_json: bool)
     return 0
 
 
-async def _tools(servers: dict[str, Any], as_json: bool, ignored: int = 0) -> int:
+async def _tools(
+    servers: dict[str, Any], as_json: bool, ignored: int = 0, *, bare: bool = False
+) -> int:
     async with started(servers) as toolbox:
         if as_json:
             emit_json(_servers_and_tools(toolbox))
         else:
-            emit_table(rows(toolbox))
+            emit_table(bare_rows(toolbox) if bare else rows(toolbox))
             if not servers and not ignored:
                 say("no servers; add one with `interlock servers add NAME COMMAND`")
-        completion.remember(toolbox)
+        if not bare:
+            completion.remember(toolbox)
         found = toolbox.status.values()
         warn_of_broken(found)
         say_starting(found)
@@ -90,6 +104,11 @@ def rows(toolbox: Toolbox) -> list[tuple[str, str, str]]:
         (each.address, states[each.server].state, _first_line(each.tool.description))
         for each in toolbox.tools
     ]
+
+
+def bare_rows(toolbox: Toolbox) -> list[tuple[str, str]]:
+    """Return name and description of each tool."""
+    return [(each.tool.name, _first_line(each.tool.description)) for each in toolbox.tools]
 
 
 def all_failed(statuses: Iterable[ServerStatus]) -> bool:

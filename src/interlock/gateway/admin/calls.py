@@ -38,11 +38,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
     kept = await _kept(gate, request, id)
     if not records and kept is None:
         raise not_found("no such call")
-    approval = await _approval(gate, records)
-    used_by = "" if approval is None else approval.used_by_call or ""
-    # If the client retried the call, the retry has another id and used the approval.
-    later = await _records(gate, request, used_by) if used_by not in ("", id) else ()
-    return _shown(gate, request, [*records, *later], kept, approval)
+    return _shown(gate, request, records, kept, await _approval(gate, records))
 
 
 def _shown(
@@ -55,7 +51,9 @@ def _shown(
     if kept is not None:
         shown = _of_chat(kept)
     else:
-        state = "" if approval is None else gate.services.approvals.state(approval)
+        state = _verdict(records)
+        if approval is not None:
+            state = gate.services.approvals.state(approval)
         shown = _of_records(request.path["id"], records, approval, state)
     if approval is not None:
         about: JsonObject = gate.services.approvals.shown(approval)
@@ -139,7 +137,11 @@ def _of_records(
     arguments = next((each["arguments"] for each in records if "arguments" in each), None)
     if arguments is None and approval is not None:
         arguments = approval.arguments
-    is_void = state in ("denied", "expired")
+    outcome, reason = _outcome(end), end.get("reason", "")
+    if state in ("denied", "expired"):
+        outcome, reason = "refused", f"approval_{state}"
+    elif state == "approved" and outcome == "asking":
+        reason = "approval_approved"
     return {
         "id": id,
         "conversation_id": None,
@@ -147,13 +149,20 @@ def _of_records(
         "user": begin.get("user"),
         "tool": begin.get("tool", ""),
         "arguments": arguments,
-        "outcome": "refused" if is_void else _outcome(end),
-        "reason": f"approval_{state}" if is_void else end.get("reason", ""),
+        "outcome": outcome,
+        "reason": reason,
         "seconds": end["ms"] / 1000 if "ms" in end else None,
         "at": end["at"],
         "approval": None,
         "result": None,
     }
+
+
+def _verdict(records: Sequence[JsonObject]) -> str:
+    """Return the state of a deleted approval, by the last decision about it."""
+    verdicts = [each.get("verdict") for each in records if each["kind"] == "decided"]
+    states = {"approve": "approved", "deny": "denied", "expire": "expired"}
+    return states.get(str(verdicts[-1]), "") if verdicts else ""
 
 
 def _outcome(last: JsonObject) -> Outcome:

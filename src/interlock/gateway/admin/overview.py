@@ -36,6 +36,9 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         series = await reader.series(
             "outcome", now - RANGES[request.query.range], now, buckets=BUCKETS
         )
+    approvals = gate.services.approvals
+    pins = await Definitions(PinStore(gate.services.database), by="").list()
+    held = [each for each in pins if each.waits]
     statuses = gate.server.toolbox.status.values()
     servers = [server(gate, each) for each in statuses]
     return {
@@ -45,17 +48,11 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         "servers": servers,
         "needs": {
             "servers": [each for each in servers if each["state"] not in ("ok", "disabled")],
-            "approvals": [
-                gate.services.approvals.shown(each)
-                for each in await gate.services.approvals.list(["pending"], limit=MAX_SHOWN)
-            ],
-            "definitions": [
-                as_json(each)
-                for each in await Definitions(PinStore(gate.services.database), by="").list()
-                if each.waits
-            ][:MAX_SHOWN],
+            "approvals": [approvals.shown(each) for each in await approvals.oldest(MAX_SHOWN)],
+            "definitions": [as_json(each) for each in held[:MAX_SHOWN]],
             "keys": _ending_keys(gate, now),
         },
+        "waiting": {"approvals": await approvals.pending(), "definitions": len(held)},
     }
 
 

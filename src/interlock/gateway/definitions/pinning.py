@@ -59,7 +59,7 @@ class Pinning:
         self._file = LockFile.of(lock, folder)
         self._note = note or (lambda *_: None)
         self._states: dict[tuple[str, Kinds], Counter[str]] = {}
-        self._unread: set[str] = set()  # servers whose pins could not be read
+        self._unread: set[tuple[str, Kinds]] = set()  # servers whose pins could not be read
 
     def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
         self._on_change = check
@@ -74,11 +74,11 @@ class Pinning:
             locked = self._file.pins_of(server) if self._file is not None else None
             pins, written = await self._store.check(server, offered, kinds, locked=locked)
         except InterlockError as error:
-            if server not in self._unread:
+            if (server, kinds) not in self._unread:
                 _log.error("server %r: its pins cannot be read: %s", server, error)
-            self._unread.add(server)
+            self._unread.add((server, kinds))
             raise
-        self._unread.discard(server)
+        self._unread.discard((server, kinds))
         shown = [each for each in pins.values() if each.kind != "list"]
         self._states[server, kinds] = Counter(each.state for each in shown)
         self._record(server, [each for each in written if each.kind != "list"])
@@ -146,7 +146,7 @@ class Pinning:
         await self._obey(await self._store.changed())
 
     async def _obey(self, decided: set[str]) -> None:
-        changed = decided | self._unread
+        changed = decided | {server for server, _ in self._unread}
         if self._file is not None and self._file.has_changed():
             changed |= {server for server, _ in self._states}
         if changed:

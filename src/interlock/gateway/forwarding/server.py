@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _NO_LAYERS = Layers()
 _IGNORES = GatewayObserver()
+IDLE_TIMEOUT = 3.0  # seconds without a newly connected server until the others are served
 START_TIMEOUT = 5.0  # seconds for which a list waits until servers start with a caller's values
 
 _LISTS = frozenset(("tools/list", "resources/list", "resources/templates/list", "prompts/list"))
@@ -340,6 +341,7 @@ class ForwardingServer:
         task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
         self._memory_connections.add(task)
         task.add_done_callback(self._memory_connections.discard)
+        theirs.serving = task
         return theirs
 
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from interlock.auth import Authenticator
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls import Call
-from interlock.config.gateway import Address, ChatPage
+from interlock.config.gateway import Address, ChatPage, GatewaySettings
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
 from interlock.gateway.admin.operations import Operations
@@ -37,6 +37,7 @@ from interlock.store.page_sessions import PageSessionStore
 from interlock.text import urls
 
 PATH = "/mcp"
+HTTP_PORT = 80
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -139,6 +140,7 @@ class Endpoint(GatewayFront):
         app: The application for clients.
         health: The health checks.
         sessions: The page sessions.
+        is_leaving: Whether the gateway is not ready, because it will be drained soon.
         serves_operators: Whether the application for clients also serves the admin API and the
             metrics. It does if only this machine can reach it and operators have no listener of
             their own.
@@ -163,9 +165,11 @@ class Endpoint(GatewayFront):
         self._services, self._callers = assembly.services, assembly.services.callers
         self._resource = resource
         self.origin = urls.origin(resource)
+        self._admin_origin = ""
         self._view = view
         self._board = board
-        self.health = health_of(assembly, lambda: self.app.is_draining)
+        self.is_leaving = False
+        self.health = health_of(assembly, lambda: self.is_leaving or self.app.is_draining)
         settings = assembly.parts.settings
         self.sessions = PageSessions(
             PageSessionStore(self._services.database),
@@ -214,6 +218,8 @@ class Endpoint(GatewayFront):
         if not urls.is_loopback(address.host):
             authenticator = self._callers.authenticator(self._resource, scope="admin:read")
         api = self._api(address, is_admin=True)
+        if self._board is not None:
+            self._admin_origin = f"http://{address}"
         return AdminApp(
             {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
             {"/metrics": self.metrics},
@@ -233,6 +239,11 @@ class Endpoint(GatewayFront):
             return pages
         return self._board(pages, PageGuard(hosts), has_chat=self.chat is not None)
 
+    @property
+    def settings(self) -> GatewaySettings:
+        """The current settings."""
+        return self._assembly.parts.settings
+
     # Methods of `GatewayFront`
 
     @property
@@ -242,6 +253,12 @@ class Endpoint(GatewayFront):
     def page_of(self, approval: Approval) -> str | None:
         """Return the URL where users decide about their own call; None if no page is served."""
         return f"{self.origin}/calls/{approval.call}" if self._has_pages else None
+
+    def decided_at(self, approval: Approval) -> str | None:
+        """Return the URL of a page where approvers decide; None if no pages are served."""
+        if self._has_pages or not self._admin_origin:
+            return self.page_of(approval)
+        return f"{self._admin_origin}/calls/{approval.call}"
 
     async def ask(self, call: Call, approval: Approval | None) -> bool | None:
         """Ask the user on the page that made the call."""
@@ -268,7 +285,9 @@ class Endpoint(GatewayFront):
         settings = self._assembly.parts.settings
         public_url = "" if is_admin else settings.public_url
         is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
-        cookie = SessionCookie.of(is_local=is_local, port=address.port, is_admin=is_admin)
+        # Behind a proxy, all gateways must use the same name.
+        port = (urlsplit(public_url).port or HTTP_PORT) if public_url else address.port
+        cookie = SessionCookie.of(is_local=is_local, port=port, is_admin=is_admin)
         keys = LatestAuth(lambda: self._callers.authenticator(self._resource, scope=""))
         self._follows_reload.append(keys)
         pages = Pages(self.sessions, cookie, keys, self._callers.login_issuers)

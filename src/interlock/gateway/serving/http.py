@@ -54,7 +54,7 @@ async def serve_http(
     chat: MakeChat | None = None,
     inspector: MakeInspector | None = None,
 ) -> None:
-    """Serve over HTTP until SIGTERM or SIGINT; running calls then have 30 s to finish.
+    """Serve over HTTP until SIGTERM or SIGINT; running calls then have time to finish.
 
     Args:
         assembly: The gateway.
@@ -104,19 +104,53 @@ async def _serve(
         proxies=assembly.parts.settings.proxies,
     )
 
-    def end() -> None:
-        endpoint.drain()
-        server.end()
+    leaving = Leaving(endpoint, server)
 
     async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
         listen(listeners.public)  # before the URL is printed, so that clients can connect at once
         serving = asyncio.create_task(server.serve([listeners.public]))
-        with on_signals(end, reload):
+        with on_signals(leaving.begin, reload):
             announce()
             announcing = _announce_later(assembly.server.toolbox, announce_servers)
-            async with beside(announcing), beside(_end_after(assembly.failed, end)):
+            async with beside(announcing), beside(_end_after(assembly.failed, leaving.end)):
                 await serving
         await endpoint.close()
+
+
+class Leaving:
+    """The end of an endpoint: it is not ready any more, then it drains, then its server ends.
+
+    Args:
+        endpoint: The endpoint, whose settings state the times.
+        server: The server of the endpoint.
+    """
+
+    def __init__(self, endpoint: Endpoint, server: UvicornServer) -> None:
+        self._endpoint = endpoint
+        self._server = server
+
+    def begin(self) -> None:
+        """Serve for `gateway.drain.delay` before the drain; on the second call, end immediately."""
+        drain = self._endpoint.settings.drain
+        self._server.drain = drain.calls
+        if self._endpoint.is_leaving:
+            self.end()  # of the delay, or of the drain
+            self.end()
+        elif drain.delay:
+            self._endpoint.is_leaving = True
+            asyncio.get_running_loop().call_later(drain.delay, self._end_delay)
+        else:
+            self.end()
+
+    def _end_delay(self) -> None:
+        if not self._server.should_exit:
+            self.end()
+
+    def end(self) -> None:
+        """Drain on the first call; end immediately on the second call."""
+        self._endpoint.is_leaving = True
+        self._endpoint.drain()
+        self._server.end()
 
 
 async def _announce_later(toolbox: Toolbox, announce_servers: Callable[[], None]) -> None:

@@ -28,6 +28,13 @@ _STATUSES = {"overloaded_error": 529, "rate_limit_error": 429}
 _TITLE = re.compile(r"<(title|h1)\b[^>]*>(.*?)</\1", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _LONGEST = 2_000  # characters of a reason
+# Anthropic with 400: https://github.com/anthropics/claude-code/issues/4163
+# xAI with 403: https://github.com/sst/opencode/issues/5028
+_UNPAID = re.compile(
+    r"credit balance is too low|insufficient (?:balance|credits)|(?:run|ran) out of credits"
+    r"|used all available credits",
+    re.IGNORECASE,
+)
 
 
 class ApiRefusal(Exception):
@@ -58,6 +65,12 @@ class ApiRefusal(Exception):
         self.is_page = is_page
         self.code = _word(body, "code") or _word(body, "type")
         self.param = _word(body, "param")
+
+    @property
+    def is_unpaid(self) -> bool:
+        """Whether the account at the provider has no credit left, so a retry will not help."""
+        is_stated = self.status == 402 or self.code == "insufficient_quota"
+        return is_stated or (self.status in (400, 403) and bool(_UNPAID.search(self.reason)))
 
     @property
     def is_too_large(self) -> bool:

@@ -374,7 +374,7 @@ class _Failed(Exception):
 
 def _may_pass(refusal: ApiRefusal) -> bool:
     """Return whether the same request may be accepted after a pause."""
-    is_final = refusal.code == "insufficient_quota" or refusal.is_too_large
+    is_final = refusal.is_unpaid or refusal.is_too_large
     is_final = is_final or context_sizes(refusal) is not None
     if is_final or (refusal.retry_after or 0) > LONGEST_PAUSE:
         return False

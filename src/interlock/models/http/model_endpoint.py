@@ -92,12 +92,15 @@ class ModelEndpoint(NamedTuple):
         text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
         if sizes := context_sizes(refusal):
             return ContextTooLong(text, *sizes)
-        if status == 429 and refusal.code != "insufficient_quota":
+        if refusal.is_unpaid:
+            return ModelRefused(f"{text}; add credit to the account, or use another model")
+        if status == 429:
             return self._overloaded("limits the rate of", refusal, detail)
         if status in (503, 529):
             return self._overloaded("is overloaded and cannot run", refusal, detail)
         if status == 408 or status >= 500:
-            return ModelUnavailable(f"{self.host} failed to run {self.name} ({status}): {detail}")
+            text = f"{self.host} failed to run {self.name} ({status}): {detail}"
+            return ModelUnavailable(text if refusal.is_page else f"{text}; try again later")
         return ModelRefused(text)
 
     def _key_problem(self, detail: str) -> str:
@@ -111,6 +114,7 @@ class ModelEndpoint(NamedTuple):
     def _not_found(self, refusal: ApiRefusal, detail: str) -> str:
         hint = f"; {self.hint}" if self.hint else ""
         if self.model in refusal.reason or "model" in refusal.reason.lower():
+            hint = hint or "; use another model: see `interlock models`"
             return f"has no model {self.model!r} (404): {detail}{hint}"
         if not refusal.is_page:
             hint = hint or "; check the address and the model's name"
@@ -155,7 +159,7 @@ class ModelEndpoint(NamedTuple):
             # A proxy sends its own page while the server behind it fails.
             way = "try again later" if refusal.status >= 500 else f"check the address {self.host}"
             return f"it sent a web page{title}; {way}"
-        return reason or self.clean(refusal.code) or "no reason given"
+        return reason.removesuffix(".") or self.clean(refusal.code) or "no reason given"
 
     def clean(self, text: str) -> str:
         """Return a provider's text as one short line without the key."""

@@ -94,6 +94,7 @@ class Legacy:
                 call_params,
                 http.address,
                 http.caller_headers,
+                http.authenticator,
                 http.scope["headers"],
                 trace=http.trace if b"traceparent" in http.headers else None,
                 legacy=self,

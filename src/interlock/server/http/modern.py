@@ -35,6 +35,7 @@ from interlock.server.http.responses import (
     ClientGone,
     Header,
     HttpRefusal,
+    add_challenge,
     disconnected,
     reply_empty,
 )
@@ -123,6 +124,7 @@ class Modern:
             await call.finish(200, answer)
 
     async def _fail(self, call: ModernCall, request: Request, error: BaseException) -> None:
+        add_challenge(error, call.http.authenticator)
         code, text, data = wire_error(request.method, error)
         status = 400 if isinstance(error, ParseError) else _STATUS.get(code, 200)
         headers: list[Header] = []

@@ -7,7 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from interlock.errors import InterlockError
+from interlock.auth import Authenticator
+from interlock.auth.scopes import scope_challenge
+from interlock.errors import InsufficientScope, InterlockError
 from interlock.protocol import envelope
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.server.wire_errors import RequestRefusal
@@ -69,6 +71,12 @@ def http_refusal(refusal: RequestRefusal | None) -> HttpRefusal:
     return HttpRefusal(
         refusal.status, refusal.text, refusal.code, data=data, headers=refusal.headers
     )
+
+
+def add_challenge(error: BaseException, authenticator: Authenticator | None) -> None:
+    """Tell a client without a scope that a tool needs how to get it, if it authenticates here."""
+    if isinstance(error, InsufficientScope) and not error.challenge and authenticator is not None:
+        error.challenge = scope_challenge(authenticator.challenge, error.scopes)
 
 
 def no_memory() -> HttpRefusal:

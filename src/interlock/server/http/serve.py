@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from time import monotonic
 from types import FrameType
 from typing import Any, Literal, Protocol
 
+from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
+from interlock.server.http.listening import bound, listen
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.text.urls import is_loopback
 
@@ -31,12 +34,17 @@ READ_DEADLINE = 30.0  # seconds within which a client must read some of the data
 _HEADERS_TICKS = 10  # ticks of 0.1 s between two checks for connections without headers
 _UNREAD_TICKS = 50  # ticks between two checks for unread data, which take longer
 _DRAIN_CHECK = 0.05  # seconds between two checks whether all requests have ended
-DRAIN = 30.0  # seconds that running requests may take when the server shuts down
+DRAIN = 30.0  # the default of `UvicornServer.drain`, in seconds
 MAX_PER_ADDRESS = 1_000  # connections from one address
 MAX_SOCKET_FRAME = 256 * 1024  # bytes of a WebSocket frame; the application has lower limits
 
 
-def check_exposure(host: str, *, protected: bool) -> None:
+def check_exposure(
+    host: str,
+    *,
+    protected: bool,
+    remedy: str = "call run_http in Python with auth=... or unprotected=True",
+) -> None:
     """Refuse an address that other machines can reach, unless callers must authenticate.
 
     Raises:
@@ -48,10 +56,23 @@ def check_exposure(host: str, *, protected: bool) -> None:
         raise ConfigError(f"host {host!r} contains a port; use host={name!r}, port={port}")
     if protected or is_loopback(host):
         return
-    raise ConfigError(
-        f"other machines can reach {host}; listen on 127.0.0.1, or call run_http in Python with "
-        "auth=... or unprotected=True"
-    )
+    raise ConfigError(f"other machines can reach {host}; listen on 127.0.0.1, or {remedy}")
+
+
+def run_app(app: ServedApp, host: str, port: int, proxies: Sequence[str]) -> None:
+    """Serve an application on a port until the process receives SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: The address cannot be used, or an item of `proxies` is not an address.
+    """
+    with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
+        listen(listener)
+        UvicornServer(app, host, port, on_start=announce, proxies=proxies).run([listener])
+
+
+def announce(url: str) -> None:
+    """Print a server's URL to stderr."""
+    print(f"serving at {url}", file=sys.stderr, flush=True)
 
 
 class ServedApp(Protocol):
@@ -88,7 +109,7 @@ class UvicornServer(uvicorn.Server):
         app: The application to serve.
         host: The address to bind.
         port: The port to bind; 0 chooses a free port.
-        announces: Whether to print the URL to stderr once the server accepts connections.
+        on_start: Called with the URL once the server accepts connections.
         handles_signals: Whether SIGTERM and SIGINT end the server. If not, the caller must call
             `end`.
         refuses_while_draining: Whether to answer new requests with 503 while the last calls run,
@@ -106,17 +127,18 @@ class UvicornServer(uvicorn.Server):
         host: str,
         port: int,
         *,
-        announces: bool = False,
+        on_start: Callable[[str], object] = lambda _: None,
         handles_signals: bool = True,
         refuses_while_draining: bool = False,
         takes_sockets: bool = False,
         proxies: Sequence[str] = (),
     ) -> None:
         self._app = app
-        self._announces = announces
+        self._on_start = on_start
         self._handles_signals = handles_signals
         self._refuses_while_draining = refuses_while_draining
         self._in_headers: dict[BoundedConnection, float] = {}  # when the wait for headers began
+        self.drain = DRAIN  # seconds that running requests may take when the server shuts down
         self._unread: dict[Any, tuple[int, float]] = {}  # bytes read by the client, and since when
         super().__init__(
             uvicorn.Config(
@@ -134,7 +156,6 @@ class UvicornServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_graceful_shutdown=int(DRAIN),
             )
         )
 
@@ -146,10 +167,10 @@ class UvicornServer(uvicorn.Server):
         return f"http://{name}:{port}{self._app.path}"
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Bind the address, and print the URL if it should be announced."""
+        """Bind the address."""
         await super().startup(sockets)
-        if self.started and self._announces:
-            print(f"serving at {self.url}", file=sys.stderr, flush=True)
+        if self.started:
+            self._on_start(self.url)
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections that are idle or slow. uvicorn calls this every 0.1 s."""
@@ -212,11 +233,12 @@ class UvicornServer(uvicorn.Server):
         """Wait for running requests; end the streams, which have no end of their own; shut down."""
         if self._refuses_while_draining:
             self._app.drain()
-            until = monotonic() + DRAIN
+            until = monotonic() + self.drain
             while self._app.under_way and monotonic() < until and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event for the second signal
                 await asyncio.sleep(_DRAIN_CHECK)
         else:
             self._app.end_streams()
+        self.config.timeout_graceful_shutdown = math.ceil(self.drain)
         await super().shutdown(sockets)
 
 

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from interlock import observing, revisions
+from interlock.auth import Authenticator
 from interlock.auth.principal import Principal
 from interlock.context import Context, Session
 from interlock.errors import (
@@ -41,7 +42,7 @@ from interlock.server import request_context
 from interlock.server.answering import Answering
 from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import LATER, Header, HttpRefusal
+from interlock.server.http.responses import LATER, Header, HttpRefusal, add_challenge
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
@@ -163,6 +164,7 @@ class LegacySession:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            add_challenge(error, call.authenticator)
             call.refusal = request_refusal(error)
             return envelope.error(request.id, *wire_error(request.method, error))
         finally:
@@ -382,6 +384,7 @@ class LegacyCall(Struct, eq=False):
         stated, params: The content of `_meta`, and the params, if they are already decoded.
         address: The client's address, if it is known.
         caller_headers: Headers of the request that a gateway may pass on.
+        authenticator: Has identified the caller; None if any client may call.
         headers: All headers of the request.
         trace: The trace context in the headers; `_meta` takes precedence.
         refusal: The reply if the request was refused as a whole; None otherwise.
@@ -395,6 +398,7 @@ class LegacyCall(Struct, eq=False):
     params: CallParams | None = None
     address: str = ""
     caller_headers: HiddenValues = NO_VALUES
+    authenticator: Authenticator | None = None
     headers: Sequence[Header] = ()
     trace: TraceContext | None = None
     refusal: RequestRefusal | None = None

@@ -92,6 +92,11 @@ class GroupCommit(Generic[T]):
             self._timer = self._loop.call_later(LINGER, self._start)
 
     @property
+    def is_stalled(self) -> bool:
+        """Whether the running commit takes longer than `WAIT`."""
+        return self._stalled
+
+    @property
     def lag(self) -> float:
         """The seconds since the oldest item that is not durable yet was added."""
         waiting = self._group or self._retried or self._queue

@@ -23,35 +23,53 @@ T = TypeVar("T")
 class PostgresAudit:
     """The audit tables in one PostgreSQL database.
 
-    If a connection fails, the next method call opens a new connection.
+    If a connection fails, the next method call opens a new connection. Until then, its writer does
+    not hold its lock, though it is alive.
 
     Args:
         url: The URL of the server and database.
         timeout: Seconds to wait for a connection, and for each answer.
     """
 
+    LOOKS = 4  # times a minute that the locks of other writers are examined
+    LOOKS_UNTIL_DEAD = 3  # a writer that is alive connects again in the meantime
+
     def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
         self._url = url
         self._timeout = timeout
         self._connection: Any = None
         self._held: int | None = None  # the key of the advisory lock that each new connection takes
+        self._holds = False  # whether the connection has the lock
         self._using = asyncio.Lock()  # because a connection can run only one statement at a time
 
     async def hold(self, writer: str) -> None:
         self._held = _lock_of(writer)
         self._drop()
 
+    async def renew(self) -> None:
+        """Take the lock of this writer again if the connection was replaced.
+
+        Raises:
+            AuditUnavailable: The database does not answer.
+        """
+        await self._do(self._take_own)
+
     async def is_alive(self, writer: str) -> bool:
+        if not await self.take_over(writer):
+            return True
+        await self.forget(writer)
+        return False
+
+    async def take_over(self, writer: str) -> bool:
+        """Take a dead writer's lock, until `forget`; return False if another process has it."""
         lock = _lock_of(writer)
         if lock == self._held:
-            return True
+            return False
         ((is_free,),) = await self.fetch("SELECT pg_try_advisory_lock(?)", lock)
-        if is_free:
-            await self.fetch("SELECT pg_advisory_unlock(?)", lock)
-        return not is_free
+        return bool(is_free)
 
     async def forget(self, writer: str) -> None:
-        """Do nothing: the server releases a dead writer's lock itself."""
+        await self.fetch("SELECT pg_advisory_unlock(?)", _lock_of(writer))
 
     async def write(self, *statements: Statement | Claim) -> int:
         """Run statements in one transaction; return how many rows the last statement changed.
@@ -108,12 +126,17 @@ class PostgresAudit:
             # With "off", the server confirms a commit before the commit is on disk.
             if await connection.fetchval("SHOW synchronous_commit") == "off":
                 await connection.execute("SET synchronous_commit = on")
-            if self._held is not None:
-                await connection.execute("SELECT pg_try_advisory_lock($1)", self._held)
+            self._holds = False
+            await self._take_own(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
+
+    async def _take_own(self, connection: Any) -> None:
+        if self._held is not None and not self._holds:
+            taken = "SELECT pg_try_advisory_lock($1)"
+            self._holds = await connection.fetchval(taken, self._held)
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -43,6 +43,7 @@ _CHAIN_REST = f"{_CHAIN} AND seq > ? ORDER BY seq LIMIT ?"
 _FIRST_WRITER = "SELECT min(writer) FROM audit"
 _NEXT_WRITER = f"{_FIRST_WRITER} WHERE writer > ?"
 _OWNER = 'SELECT "user" FROM keys WHERE id = ?'
+_USED_BY = "SELECT call, used_by_call FROM approvals WHERE used_by_call <> call AND call IN ({})"
 _OPEN_WRITERS = "SELECT writer, COALESCE(open_seq, 0) FROM audit_heads WHERE ended IS NULL"
 _FIRST_SINCE = "SELECT at FROM audit WHERE writer = ? AND seq >= ? ORDER BY seq LIMIT 1"
 _IS_OPEN = (
@@ -134,6 +135,9 @@ class AuditReader:
         if wanted.status != "running":
             told, end = await self._telling(wanted, limit)
             rows, ends = rows + told, ends + end
+        if wanted.status == "refused":  # such as calls whose approval was denied
+            told, end = await self._telling(replace(wanted, status="asked"), limit)
+            rows, ends = rows + told, ends + end
         if wanted.status in ("running", "unfinished"):
             is_running = wanted.status == "running"
             still_open, end = await self._open_calls(wanted, limit, is_running=is_running)
@@ -146,10 +150,17 @@ class AuditReader:
         # A call may have two rows: an intent that was not durable in time, and a refusal.
         of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
         records = await self._records_of([row[_CALL] for row in of_calls.values() if row[_CALL]])
-        return [
-            await self._call(stored_object(row), records.get(row[_CALL], []))
+        asked = [call for call, found in records.items() if _last_of(found) == "decided"]
+        later = await self._later(asked)
+        calls = [
+            await self._call(
+                stored_object(row), records.get(row[_CALL], []), later.get(row[_CALL], ())
+            )
             for row in of_calls.values()
-        ], _cursor(*max(ends)) if ends else ""
+        ]
+        if wanted.status in ("asked", "refused"):  # the record "asked" does not tell what followed
+            calls = [each for each in calls if each["status"] == wanted.status]
+        return calls, _cursor(*max(ends)) if ends else ""
 
     async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], list[_Position]]:
         """Return one record of each matching call: its first record, or the one that matches."""
@@ -208,8 +219,9 @@ class AuditReader:
         return terms
 
     async def records(self, call: str) -> list[JsonObject]:
-        sql = f"{_RECORDS} WHERE call = ? ORDER BY at, writer, seq"
-        return [stored_object(row) for row in await self._queries.fetch(sql, call)]
+        """Return a call's records, then those of the call that used its approval, oldest first."""
+        found = (await self._records_of([call])).get(call, [])
+        return found + (await self._later([call])).get(call, [])
 
     async def last(self, kind: str) -> JsonObject | None:
         """Return the newest record of a kind that does not belong to a call, such as "config".
@@ -304,23 +316,37 @@ class AuditReader:
             found.setdefault(row[_CALL], []).append(stored_object(row))
         return found
 
-    async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
+    async def _later(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
+        """Return the records of the calls that used these calls' approvals, by the latter's ids."""
+        if not calls:
+            return {}
+        sql = _USED_BY.format(", ".join("?" * len(calls)))
+        used_by: dict[str, str] = dict(await self._queries.fetch(sql, *calls))
+        records = await self._records_of([*used_by.values()])
+        return {call: records.get(used, []) for call, used in used_by.items()}
+
+    async def _call(
+        self, record: JsonObject, records: Sequence[JsonObject], later: Sequence[JsonObject] = ()
+    ) -> JsonObject:
         shown = _shown(record, [record, *records])
         if "call" not in record:  # the record is a refusal of a whole request
             return shown | {"status": record.get("kind", "")}
         by_kind = {each.get("kind", ""): each for each in records}
         begin = by_kind.get("intent") or by_kind.get("asked") or by_kind.get("refused") or record
         shown = _shown(begin, [record, *records])
+        if later:
+            by_kind = {each.get("kind", ""): each for each in later}
         end = by_kind.get("outcome") or by_kind.get("unfinished")
         if end is not None:
             ended = {name: end[name] for name in ("reason", "ms") if name in end}
             shown |= {"status": end.get("status", "")}
             return shown | ended | {"bytes": end.get("bytes", 0)}
-        for kind in ("refused", "asked"):  # the call was refused because its intent was not durable
-            if kind in by_kind:
-                return shown | {"status": kind, "reason": by_kind[kind].get("reason", "")}
-        is_alive = await self._is_alive(begin.get("writer", ""))
-        return shown | {"status": "running" if is_alive else "unfinished"}
+        if (refused := by_kind.get("refused")) is not None:  # perhaps its intent was not durable
+            return shown | {"status": "refused", "reason": refused.get("reason", "")}
+        if (intent := by_kind.get("intent")) is not None:
+            is_alive = await self._is_alive(intent.get("writer", ""))
+            return shown | {"status": "running" if is_alive else "unfinished"}
+        return shown | _VERDICTS.get(by_kind.get("decided", {}).get("verdict", ""), _ASKED)
 
 
 class _Queries:
@@ -519,4 +545,15 @@ def _shown(record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
     return shown | ({"damaged": [*damaged]} if damaged else {})
 
 
+def _last_of(records: Sequence[JsonObject]) -> str:
+    return str(records[-1].get("kind", ""))
+
+
+_ASKED = {"status": "asked", "reason": ""}
+# What became of a call that asked for an approval, by the last decision.
+_VERDICTS = {
+    "approve": {"status": "asked", "reason": "approval_approved"},
+    "deny": {"status": "refused", "reason": "approval_denied"},
+    "expire": {"status": "refused", "reason": "approval_expired"},
+}
 _CALL_MEMBERS = ("call", "at", "user", "key", "tool", "risk", "reason", "rule")

@@ -36,6 +36,9 @@ class SqliteAudit:
             such text fails, but other queries are faster.
     """
 
+    LOOKS = 1  # times a minute that the locks of other writers are examined
+    LOOKS_UNTIL_DEAD = 1
+
     def __init__(self, path: Path) -> None:
         self._location = str(path)
         self._file = without_links(path)
@@ -43,6 +46,7 @@ class SqliteAudit:
         self.reads_any_text = False
         self._commits = 0  # commits since the log was last copied into the file
         self._lock: WriterLock | None = None
+        self._taken: dict[str, WriterLock] = {}  # of dead writers whose chains are being closed
         self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
             SimpleQueue()
         )
@@ -57,11 +61,22 @@ class SqliteAudit:
         except OSError as error:
             raise AuditUnavailable(f"{self._file} cannot be locked: {error.strerror}") from None
 
+    async def renew(self) -> None:
+        """Do nothing: the operating system keeps the lock as long as this process runs."""
+
     async def is_alive(self, writer: str) -> bool:
         return writer_lock.is_alive(self._file, writer)
 
+    async def take_over(self, writer: str) -> bool:
+        """Take a dead writer's lock, until `forget`; return False if another process has it."""
+        lock = WriterLock.of_dead(self._file, writer)
+        if lock is not None:
+            self._taken[writer] = lock
+        return lock is not None
+
     async def forget(self, writer: str) -> None:
-        writer_lock.remove(self._file, writer)
+        """Release the lock of a dead writer."""
+        self._taken.pop(writer).release()
 
     def write(self, *statements: Statement | Claim) -> asyncio.Future[int]:
         """Run statements in one transaction; return how many rows the last statement changed.

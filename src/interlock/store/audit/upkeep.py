@@ -1,7 +1,8 @@
 """Upkeep of an audit trail: starts and stops, signatures, rollups and retention.
 
-1. A writer records "started" first and "stopped" last. If a writer was killed, the next start
-   closes its chain and records each of its calls without an outcome as "unfinished".
+1. A writer records "started" first and "stopped" last. If a writer was killed, another one closes
+   its chain, at its start or within a minute, and records each of its calls without an outcome as
+   "unfinished".
 2. The end of a growing chain is signed at least once a minute.
 3. The counts of calls per minute are summed into longer spans; see `rollups`.
 4. Expired records are deleted in whole days, from the start of each chain. The hash of the last
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -118,6 +120,8 @@ class AuditUpkeep:
         self._key = key
         self._keep = int(keep * 1_000_000)
         self._copy = copy
+        self._silent: Counter[str] = Counter()  # looks since which a writer has not held its lock
+        self._damaged: set[str] = set()  # dead writers whose chains cannot be closed
 
     async def run(self) -> None:
         """Sign the trail, sum its counts and purge it, until cancelled."""
@@ -126,41 +130,58 @@ class AuditUpkeep:
         while True:
             if loop.time() >= purge_at:
                 purge_at += PURGE_EVERY
-                try:
-                    await self.purge(now_micros())
-                except AuditUnavailable as error:
-                    _log.warning("old audit records are not deleted yet: %s", error)
-                except Exception:
-                    _log.exception("old audit records are not deleted")
-            await asyncio.sleep(SIGN_EVERY)
+                purging = self.purge(now_micros())
+                await _try(purging, "old audit records are not deleted", logging.WARNING)
+            for _ in range(self._tables.LOOKS):
+                await asyncio.sleep(SIGN_EVERY / self._tables.LOOKS)
+                await _try(self._look(), "killed writers are not looked for")
             self._writer.sign_soon()
-            try:
-                await rollups.add_up(self._tables, is_first=is_first)
-                is_first = False
-            except AuditUnavailable as error:
-                _log.info("calls are not counted for the charts yet: %s", error)
-            except Exception:
-                _log.exception("counting calls for the charts failed")
+            added = _try(rollups.add_up(self._tables, is_first=is_first), "calls are not counted")
+            is_first = not await added and is_first
 
-    async def close_dead_writers(self) -> None:
+    async def _look(self) -> None:
+        """Show that this writer is alive, and close the chains of writers that are dead."""
+        await self._writer.renew()
+        await self.close_dead_writers(after=self._tables.LOOKS_UNTIL_DEAD)
+
+    async def close_dead_writers(self, *, after: int = 1) -> None:
         """Close the chains of killed writers, and record their unfinished calls.
 
         A chain that was tampered with stays open, so that `interlock audit verify` reports it.
 
+        Args:
+            after: The number of consecutive calls that must find a writer without its lock.
+
         Raises:
             AuditUnavailable: The database does not answer.
         """
-        for writer, base_seq, open_seq in await self._tables.fetch(_DEAD, self._writer.id):
-            if await self._tables.is_alive(writer):
+        open_chains = await self._tables.fetch(_DEAD, self._writer.id)
+        silent = Counter[str]()
+        for writer, base_seq, open_seq in open_chains:
+            if writer in self._damaged or not await self._tables.take_over(writer):
                 continue
-            ends = await self._tables.fetch(LAST, writer)
-            end = Head(*ends[0]) if ends else START
-            numbers = (base_seq, open_seq, end.seq)
-            if all(isinstance(each, int) for each in numbers) and isinstance(end.hash, bytes):
-                await self._close_dead(writer, max(base_seq, open_seq), end)
-            else:
-                text = "records of writer %s were changed: see `interlock audit verify`"
-                _log.error(text, writer)
+            try:
+                silent[writer] = self._silent[writer] + 1
+                if silent[writer] >= after:
+                    await self._close_unless_damaged(writer, base_seq, open_seq)
+            finally:
+                await self._tables.forget(writer)
+        self._silent = silent
+
+    async def _close_unless_damaged(self, writer: str, base_seq: object, open_seq: object) -> None:
+        ends = await self._tables.fetch(LAST, writer)
+        end = Head(*ends[0]) if ends else START
+        if (
+            isinstance(base_seq, int)
+            and isinstance(open_seq, int)
+            and isinstance(end.seq, int)
+            and isinstance(end.hash, bytes)
+        ):
+            await self._close_dead(writer, max(base_seq, open_seq), end)
+        else:
+            self._damaged.add(writer)
+            text = "records of writer %s were changed: see `interlock audit verify`"
+            _log.error(text, writer)
 
     async def _close_dead(self, writer: str, since: int, end: Head) -> None:
         body = msgspec.json.encode({"writer": writer})
@@ -187,7 +208,6 @@ class AuditUpkeep:
             return replace(head, ended=at, seq=seq, hash=hash, signed_at=at).signed(self._key)
 
         await change_head(self._tables, self._key, writer, close)
-        await self._tables.forget(writer)
 
     async def purge(self, now: int) -> int:
         """Delete the days of the trail that have expired; return the number of deleted records.
@@ -236,3 +256,16 @@ class AuditUpkeep:
 
         delete = (_DELETE, [(writer, end.seq)])
         await change_head(self._tables, self._key, writer, rebase, delete)
+
+
+async def _try(work: Awaitable[object], failed: str, level: int = logging.INFO) -> bool:
+    """Do a piece of work; if it fails, log that, and return False."""
+    try:
+        await work
+    except AuditUnavailable as error:
+        _log.log(level, "%s yet: %s", failed, error)
+    except Exception:
+        _log.exception(failed)
+    else:
+        return True
+    return False

@@ -31,7 +31,7 @@ from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store.audit.copies import AuditCopy, copy_folder
 from interlock.store.audit.group_commit import GroupCommit
 from interlock.store.audit.heads import FIRST_HASH, ChainHash, StoredHead, change_head
-from interlock.store.audit.names import listed, names_in
+from interlock.store.audit.names import OF_CALLS
 from interlock.store.audit.postgres_tables import AuditTables, PostgresAudit
 from interlock.store.audit.rollups import Changes, RollupWriter, upsert
 from interlock.store.audit.sqlite_tables import SqliteAudit
@@ -44,12 +44,15 @@ from interlock.text.timestamps import now_micros
 
 SIGN_RECORDS = 1_000  # sign the end of a chain after this many records,
 SIGN_EVERY = 60.0  # or after this many seconds
+PROVEN_FOR = 60.0  # seconds for which a write shows that the database can be written to
 
 _INSERT = (
-    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", people, key, server, tool,'
-    " status, reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status,'
+    " reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _KIND, _CALL = 4, 5  # positions in a row
+_OWNER = "SELECT fingerprint FROM gateway_key"
+_ENDED = "SELECT ended FROM audit_heads WHERE writer = ?"
 LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
 
 _encode = msgspec.json.Encoder().encode
@@ -68,7 +71,6 @@ class AuditRecord(Struct, frozen=True):
     status: str = ""
     reason: str = ""
     body: bytes = b"{}"  # the members that have no column, as a JSON object
-    people: tuple[str, ...] = ()  # the names of people in the body; see `names.people_in`
     tenant: str = TENANT
 
 
@@ -134,7 +136,7 @@ class AuditWriter:
         self._on_failed = on_failed
         self._head: Head | None = START  # None after a failed commit: the end is unknown
         self._signed = START
-        self._signed_at = monotonic()
+        self._signed_at = self._written_at = monotonic()
         self._signing: asyncio.Task[None] | None = None
         self._open: dict[str, int] = {}  # the number of each intent without outcome, by call
         self._rollups = RollupWriter(self.id)
@@ -161,6 +163,7 @@ class AuditWriter:
             on_failed: See the class.
 
         Raises:
+            ConfigError: The database belongs to another gateway key.
             StoreError: The database cannot be opened or written to.
             MissingExtra: A package for this kind of database is not installed.
         """
@@ -173,6 +176,8 @@ class AuditWriter:
         name = f"the audit trail in {public_name(place) if isinstance(place, str) else place}"
         writer = cls(tables, name, key=key, copy=copy, on_failed=on_failed)
         try:
+            for (owner,) in await tables.fetch(_OWNER):
+                key.check_owner(owner, name)
             await tables.hold(writer.id)
             first = writer._first_head()
             await change_head(tables, key, writer.id, lambda _: first)
@@ -234,6 +239,42 @@ class AuditWriter:
             await self._signing
 
     @property
+    def is_proven(self) -> bool:
+        """Whether the last write succeeded, less than a minute ago, and none takes too long."""
+        is_recent = monotonic() - self._written_at < PROVEN_FOR
+        return is_recent and not self.is_failing and not self.group.is_stalled
+
+    async def prove(self) -> None:
+        """Write the records of failed commits; if none are left, sign the end of the chain again.
+
+        Raises:
+            AuditUnavailable: The database cannot be written to.
+            AuditFailed: No record can be written until the process restarts.
+        """
+        await self.group.add(Added(time_ns(), ()))
+        if not self.is_proven:
+            try:
+                await self._change_head(ended=None)
+            except AuditUnavailable:
+                self.is_failing = True
+                raise
+
+    async def renew(self) -> None:
+        """Show other gateways that this writer is alive; open its chain again if one closed it.
+
+        Raises:
+            AuditUnavailable: The database cannot be used.
+        """
+        try:
+            await self._tables.renew()
+            ends = await self._tables.fetch(_ENDED, self.id)
+        except AuditUnavailable:
+            self.is_failing = True  # the next commit must show that it is alive
+            raise
+        if ends and ends[0][0] is not None:
+            await self._change_head(ended=None)
+
+    @property
     def tables(self) -> AuditTables:
         return self._tables
 
@@ -277,10 +318,13 @@ class AuditWriter:
             if isinstance(error, AuditFailed):
                 self._fail()
             raise
-        self._head = self.head = head
-        self.is_failing = False
+        has_recovered, self._head, self.head = self.is_failing, head, head
+        if statements:
+            self._note_write()
         self.rows += len(rows)
         self._committed(rows, counts)
+        if has_recovered:  # another gateway may have closed the chain in the meantime
+            self.sign_soon()
 
     def _chained(self, head: Head, items: list[Added]) -> list[Row]:
         """Return the rows of these records, chained by hashes after `head`."""
@@ -297,7 +341,6 @@ class AuditWriter:
                     record.kind,
                     record.call,
                     record.user,
-                    listed(record.people) if record.people else "",
                     record.key,
                     record.server,
                     record.tool,
@@ -308,13 +351,9 @@ class AuditWriter:
                 if not together.isascii() or "\0" in together:  # such as an invented tool name
                     body, *rest = map(storable, (body, *texts))
                     texts = tuple(rest)  # type: ignore[assignment] # same length
-                tenant, kind, call, user, people, *rest = texts
-                hashed = body
-                if people:
-                    listed_names = names_in(people)
-                    hashed = names.replaced(listed_names, body)
-                    people = names.replaced(listed_names, people)
-                columns = (at, tenant, kind, call, names[user], people, *rest)
+                tenant, kind, call, user, *rest = texts
+                hashed = body if kind in OF_CALLS else names.covered_body(kind, body)
+                columns = (at, tenant, kind, call, names[user], *rest)
                 seq += 1
                 # The code of `chain_hash`, inlined for speed.
                 first, second = inner.copy(), outer.copy()
@@ -323,6 +362,10 @@ class AuditWriter:
                 hash = second.digest()
                 rows.append((self.id, seq, at, *texts, body, hash))
         return rows
+
+    def _note_write(self) -> None:
+        self.is_failing = False
+        self._written_at = monotonic()
 
     def _committed(self, rows: list[Row], counts: Changes) -> None:
         if counts:
@@ -371,6 +414,7 @@ class AuditWriter:
 
         await change_head(self._tables, self._key, self.id, change)
         self._signed, self._signed_at = end, monotonic()
+        self._note_write()
         if self._copy is not None:
             self._copy.add_head(self.id, *end, at)
 

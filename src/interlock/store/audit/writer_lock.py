@@ -1,7 +1,8 @@
 """Locks that show which audit writers of a SQLite file are alive.
 
 Each writer locks its own file beside the database. The operating system releases the lock when the
-process ends for any reason. The next start deletes the file of a writer that has ended.
+process ends for any reason. The process that closes the chain of a dead writer takes its lock, and
+deletes the file.
 """
 
 from __future__ import annotations
@@ -16,8 +17,24 @@ class WriterLock:
 
     def __init__(self, database: Path, writer: str) -> None:
         self._path = _path_of(database, writer)
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = _opened(self._path)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    @classmethod
+    def of_dead(cls, database: Path, writer: str) -> WriterLock | None:
+        """Return the lock of a writer that is dead; None if another process holds it."""
+        lock = cls.__new__(cls)
+        lock._path = _path_of(database, writer)
+        try:
+            lock._descriptor = _opened(lock._path)
+        except OSError:
+            return None  # the process belongs to another user
+        try:
+            fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock._descriptor)
+            return None
+        return lock
 
     def release(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -41,9 +58,8 @@ def is_alive(database: Path, writer: str) -> bool:
     return False
 
 
-def remove(database: Path, writer: str) -> None:
-    """Delete the lock file of a writer that has ended."""
-    _path_of(database, writer).unlink(missing_ok=True)
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _path_of(database: Path, writer: str) -> Path:

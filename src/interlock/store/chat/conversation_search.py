@@ -16,9 +16,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, and_, case, false, func, or_, select, text, true
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    and_,
+    case,
+    false,
+    func,
+    or_,
+    select,
+    text,
+    true,
+    type_coerce,
+)
 
 from interlock.store.database import tables
 from interlock.store.database.connection import AsyncConnection
@@ -30,7 +44,8 @@ AT_ONCE = 1_000  # messages that a search reads in one query
 # pair applies if at least every fourth conversation of the first pass matched.
 WALKS = ((100, 1_000), (200, 20_000))
 _NEWEST_MATCHES = text(
-    "SELECT message_words.conversation_id, message_words.id FROM message_index"
+    "SELECT message_words.conversation_id, message_words.id, message_words.position"
+    " FROM message_index"
     " JOIN message_words ON message_words.id = message_index.rowid"
     " WHERE message_index MATCH :words AND message_index.rowid < :before"
     " ORDER BY message_index.rowid DESC LIMIT :many"
@@ -79,32 +94,64 @@ class Words:
         return " & ".join(phrases)
 
 
-async def matching(
-    connection: AsyncConnection, owner: str, query: str, limit: int
-) -> ColumnElement[bool]:
-    """Return a condition that selects at least the most recently changed matches."""
+class Matches(NamedTuple):
+    """The matches of a search.
+
+    Attributes:
+        condition: Selects at least the most recently changed conversations that match.
+        message: Selects the messages that match; None if `hits` is complete.
+        hits: The positions of the newest messages that match, by conversation.
+    """
+
+    condition: ColumnElement[bool]
+    message: ColumnElement[bool] | None = None
+    hits: Mapping[str, int] = MappingProxyType({})
+
+
+async def matching(connection: AsyncConnection, owner: str, query: str, limit: int) -> Matches:
+    """Return the matches of a search."""
     words, columns = Words(query), tables.conversations.c
     titles = _titled(columns.title, words.plain or [query])
     if not words.are_indexed:
-        return or_(titles, columns.id.in_(_containing(query)))
+        message = tables.messages.c.content.icontains(query, autoescape=True)
+        return Matches(or_(titles, columns.id.in_(_with_words(message))), message)
     if connection.dialect.name == "sqlite":
-        return or_(titles, columns.id.in_(await _newest_with(connection, owner, words, limit)))
+        hits = await _newest_with(connection, owner, words, limit)
+        return Matches(or_(titles, columns.id.in_([*hits])), hits=hits)
+    match = text(_POSTGRES_MATCH).bindparams(words=words.for_postgres())
+    message = type_coerce(match, Boolean)
     found = await _walked(connection, owner, words, limit)
     if found is not None:
-        return columns.id.in_(found)
-    return or_(titles, columns.id.in_(_with_words(words)))
+        return Matches(columns.id.in_(found), message)
+    return Matches(or_(titles, columns.id.in_(_with_words(message))), message)
+
+
+async def newest_hits(
+    connection: AsyncConnection, matches: Matches, conversations: Sequence[str]
+) -> Mapping[str, int]:
+    """Return the positions of the newest matching messages, by conversation."""
+    if matches.message is None:
+        return matches.hits
+    columns = tables.messages.c
+    query = (
+        select(columns.conversation_id, func.max(columns.position))
+        .where(columns.conversation_id.in_(conversations), columns.role != "system")
+        .where(matches.message)
+        .group_by(columns.conversation_id)
+    )
+    rows = (await connection.execute(query)).all()
+    return {row[0]: row[1] for row in rows}
 
 
 def _titled(title: ColumnElement[str], phrases: Sequence[str]) -> ColumnElement[bool]:
     return and_(*(title.icontains(each, autoescape=True) for each in phrases))
 
 
-def _containing(wanted: str) -> ColumnElement[str]:
+def _with_words(message: ColumnElement[bool]) -> ColumnElement[str]:
     columns = tables.messages.c
-    found = select(columns.conversation_id).where(
-        columns.role != "system", columns.content.icontains(wanted, autoescape=True)
+    return (
+        select(columns.conversation_id).where(columns.role != "system", message).scalar_subquery()
     )
-    return found.scalar_subquery()
 
 
 # SQLite
@@ -112,13 +159,14 @@ def _containing(wanted: str) -> ColumnElement[str]:
 
 async def _newest_with(
     connection: AsyncConnection, owner: str, words: Words, limit: int
-) -> set[str]:
-    """Return the conversations with the newest messages that contain all words."""
-    found: set[str] = set()
+) -> dict[str, int]:
+    """Return the newest messages that contain all words: their positions, by conversation."""
+    found: dict[str, int] = {}
     given = {"words": words.for_sqlite(owner), "before": MAX_ROW, "many": AT_ONCE}
     while len(found) < limit:
         rows = (await connection.execute(_NEWEST_MATCHES, given)).all()
-        found |= {row.conversation_id for row in rows}
+        for row in rows:
+            found.setdefault(row.conversation_id, row.position)
         if len(rows) < AT_ONCE:
             break
         given["before"] = rows[-1].id
@@ -126,13 +174,6 @@ async def _newest_with(
 
 
 # PostgreSQL
-
-
-def _with_words(words: Words) -> ColumnElement[str]:
-    columns = tables.messages.c
-    match = text(_POSTGRES_MATCH).bindparams(words=words.for_postgres())
-    found = select(columns.conversation_id).where(columns.role != "system", match)
-    return found.scalar_subquery()
 
 
 async def _walked(

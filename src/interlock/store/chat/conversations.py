@@ -17,6 +17,7 @@ from sqlalchemy import (
     Insert,
     Row,
     and_,
+    case,
     delete,
     func,
     insert,
@@ -28,11 +29,12 @@ from sqlalchemy import (
 
 from interlock.attachments import BLOCK
 from interlock.errors import UnknownConversation
-from interlock.messages import Message, Usage, interrupted
+from interlock.messages import AssistantMessage, Message, Unfinished, Usage, interrupted
 from interlock.protocol.envelope import encode
 from interlock.store.chat.chat_calls import ChatCallStore
 from interlock.store.chat.chat_files import ChatFileStore, delete_unused, note_uses
-from interlock.store.chat.conversation_search import matching
+from interlock.store.chat.conversation_search import matching, newest_hits
+from interlock.store.chat.drafts import DraftWriter
 from interlock.store.chat.repair import answer_every_call, unanswered_calls
 from interlock.store.chat.space import ChatSpace, size_of
 from interlock.store.database import tables
@@ -60,6 +62,7 @@ class Conversation(Struct, frozen=True):
     parent: str = ""  # the id of the conversation that this is a copy of; "" if it is not a copy
     forked_at: int | None = None  # the number of messages that were copied from `parent`
     bytes: int = 0  # the size of all messages and calls
+    hit: int | None = None  # of a search result: the position of the newest message that matches
 
 
 class StoredMessage(Struct, frozen=True):
@@ -75,6 +78,7 @@ class StoredMessage(Struct, frozen=True):
 _Conversations: TypeAlias = list[Conversation]
 _Messages: TypeAlias = list[Message]
 _Stored: TypeAlias = list[StoredMessage]
+_Positions: TypeAlias = list[int]
 _Rows: TypeAlias = list[dict[str, str | None]]
 
 
@@ -90,9 +94,15 @@ class ConversationStore:
     """
 
     def __init__(
-        self, database: Database, owner: str = "", *, space: ChatSpace | None = None
+        self,
+        database: Database,
+        owner: str = "",
+        *,
+        space: ChatSpace | None = None,
+        drafts: DraftWriter | None = None,
     ) -> None:
         self._space = space or ChatSpace()
+        self._drafts = drafts or DraftWriter(database)
         self._database = database
         self._owner = storable(owner)
 
@@ -129,7 +139,7 @@ class ConversationStore:
 
     def owned_by(self, owner: str) -> ConversationStore:
         """Return a store for another owner's conversations in the same database."""
-        return ConversationStore(self._database, owner, space=self._space)
+        return ConversationStore(self._database, owner, space=self._space, drafts=self._drafts)
 
     @property
     def calls(self) -> ChatCallStore:
@@ -211,13 +221,15 @@ class ConversationStore:
         """
         wanted, columns = storable(text), tables.conversations.c
 
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+        async def work(connection: AsyncConnection) -> _Conversations:
             matches = await matching(connection, self._owner, wanted, limit)
-            page = _listed.where(columns.owner == self._owner, matches)
+            page = _listed.where(columns.owner == self._owner, matches.condition)
             page = page.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
-            return (await connection.execute(page)).all()
+            found = [_conversation(row) for row in await connection.execute(page)]
+            hits = await newest_hits(connection, matches, [each.id for each in found])
+            return [replace(each, hit=hits.get(each.id)) for each in found]
 
-        return [_conversation(row) for row in await self._database.read(work)]
+        return await self._database.read(work)
 
     async def fork(self, id: str, count: int | None = None) -> Conversation:
         """Copy a conversation, so that it can be continued in two ways.
@@ -313,7 +325,9 @@ class ConversationStore:
 
     # Messages
 
-    async def append(self, id: str, *messages: Message, model: str = "") -> None:
+    async def append(
+        self, id: str, *messages: Message, model: str = "", draft: int | None = None
+    ) -> int:
         """Append all messages or none of them. They are durable when this returns.
 
         A cancelled call returns only once it is certain whether the messages were added.
@@ -322,17 +336,25 @@ class ConversationStore:
             id: The id of the conversation.
             messages: The messages to append.
             model: The model that wrote the assistant's messages.
+            draft: The position of a draft of the first message, which the message replaces.
+
+        Returns:
+            The position of the last message.
 
         Raises:
             UnknownConversation: The conversation was deleted or never existed.
             StoreFull: The owner, or all owners, have no room for the messages.
             StoreError: A tool call's input is not JSON, or the database fails.
         """
+        if draft is not None and _are_draft(messages):
+            await self._drafts.put(storable(id), draft, storable(messages[0].content))
+            return draft
         rows = [row_from_message(message) for message in messages]
         for row in rows:
             row["model"] = model or None if row["role"] == "assistant" else None
-        if rows:
-            await self._database.write(lambda connection: self._append(connection, id, rows))
+        return await self._database.write(
+            lambda connection: self._append(connection, id, rows, draft)
+        )
 
     async def messages(self, id: str) -> _Messages:
         """Return the messages exactly as they were appended, even if no provider accepts them."""
@@ -358,12 +380,33 @@ class ConversationStore:
             found[model] = found.get(model, Usage()).plus(used)
         return found
 
-    async def page(self, id: str, *, before: int | None = None, limit: int = 60) -> _Stored:
+    async def counts(self, id: str, *, before: int | None = None) -> tuple[int, int]:
+        """Return the numbers of answers, and of calls with a result, up to a position."""
+        columns = tables.messages.c
+        is_answer = and_(columns.role == "assistant", columns.tool_calls.is_(None))
+        query = select(
+            func.count(case((is_answer, 1))), func.count(case((columns.role == "tool", 1)))
+        )
+        mine = query.select_from(tables.messages).join(tables.conversations).where(self._owned(id))
+        if before is not None:
+            mine = mine.where(columns.position < before)
+
+        async def work(connection: AsyncConnection) -> tuple[int, int]:
+            answers, calls = (await connection.execute(mine)).one()
+            return answers, calls
+
+        return await self._database.read(work)
+
+    async def page(
+        self, id: str, *, before: int | None = None, after: int | None = None, limit: int = 60
+    ) -> _Stored:
         """Return a page of messages in order. The first message on a page is from the user.
 
         Args:
             id: The id of the conversation.
             before: The position of the first message on the next page; None for the last page.
+            after: The position of a message of the page's first turn; None for the page that ends
+                at `before`.
             limit: The approximate number of messages; a page never begins in the middle of a turn.
         """
         columns = tables.messages.c
@@ -371,15 +414,23 @@ class ConversationStore:
         if before is not None:
             mine = mine.where(columns.position < before)
 
+        questions = mine.where(columns.role == "user")
+
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            oldest = mine.order_by(columns.position.desc()).limit(limit).subquery()
-            lowest = await connection.scalar(select(func.min(oldest.c.position)))
+            lowest, page = after, mine
+            if after is None:
+                oldest = mine.order_by(columns.position.desc()).limit(limit).subquery()
+                lowest = await connection.scalar(select(func.min(oldest.c.position)))
             if lowest is None:
                 await self._check_exists(connection, id)
                 return []
-            asked = mine.where(columns.role == "user", columns.position <= lowest).subquery()
+            asked = questions.where(columns.position <= lowest).subquery()
             first = await connection.scalar(select(func.max(asked.c.position))) or 0
-            query = mine.where(columns.position >= first).order_by(columns.position)
+            if after is not None:
+                later = questions.where(columns.position >= first + limit).subquery()
+                end = await connection.scalar(select(func.min(later.c.position)))
+                page = mine if end is None else mine.where(columns.position < end)
+            query = page.where(columns.position >= first).order_by(columns.position)
             return (await connection.execute(query)).all()
 
         return [
@@ -393,16 +444,23 @@ class ConversationStore:
         """Return the messages in a form that every provider accepts, to continue the conversation.
 
         A crash or a cancellation can leave tool calls without results; they get results that
-        say "interrupted". Such results at the end of the conversation are stored. No other
-        program should use the conversation: tool results that it adds later are stored, but not
-        sent to the model.
+        say "interrupted". Such results at the end of the conversation are stored. A draft becomes
+        an answer that was "interrupted". No other program should use the conversation: tool
+        results that it adds later are stored, but not sent to the model.
         """
         messages = await self.messages(id)
-        if not unanswered_calls(messages):
+        drafts = [
+            place
+            for place, each in enumerate(messages)
+            if isinstance(each, AssistantMessage) and each.is_draft
+        ]
+        if not unanswered_calls(messages) and not drafts:
             return answer_every_call(messages)
 
         async def work(connection: AsyncConnection) -> _Messages:
             await self._touch(connection, id)
+            for place in drafts:
+                await self._interrupt(connection, id, place)
             messages = await self._messages(connection, id)
             answers = [interrupted(call) for call in unanswered_calls(messages)]
             if answers:
@@ -413,23 +471,50 @@ class ConversationStore:
 
     # Inside a transaction
 
-    async def _append(self, connection: AsyncConnection, id: str, rows: _Rows) -> None:
-        sizes = [size_of(row.values()) for row in rows]
+    async def _append(
+        self, connection: AsyncConnection, id: str, rows: _Rows, draft: int | None = None
+    ) -> int:
+        sizes = [0 if row["unfinished"] == tables.DRAFT else size_of(row.values()) for row in rows]
         self._space.check_disk(self._database.reserve, sum(sizes))
         await self._touch(connection, id, sum(sizes))
         columns = tables.messages.c
         query = select(func.max(columns.position)).where(columns.conversation_id == id)
-        last = await connection.scalar(query)
+        last: int | None = await connection.scalar(query)
         first = 0 if last is None else last + 1
+        positions: _Positions = [*range(first, first + len(rows))]
+        if draft is not None and rows:
+            is_draft = and_(columns.conversation_id == id, columns.position == draft)
+            await connection.execute(delete(tables.messages).where(is_draft))
+            positions = [draft, *positions[:-1]]
+        if not rows:
+            return first - 1
         common = {"conversation_id": id, "created": datetime.now(UTC)}
         values = [
-            {**row, **common, "position": first + index, "bytes": size}
-            for index, (row, size) in enumerate(zip(rows, sizes, strict=True))
+            {**row, **common, "position": position, "bytes": size}
+            for row, position, size in zip(rows, positions, sizes, strict=True)
         ]
         await connection.execute(insert(tables.messages), values)
         texts = [row["content"] or "" for row in rows if row["role"] == "user"]
         if files := [match[1] for text in texts for match in BLOCK.finditer(text)]:
             await note_uses(connection, self._owner, storable(id), files)
+        return positions[-1]
+
+    async def _interrupt(self, connection: AsyncConnection, id: str, position: int) -> None:
+        """Make a draft an answer that was interrupted: it is counted and found from now on."""
+        columns = tables.messages.c
+        is_draft = and_(
+            columns.conversation_id == id,
+            columns.position == position,
+            columns.unfinished == tables.DRAFT,
+        )
+        taken = delete(tables.messages).where(is_draft).returning(tables.messages)
+        row = (await connection.execute(taken)).first()
+        if row is not None:
+            why = encode(Unfinished("interrupted", "its program was ended")).decode()
+            size = size_of(row)
+            await self._touch(connection, id, size)
+            values = {**row._mapping, "unfinished": why, "bytes": size}
+            await connection.execute(insert(tables.messages), [values])
 
     async def _insert(self, connection: AsyncConnection, conversation: Conversation) -> None:
         await self._space.add(connection, self._owner, "conversations", conversation.bytes)
@@ -502,8 +587,9 @@ async def _copied_bytes(connection: AsyncConnection, copy: str) -> int:
     return total
 
 
-def _message(row: Row[Any]) -> Message:
-    return message_from_row(row._asdict())
+def _are_draft(messages: Sequence[Message]) -> bool:
+    first = messages[0] if messages else None
+    return isinstance(first, AssistantMessage) and first.is_draft
 
 
 def _conversation(row: Row[Any]) -> Conversation:

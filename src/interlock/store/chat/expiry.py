@@ -1,4 +1,4 @@
-"""The deletion of expired conversations, and of expired files that no conversation uses."""
+"""The deletion of expired conversations, of unused files, and of old rows of `changes`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from interlock.store.chat.chat_files import delete_unused, is_used
 from interlock.store.chat.conversations import ConversationStore
 from interlock.store.chat.space import ChatSpace
 from interlock.store.database import tables
+from interlock.store.database.changes import delete_old_changes
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
 
@@ -28,11 +29,12 @@ async def purge_regularly(database: Database, keep: Callable[[], Keep]) -> None:
     """Delete what has expired, once an hour, until cancelled."""
     while True:
         try:
+            await delete_old_changes(database)
             await purge(database, keep(), datetime.now(UTC))
         except StoreError as error:
-            _log.warning("old conversations and files are not deleted yet: %s", error)
+            _log.warning("old conversations, files and changes are not deleted yet: %s", error)
         except Exception:
-            _log.exception("old conversations and files are not deleted")
+            _log.exception("old conversations, files and changes are not deleted")
         await asyncio.sleep(PURGE_EVERY)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.messages import AssistantMessage, Message, ToolMessage
+from interlock.messages import AssistantMessage, Message, ToolMessage, Unfinished
 from interlock.text.quoting import fenced
 from interlock.types import JsonObject
 
@@ -38,8 +38,20 @@ def _section(message: Message) -> str:
                 f"Calls `{call.name}`:\n\n{fenced(encoded(call.input), 'json')}"
                 for call in message.tool_calls
             ]
+            if message.unfinished is not None:
+                parts.append(f"*{unfinished(message.unfinished)}*")
             return "## assistant\n\n" + "\n\n".join(parts) + "\n"
     return f"## {role_of(message)}\n\n{message.content}\n"
+
+
+def unfinished(why: Unfinished) -> str:
+    """Return in one line why an answer is not complete."""
+    match why.reason:
+        case "stopped":
+            return "stopped by the user"
+        case "" | "interrupted":
+            return "cut off: the program ended"
+    return " ".join(f"failed: {why.detail}".split())
 
 
 def encoded(value: Any) -> str:

@@ -2,17 +2,23 @@
 
 A `ChangeFeed` reads the table every `POLL_EVERY` seconds, and notifies the followers of each kind
 of rows. Each follower has its own `ChangeReader`, so it can also read the table at any other time.
+
+In PostgreSQL, rows become visible in any order, because a transaction may commit long after others
+that began later. Each row contains the id of its transaction (`txid`). A reader remembers the
+oldest transaction that was running at its last call, and reads the rows of that transaction and of
+all later ones again. SQLite runs one writing transaction at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Literal
+from time import monotonic
+from typing import Literal, NamedTuple
 
-from sqlalchemy import Row, bindparam, delete, func, insert, select
+from sqlalchemy import delete, func, insert, select, text
 
 from interlock import aio
 from interlock.errors import InterlockError
@@ -22,29 +28,42 @@ from interlock.store.database.database import Database
 from interlock.store.database.tables import changes
 from interlock.text.timestamps import now_micros
 
-Kind = Literal["approvals", "credentials", "keys", "people", "pins", "plugins", "probe"]
+Kind = Literal["approvals", "credentials", "keys", "people", "pins", "plugins"]
 
 POLL_EVERY = 0.9  # seconds, because some changes must take effect within a second
+PATIENCE = 1.0  # seconds after which a running read shows that the database does not answer
 KEPT = 86_400 * 1_000_000  # microseconds after which a row is deleted
-# In PostgreSQL, a transaction with a lower id may commit after one with a higher id. So this many
-# ids below the highest id are read again.
-_OVERLAP = 100
 _ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
-# Never delete the newest row, because SQLite would assign its id again.
-_DELETE_OLD = "DELETE FROM changes WHERE at < ? AND id < (SELECT MAX(id) FROM changes)"
 
 _log = logging.getLogger("interlock.gateway")
 
-_NEWEST = select(func.max(changes.c.id))
-_ADDED = select(changes.c.id, changes.c.kind, changes.c.key).where(
-    changes.c.id > bindparam("newest") - _OVERLAP
+# Both read the newest row in any case, because it shows whether a backup was restored.
+_IN_SQLITE = text(
+    "SELECT id, kind, key, 0, 0, 0 FROM changes"
+    " WHERE id > :newest OR id = (SELECT max(id) FROM changes)"
 )
-# The newest row is read whatever its kind, because it sets the reader's position.
-_ADDED_OF_KIND = _ADDED.where(
-    (changes.c.kind == bindparam("kind")) | (changes.c.id == _NEWEST.scalar_subquery())
+_IN_POSTGRES = text(
+    "SELECT added.id, added.kind, added.key, added.txid, server.running, server.now FROM"
+    " (SELECT txid_snapshot_xmin(txid_current_snapshot()) AS running,"
+    " CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now) AS server"
+    " LEFT JOIN changes AS added ON added.txid >= :running"
+    " OR added.id = (SELECT max(id) FROM changes)"
 )
 
-_Rows = Sequence[Row[int, str, str]]
+
+class _Change(NamedTuple):
+    id: int
+    kind: str
+    key: str
+    txid: int  # the transaction that added the row; 0 in SQLite
+
+
+class _Position(NamedTuple):
+    newest: int  # the highest id in the table
+    running: int  # in PostgreSQL, all transactions with lower ids have ended
+
+
+_END = _Position(2**62, 2**62)  # a position after all rows
 
 
 class ChangeReader:
@@ -54,44 +73,76 @@ class ChangeReader:
         kind: The kind of rows to read; None for all kinds.
 
     Attributes:
-        newest: The reader's position: the highest id in the table at the last call.
+        was_restored: Whether the last call found that a backup of the database was restored.
+        server_time: The time of the PostgreSQL server at the last call, in microseconds since 1970;
+            0 for SQLite.
     """
 
     def __init__(self, kind: Kind | None = None) -> None:
-        self.newest: int | None = None
+        self.was_restored = False
+        self.server_time = 0
         self._kind = kind
-        self._seen: set[int] = set()
+        self._position: _Position | None = None
+        self._seen: set[tuple[int, int]] = set()
 
     async def read(self, connection: AsyncConnection) -> set[str]:
         """Return the keys of rows added since the last call; the first call may return old rows."""
         return {row.key for row in await self.rows(connection)}
 
-    async def rows(self, connection: AsyncConnection) -> _Rows:
+    async def rows(self, connection: AsyncConnection) -> list[_Change]:
         """Return the rows added since the last call; the first call may return old rows."""
-        found = None if self.newest is None else await self._after(self.newest, connection)
-        if found is None or found[0] < (self.newest or 0):  # a backup was restored
-            found = await self._after(await connection.scalar(_NEWEST) or 0, connection)
-        self.newest, rows = found
-        added = [row for row in rows if row.id not in self._seen]
-        self._seen = {row.id for row in rows}
-        return added
+        before = self._position or _END
+        position, rows = await self._after(before, connection)
+        is_behind = position.newest < before.newest or position.running < before.running
+        if is_behind:
+            position, rows = await self._after(position, connection)
+        self.was_restored = is_behind and self._position is not None
+        added = [row for row in rows if (row.id, row.txid) not in self._seen]
+        self._position, self._seen = position, {(row.id, row.txid) for row in rows}
+        return [row for row in added if self._kind in (None, row.kind)]
 
-    async def _after(self, newest: int, connection: AsyncConnection) -> tuple[int, _Rows]:
-        """Return the highest id, and all rows that may have been added after the id `newest`."""
-        query = _ADDED if self._kind is None else _ADDED_OF_KIND
-        told = {"newest": newest} if self._kind is None else {"newest": newest, "kind": self._kind}
-        rows = (await connection.execute(query, told)).all()
-        highest = max((row.id for row in rows), default=0)
-        return highest, [row for row in rows if self._kind in (None, row.kind)]
+    async def _after(
+        self, position: _Position, connection: AsyncConnection
+    ) -> tuple[_Position, list[_Change]]:
+        """Return the end of the table, and all rows that may have been added after a position."""
+        is_server = connection.dialect.name == "postgresql"
+        told = {"running": position.running} if is_server else {"newest": position.newest}
+        found = await connection.execute(_IN_POSTGRES if is_server else _IN_SQLITE, told)
+        rows, running = [], 0
+        for id, kind, key, txid, running, self.server_time in found.all():  # noqa: B007
+            if id is not None:  # PostgreSQL returns its time even if the table is empty
+                rows.append(_Change(id, kind, key, txid))
+        return _Position(max((row.id for row in rows), default=0), running), rows
 
 
 class ChangeFeed:
-    """A regular reading of the table `changes`, which all followers share."""
+    """A regular reading of the table `changes`, which all followers share.
+
+    Args:
+        database: The database to read.
+    """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
         self._reader = ChangeReader()
         self._followers: set[_Follower] = set()
+        self._ahead = 0  # microseconds by which the server's clock is ahead of this machine's
+        self._reading_since: float | None = None
+        self._has_failed = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the database answered the last read, and answers the running one in time."""
+        since = self._reading_since
+        return not self._has_failed and (since is None or monotonic() - since < PATIENCE)
+
+    async def set_clock(self) -> None:
+        """Read the server's time now rather than at the first regular reading."""
+        await self.database.read(self._added_kinds)
+
+    def now(self) -> int:
+        """Return the database server's time, in microseconds since 1970."""
+        return now_micros() + self._ahead
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[ChangeFeed, None]:
@@ -126,23 +177,26 @@ class ChangeFeed:
             await asyncio.sleep(POLL_EVERY)
             if not self._followers:
                 continue
+            self._reading_since = monotonic()
+            kinds, self._has_failed = None, True
             try:
-                kinds = await self._database.read(self._added_kinds)
+                kinds = await self.database.read(self._added_kinds)
+                self._has_failed = False
             except InterlockError:  # followers read the table themselves, and log this error
-                kinds = None
+                pass
             except Exception:  # continue, so that later changes are read
                 _log.exception("changes could not be read")
-                kinds = None
+            self._reading_since = None
             for each in self._followers:
                 each.wake(has_changed=kinds is None or each.kind in kinds)
 
     async def _added_kinds(self, connection: AsyncConnection) -> set[str] | None:
         """Return the kinds of rows added since the last call; None if any kind is possible."""
-        before = self._reader.newest or 0
+        began = now_micros()
         added = await self._reader.rows(connection)
-        if (self._reader.newest or 0) < before:  # the database was restored from a backup
-            return None
-        return {row.kind for row in added}
+        if self._reader.server_time:
+            self._ahead = self._reader.server_time - (began + now_micros()) // 2
+        return None if self._reader.was_restored else {row.kind for row in added}
 
 
 class _Follower:
@@ -176,15 +230,18 @@ class _Follower:
 
 
 async def note_change(connection: AsyncConnection, kind: Kind, key: str) -> None:
-    """Insert a change in the transaction of the write that it announces; delete old changes."""
-    now = now_micros()
-    added = await connection.execute(insert(changes).values(kind=kind, key=key, at=now))
+    """Insert a change in the transaction of the write that it announces."""
+    await connection.execute(insert(changes).values(kind=kind, key=key, at=now_micros()))
+
+
+def change_statement(kind: Kind, key: str) -> Statement:
+    """Return the statement that inserts a change, for an audit transaction."""
+    return _ADD, [(kind, key, now_micros())]
+
+
+async def delete_old_changes(database: Database) -> None:
+    """Delete the changes that every running gateway has read long ago."""
     # Never delete the newest row, because SQLite would assign its id again.
-    (id,) = added.inserted_primary_key or (0,)
-    await connection.execute(delete(changes).where(changes.c.at < now - KEPT, changes.c.id < id))
-
-
-def change_statements(kind: Kind, key: str) -> tuple[Statement, Statement]:
-    """Return statements that insert a change and delete old changes, for an audit transaction."""
-    now = now_micros()
-    return (_ADD, [(kind, key, now)]), (_DELETE_OLD, [(now - KEPT,)])
+    newest = select(func.max(changes.c.id)).scalar_subquery()
+    old = delete(changes).where(changes.c.at < now_micros() - KEPT, changes.c.id < newest)
+    await database.write(lambda connection: connection.execute(old))

@@ -14,8 +14,12 @@ from typing import Any, TypeVar, TypeVarTuple
 
 # SQLAlchemy imports greenlet on first use. This import fails early if greenlet is missing.
 import greenlet  # type: ignore[import-untyped]  # noqa: F401  # ships no types
-from sqlalchemy import Connection, CursorResult, Dialect, Engine, Executable
+from sqlalchemy import Connection, CursorResult, Dialect, Engine, Executable, text
 from sqlalchemy.util import greenlet_spawn
+
+from interlock.text.timestamps import now_micros
+
+_NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -47,6 +51,15 @@ class AsyncConnection:
     async def run_sync(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         """Run `work` with the SQLAlchemy connection, without blocking the event loop."""
         return await greenlet_spawn(work, self._core, *args)
+
+    async def now(self) -> int:
+        """Return the database's time in microseconds since 1970.
+
+        All gateways of a PostgreSQL server use its clock; a SQLite file has this machine's.
+        """
+        if self.dialect.name != "postgresql":
+            return now_micros()
+        return int(await self.scalar(_NOW))
 
     async def commit(self) -> None:
         await greenlet_spawn(self._core.commit)

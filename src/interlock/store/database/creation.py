@@ -5,8 +5,13 @@ from __future__ import annotations
 from sqlalchemy import Connection, insert, inspect, select
 
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
-from interlock.store.database.schema_version import OUTDATED, REVISION, UNRELEASED
-from interlock.store.database.tables import metadata, versions
+from interlock.store.database.schema_version import (
+    OUTDATED,
+    REVISION,
+    UNRELEASED,
+    suffices,
+)
+from interlock.store.database.tables import compatibility, metadata, versions
 
 # Columns that existed even in the first development version, by table.
 _FIRST_COLUMNS = {
@@ -16,18 +21,22 @@ _FIRST_COLUMNS = {
 
 
 def is_created(connection: Connection, location: str) -> bool:
-    """Return whether the database has this program's tables.
+    """Return whether the database has tables that this program can use.
 
-    StoreCorrupt: Another program made the tables.
+    Raises:
         StoreCorrupt: The tables are another program's.
         StoreError: Another development version of this program made the tables.
-        StoreTooNew: A newer version of this program made the tables.
+        StoreTooNew: A newer version of this program made the tables, which this one cannot use.
     """
     # Read all names in one query, because another process may create tables between two queries.
     names = set(inspect(connection).get_table_names())
     revision = connection.scalar(select(versions.c.version_num)) if versions.name in names else None
     if revision == REVISION:
         return True
+    if revision is not None and compatibility.name in names:
+        since = connection.scalar(select(compatibility.c.compatible_from))
+        if since is not None and suffices(REVISION, since):
+            return True
     is_server = connection.dialect.name == "postgresql"
     # A version is not enough, because other programs also use Alembic's version table.
     if names >= _FIRST_COLUMNS.keys() and (revision is not None or _has_first_columns(connection)):
@@ -54,6 +63,7 @@ def create(connection: Connection, location: str) -> None:
         metadata.create_all(connection, checkfirst=False)
         versions.create(connection, checkfirst=False)
         connection.execute(insert(versions).values(version_num=REVISION))
+        connection.execute(insert(compatibility).values(id=1, compatible_from=REVISION))
 
 
 def _has_first_columns(connection: Connection) -> bool:

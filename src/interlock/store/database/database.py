@@ -62,12 +62,14 @@ class Database:
 
     Attributes:
         location: The argument `location`.
+        is_shared: Whether several gateways may use it, as they may a PostgreSQL database.
         reserve: Keeps space for the audit trail on the disk of an SQLite file.
     """
 
     def __init__(self, engine: Engine, location: str, file: Path | None = None) -> None:
         self.location = location
         self.reserve = DiskReserve(None if file is None else file.parent)
+        self.is_shared = file is None
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()
@@ -257,12 +259,21 @@ async def _open_postgres(url: str) -> Database:
 
     database = Database(_postgres_engine(url), name)
     try:
+        if await database.read(_is_pooled):
+            await postgres.refuse_transaction_pooler(url, timeout=LOCK_TIMEOUT)
         if not await database.read(lambda each: each.run_sync(is_created, name)):
             await database.write(create_alone)
     except BaseException:
         await database.close()
         raise
     return database
+
+
+async def _is_pooled(connection: AsyncConnection) -> bool:
+    """Return whether a pooler answers, which states another process id than the server."""
+    stated = await connection.run_sync(lambda core: core.connection.driver_connection)
+    process = await connection.scalar(text("SELECT pg_backend_pid()"))
+    return bool(stated is not None and stated.get_server_pid() != process)
 
 
 def _postgres_engine(url: str) -> Engine:

@@ -29,9 +29,14 @@ _FAILED_SYNCS = {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC}
 
 _UNREAD = re.compile(r"error code[= ](\d+)")
 
+# Locks of a session and prepared statements belong to one connection to the server.
+POOLER = "is a transaction pooler, which interlock cannot use: connect to PostgreSQL directly"
+
 # Keyed by SQLSTATE, a code of five characters, or its first characters. The longest match is used.
 _POSTGRES: dict[str, tuple[type[StoreError], str]] = {
     "08": (StoreError, "has closed the connection: is the server running?"),
+    "26000": (StoreError, POOLER),  # a prepared statement that another connection made
+    "42P05": (StoreError, POOLER),
     "25006": (StoreError, "is read-only: connect to the primary server"),
     "40P01": (StoreLocked, "is busy, two writers blocked each other: try again"),
     "42501": (StoreError, "does not grant this user the rights it needs"),

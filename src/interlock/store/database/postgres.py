@@ -6,6 +6,10 @@ from typing import Any
 
 from interlock.errors import MissingExtra, StoreError
 from interlock.store.database import location
+from interlock.store.database.error_mapping import POOLER
+
+_PROCESS = "SELECT pg_backend_pid()"
+_ATTEMPTS = 3  # because other clients of a pooler may use the processes in the meantime
 
 
 def import_driver() -> Any:
@@ -35,15 +39,15 @@ async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
     asyncpg = import_driver()
     name = location.public_name(url)
     try:
-        return await asyncpg.connect(
+        connection = await asyncpg.connect(
             url,
             timeout=timeout,
             command_timeout=command_timeout,
-            server_settings={
-                "application_name": "interlock",
-                "lock_timeout": str(int(timeout * 1000)),
-            },
+            server_settings={"application_name": "interlock"},
         )
+        # Not one of the settings above, because PgBouncer refuses those that it does not know.
+        await connection.execute(f"SET lock_timeout = {int(timeout * 1000)}")
+        return connection
     except ValueError:
         # Drop the driver's text, because it may contain the URL with the password.
         raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
@@ -52,3 +56,29 @@ async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
         words = f"no answer within {timeout:g} s" if silent else str(error)
         reason = words.partition("\n")[0] or type(error).__name__
         raise StoreError(f"cannot connect to {name}: {reason}") from error
+
+
+async def refuse_transaction_pooler(url: str, *, timeout: float) -> None:
+    """Check that two open connections always have different processes of the server.
+
+    Raises:
+        StoreError: A pooler gives them the same process in turn, or they cannot be opened.
+    """
+    options = {"timeout": timeout, "command_timeout": timeout}
+    first, second = await connect(url, **options), await connect(url, **options)
+    try:
+        for _ in range(_ATTEMPTS):
+            before = await _process_of(first)
+            async with second.transaction():
+                is_shared = await second.fetchval(_PROCESS) == before
+                if is_shared or await _process_of(first) != before:
+                    raise StoreError(f"{location.public_name(url)} {POOLER}")
+    finally:
+        first.terminate()
+        second.terminate()
+
+
+async def _process_of(connection: Any) -> int:
+    async with connection.transaction():
+        found: int = await connection.fetchval(_PROCESS)
+        return found

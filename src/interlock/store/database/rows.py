@@ -22,6 +22,7 @@ from interlock.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
+    Unfinished,
     Usage,
     UserMessage,
 )
@@ -48,6 +49,7 @@ def row_from_message(message: Message) -> dict[str, str | None]:
         "provider_data": None,
         "attachments": None,
         "usage": None,
+        "unfinished": None,
     }
     if "\0" in message.content:
         columns["content_json"] = _encode(message.content, "content")
@@ -58,8 +60,10 @@ def row_from_message(message: Message) -> dict[str, str | None]:
             columns["role"] = "system"
         case UserMessage():
             columns["role"] = "user"
-        case AssistantMessage(tool_calls=calls, provider_data=data, usage=usage):
+        case AssistantMessage(tool_calls=calls, provider_data=data, usage=usage, unfinished=why):
             columns["role"] = "assistant"
+            if why is not None:
+                columns["unfinished"] = _encode(msgspec.to_builtins(why), "reason")
             if calls:
                 columns["tool_calls"] = _encode([_call_object(call) for call in calls], "tool call")
             if data is not None:
@@ -153,7 +157,10 @@ def _message(row: Mapping[str, Any]) -> Message:
             calls = _decode(row["tool_calls"] or "[]")
             data = None if row["provider_data"] is None else _decode(row["provider_data"])
             usage = None if row["usage"] is None else msgspec.json.decode(row["usage"], type=Usage)
-            return AssistantMessage(content, tuple(ToolCall(**call) for call in calls), data, usage)
+            text = row["unfinished"]
+            why = None if text is None else msgspec.json.decode(text, type=Unfinished)
+            made = tuple(ToolCall(**call) for call in calls)
+            return AssistantMessage(content, made, data, usage, why)
         case "tool":
             (result,) = _decode(row["tool_results"] or '[{"tool_call_id":""}]')
             return ToolMessage(content=content, **result, attachments=_attachments(row))

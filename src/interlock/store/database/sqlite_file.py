@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from interlock.store.database.schema_version import REVISION
+from interlock.store.database.schema_version import REVISION, suffices
 
 # After this many commits of a connection, or when the log is longer than this many bytes, the log
 # is copied into the file and starts over. It keeps its length then, because overwriting bytes and
@@ -33,6 +33,7 @@ SETTINGS = (
 )
 
 _CHECK = "PRAGMA quick_check(1)"
+_COMPATIBLE_FROM = "SELECT compatible_from FROM schema_compatibility"
 _unsynced: set[Path] = set()
 
 
@@ -58,7 +59,8 @@ def is_ready(file: Path) -> bool:
             (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            if (revision, mode) != (REVISION, "wal"):
+            (since,) = connection.execute(_COMPATIBLE_FROM).fetchone()
+            if mode != "wal" or (revision != REVISION and not suffices(REVISION, since)):
                 return False
             return bool(pages > CHECK_PAGES or connection.execute(_CHECK).fetchone() == ("ok",))
     except (sqlite3.Error, TypeError):  # TypeError: the version table has no row

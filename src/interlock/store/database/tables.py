@@ -51,8 +51,14 @@ metadata = MetaData()
 _NOT_PLAIN = "status <> 'ok' OR reason <> ''"
 
 
-def _partial_index(name: str, *columns: str, where: str) -> Index:
-    return Index(name, *columns, info={"where": text(where)})
+def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    return Index(name, *columns, unique=unique, info={"where": text(where)})
+
+
+def _set_conditions(table: Table, connection: Connection, **_: object) -> None:
+    # `Index(sqlite_where=…, postgresql_where=…)` would load both dialects in every process.
+    for index in table.indexes:
+        index.dialect_options[connection.dialect.name]["where"] = index.info.get("where")
 
 
 conversations = Table(
@@ -94,16 +100,21 @@ messages = Table(
     Column("model", Text),  # the model that wrote it; NULL for others
     Column("attachments", Text),  # [{media_type, data, name?}], data in base64
     Column("usage", Text),  # of an assistant message: {input_tokens, output_tokens, ...}
+    Column("unfinished", Text),  # of an assistant message: {reason?, detail?}; see `DRAFT`
 )
+# The column `unfinished` of an answer that is being written, or whose program was killed. Its text
+# changes too often for the full-text index, and its size is counted once it has ended.
+DRAFT = "{}"
 
-# `message_words` gives each message a number that no VACUUM changes.
+# `message_words` gives each message a number that no VACUUM changes. '{}' is `DRAFT`.
 _SQLITE_WORDS = (
     "CREATE TABLE message_words (id INTEGER PRIMARY KEY, conversation_id VARCHAR NOT NULL,"
     " position INTEGER NOT NULL, owner VARCHAR NOT NULL)",
     "CREATE UNIQUE INDEX message_words_message ON message_words (conversation_id, position)",
     "CREATE VIRTUAL TABLE message_index USING fts5(content, owner, content='',"
     " tokenize='unicode61 remove_diacritics 2')",
-    "CREATE TRIGGER message_words_added AFTER INSERT ON messages WHEN new.role <> 'system' BEGIN"
+    "CREATE TRIGGER message_words_added AFTER INSERT ON messages"
+    " WHEN new.role <> 'system' AND new.unfinished IS NOT '{}' BEGIN"
     " INSERT INTO message_words (conversation_id, position, owner)"
     " SELECT new.conversation_id, new.position, 'o' || lower(hex(owner)) FROM conversations"
     " WHERE id = new.conversation_id;"
@@ -111,7 +122,7 @@ _SQLITE_WORDS = (
     " SELECT id, new.content, owner FROM message_words"
     " WHERE conversation_id = new.conversation_id AND position = new.position; END",
     "CREATE TRIGGER message_words_deleted AFTER DELETE ON messages"
-    " WHEN old.role <> 'system' BEGIN"
+    " WHEN old.role <> 'system' AND old.unfinished IS NOT '{}' BEGIN"
     " INSERT INTO message_index (message_index, rowid, content, owner)"
     " SELECT 'delete', id, old.content, owner FROM message_words"
     " WHERE conversation_id = old.conversation_id AND position = old.position;"
@@ -123,8 +134,9 @@ _INDEXED = 100_000  # characters of a message that PostgreSQL indexes, as its li
 # The words are stored, because a search for a phrase reads the words of each candidate message.
 _POSTGRES_WORDS = (
     "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS ("
-    f"to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
-    r" '(\W|_)+', ' ', 'g'))) STORED",
+    "CASE WHEN unfinished = '{}' THEN NULL"
+    f" ELSE to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
+    r" '(\W|_)+', ' ', 'g')) END) STORED",
     "CREATE INDEX message_words ON messages USING gin (words)",
 )
 
@@ -217,7 +229,6 @@ audit = Table(
     Column("kind", String, nullable=False),
     Column("call", String, nullable=False),
     Column("user", String, nullable=False),
-    Column("people", String, nullable=False),  # "", or a JSON list: see `audit.names`
     Column("key", String, nullable=False),
     Column("server", String, nullable=False),
     Column("tool", String, nullable=False),
@@ -236,12 +247,7 @@ audit = Table(
 )
 
 
-@event.listens_for(audit, "before_create")
-def _set_conditions(_table: Table, connection: Connection, **_: object) -> None:
-    # `Index(sqlite_where=…, postgresql_where=…)` would load both dialects in every process.
-    for index in audit.indexes:
-        index.dialect_options[connection.dialect.name]["where"] = index.info.get("where")
-
+event.listen(audit, "before_create", _set_conditions)
 
 audit_heads = Table(
     "audit_heads",
@@ -291,14 +297,32 @@ keys = Table(
     Column("created_by", String, nullable=False),
 )
 
-# One row for each write that running gateways must notice. They read on from the last id they saw.
+# One row for each write that running gateways must notice; see `database.changes`.
 changes = Table(
     "changes",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("kind", String, nullable=False),
     Column("key", String, nullable=False),
-    Column("at", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970
+)
+
+
+@event.listens_for(changes, "after_create")
+def _add_transaction(_table: Table, connection: Connection, **_: object) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(
+            "ALTER TABLE changes ADD COLUMN txid bigint NOT NULL DEFAULT txid_current()"
+        )
+        connection.exec_driver_sql("CREATE INDEX changes_txid ON changes (txid)")
+
+
+# One row: the gateway's key, with which all gateways of this database seal and sign.
+gateway_key = Table(
+    "gateway_key",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("fingerprint", String, nullable=False),
 )
 
 # Numbers that outlive a process, such as the calls of a key in a day.
@@ -311,7 +335,7 @@ counters = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-# Approvals of exact calls; each is used once.
+# Approvals of exact calls; each is used once. A call has at most one that is open.
 approvals = Table(
     "approvals",
     metadata,
@@ -335,9 +359,17 @@ approvals = Table(
     Column("decided_at", BigInteger),
     Column("note", Text),
     Column("used_by_call", String),
+    Column("binding", LargeBinary, nullable=False),  # keyed hash of all that it is bound to
+    Column("told", BigInteger),  # when a gateway began to tell its approvers
     Index("approvals_state_created", "state", "created"),
-    Index("approvals_call", "user", "key", "tool", "hash"),
+    Index("approvals_binding", "binding", "created"),
+    Index("approvals_call", "call"),
+    _partial_index(
+        "approvals_open", "binding", where="state IN ('pending', 'approved')", unique=True
+    ),
 )
+
+event.listen(approvals, "before_create", _set_conditions)
 
 # The definitions that an operator accepted, and what servers offer instead.
 pins = Table(
@@ -358,7 +390,8 @@ pins = Table(
     Column("since", BigInteger, nullable=False),  # the time since which it has had this state
 )
 
-# Results that were too large for a model; their bytes are in files.
+# Results that were too large for a model. Their bytes are in files beside a SQLite database, but in
+# `kept_chunks` of a PostgreSQL database, so that all its gateways can read them.
 kept_results = Table(
     "kept_results",
     metadata,
@@ -372,6 +405,14 @@ kept_results = Table(
     Column("expires", BigInteger, nullable=False),
     Index("kept_results_user_created", "user", "created"),
     Index("kept_results_expires", "expires"),
+)
+
+kept_chunks = Table(
+    "kept_chunks",
+    metadata,
+    Column("id", String, ForeignKey("kept_results.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # from 0
+    Column("content", LargeBinary, nullable=False),
 )
 
 # Calls by the minute, for charts.
@@ -436,6 +477,7 @@ login_codes = Table(
     Column("user", String, nullable=False),
     Column("scopes", Text, nullable=False),  # JSON list
     Column("expires", BigInteger, nullable=False),  # microseconds since 1970
+    Column("used", Integer, nullable=False),  # 1 after its use; the row stays until it expires
 )
 
 # Credentials of users for servers, sealed for the row.
@@ -464,6 +506,14 @@ plugin_installations = Table(
     Column("plugin", String, primary_key=True),
     Column("by", String, nullable=False),
     Column("at", BigInteger, nullable=False),  # microseconds since 1970
+)
+
+# One row, which states the oldest version whose programs can use these tables.
+compatibility = Table(
+    "schema_compatibility",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("compatible_from", String(32), nullable=False),
 )
 
 # Made as by Alembic, because earlier checkouts read it, and later releases will.

@@ -68,7 +68,7 @@ class ChatApp:
         origins: Sequence[str] = (),
         is_local: bool = False,
     ) -> None:
-        self.turns = Turns(engine, limits)
+        self.turns = Turns(engine, limits, is_local=is_local)
         self._authenticator = authenticator
         self._guard = Guard(hosts, origins, ())
         self._is_local = is_local

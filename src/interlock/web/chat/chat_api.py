@@ -126,6 +126,8 @@ def _shown(context: ChatApiContext, conversation: Conversation, owner: str) -> J
         "messages": conversation.message_count,
         "state": turn.state if turn is not None else "ended",
     }
+    if conversation.hit is not None:
+        shown["hit"] = conversation.hit
     return shown
 
 
@@ -151,11 +153,18 @@ async def get_conversation(context: ChatApiContext, request: ApiRequest) -> Json
         {"id": each.id, "parent": each.parent or None, "at": each.forked_at}
         for each in await context.store(request).branches(found.id)
     ]
+    turn = context.turns.find(found.owner, found.id)
+    is_live = turn is not None and not turn.has_ended
+    answers, calls = await context.store(request).counts(
+        found.id, before=turn.first if turn is not None and is_live else None
+    )
     return _shown(context, found, found.owner) | {
         "settings": found.settings,
         "parent": found.parent or None,
         "at": found.forked_at,
         "branches": branches,
+        "answers": answers,
+        "calls": calls,
         "usage": context.engine.models.settings.costs(await context.store(request).usage(found)),
     }
 
@@ -216,30 +225,37 @@ async def fork_conversation(context: ChatApiContext, request: ApiRequest) -> Jso
     return JsonReply(_shown(context, copy, copy.owner), 201)
 
 
-class Before(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query for one page of messages."""
+class MessageQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query for one page of messages: the page before a position, or after it."""
 
     before: int | None = None
+    after: Annotated[int, Meta(ge=0)] | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 60
 
 
 async def list_messages(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return one page of messages with the cards of their calls; by default the last page."""
-    query: Before = request.query
+    query: MessageQuery = request.query
     found = await context.conversation(request)
     store = context.store(request)
     turn = context.turns.find(found.owner, found.id)
     before = query.before
     is_live = turn is not None and not turn.has_ended
+    if turn is not None and turn.has_ended:
+        await turn.settled()
     if before is None and is_live and turn is not None:
         before = turn.first
-    stored = await store.page(found.id, before=before, limit=query.limit)
+    stored = await store.page(found.id, before=before, after=query.after, limit=query.limit)
     items = shown_page(stored, await _cards(context, store, found.id, stored))
     first = stored[0].position if stored else 0
-    answer: JsonObject = {"items": items, "before": first or None, "turn": None}
+    answer: JsonObject = {"items": items, "before": first or None, "after": None, "turn": None}
+    end = turn.first if is_live and turn is not None else None
+    end = found.message_count if end is None else end
+    if stored and stored[-1].position + 1 < end:
+        answer["after"] = stored[-1].position + 1
     if is_live and turn is not None:
         answer["turn"] = {"id": turn.id, "seq": turn.log.seq, "state": turn.state}
-    elif query.before is None and items and not _is_answered(items[-1]):
+    elif items and answer["after"] is None and not _is_answered(items[-1]):
         answer["interrupted"] = True
     return answer if items or is_live else answer | {"reason": "no_messages"}
 
@@ -285,7 +301,7 @@ class Query(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def search(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """List the conversations whose title or messages contain a text."""
+    """List the conversations whose title or messages contain a text, with the newest hit."""
     found = await context.store(request).search(request.query.q, request.query.limit)
     return _listed(context, found, False, "nothing_found", request)
 
@@ -464,7 +480,7 @@ ROUTES = (
     Route("GET", _ONE, "mcp:", get_conversation, "one conversation, its settings and branches"),
     Route("PATCH", _ONE, "mcp:", change_conversation, "title, model or settings", body=ChangeBody),
     Route("DELETE", _ONE, "mcp:", delete_conversation, "deletes it"),
-    Route("GET", f"{_ONE}/messages", "mcp:", list_messages, "its messages and cards", Before),
+    Route("GET", f"{_ONE}/messages", "mcp:", list_messages, "its messages and cards", MessageQuery),
     Route("POST", f"{_ONE}/fork", "mcp:", fork_conversation, "copies it", body=Fork),
     Route("GET", f"{_ONE}/export", "mcp:", export_conversation, "all of it", ExportAs),
     Route("GET", "/api/search", "mcp:", search, "conversations that contain a text", Query),

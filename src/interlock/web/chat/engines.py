@@ -13,11 +13,13 @@ from interlock.messages import (
     Message,
     SystemMessage,
     ToolMessage,
+    Unfinished,
     UserMessage,
 )
-from interlock.models import Model
+from interlock.models import Model, TextDelta
 from interlock.store import ConversationStore
 from interlock.store.chat.chat_calls import ChatCall
+from interlock.streamed_answer import StreamedAnswer
 from interlock.text.timestamps import now_micros
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
@@ -121,15 +123,18 @@ class AgentEngine:
             messages += new
             turn.position = len(messages) - 1
 
-        async def record(added: Sequence[Message]) -> None:
-            await store.append(conversation.id, *added, model=name)
+        async def append(added: Sequence[Message], draft: int | None) -> int:
+            return await store.append(conversation.id, *added, model=name, draft=draft)
 
+        turn.streamed = answer = StreamedAnswer(append)
         turn.tool_states = dict(conversation.settings.get("tools", {}))
         tools = None if self.toolbox is None else self._tools_of(self.toolbox, turn)
-        agent = self._agent(model, tools, record=record, caller=turn.caller, progress=True)
+        agent = self._agent(model, tools, record=answer.record, caller=turn.caller, progress=True)
         async with aclosing(agent.stream(messages)) as events:
             async for event in events:
-                if isinstance(event, ToolFinished):
+                if isinstance(event, TextDelta):
+                    answer.add(event.text)
+                elif isinstance(event, ToolFinished):
                     await self._keep(turn, tools, event)
                 yield event
 
@@ -159,15 +164,20 @@ class AgentEngine:
         return
         yield
 
-    async def stopped(self, turn: Turn) -> None:
-        """Do nothing: a stopped agent leaves a valid conversation."""
+    async def broken_off(self, turn: Turn, why: Unfinished) -> None:
+        """Store the text so far. The conversation is valid, because the agent keeps it so."""
+        if turn.streamed is not None and why.reason != "storage_full":
+            await turn.streamed.end(why)
 
 
 def _shown(message: Message) -> JsonObject | None:
     if isinstance(message, UserMessage):
         return {"role": "user", "content": message.content}
     if isinstance(message, AssistantMessage):
-        return {"role": "assistant", "content": message.content} if message.content else None
+        shown: JsonObject = {"role": "assistant", "content": message.content}
+        if message.is_draft:
+            shown["draft"] = True
+        return shown if message.content else None
     if isinstance(message, ToolMessage):
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
     return None

@@ -13,6 +13,7 @@ from interlock.errors import UnknownConversation
 from interlock.langchain.history import STOPPED
 from interlock.langgraph import ChatContext, close_open_calls, stream
 from interlock.langgraph.conversion import blocks_of
+from interlock.messages import Unfinished
 from interlock.store import ConversationStore
 from interlock.types import JsonObject
 from interlock.web.chat.attachments import with_files
@@ -77,7 +78,7 @@ class GraphEngine:
             async for event in events:
                 yield event
 
-    async def stopped(self, turn: Turn) -> None:
+    async def broken_off(self, turn: Turn, why: Unfinished) -> None:  # noqa: ARG002
         config = {"configurable": {"thread_id": turn.conversation}}
         await close_open_calls(self._graph, config, STOPPED)
 

@@ -99,11 +99,14 @@ def _shown(each: StoredMessage, answers: dict[str, ToolMessage], cards: Cards) -
     if isinstance(message, AssistantMessage):
         since = int(each.created.timestamp() * 1_000_000)
         calls = [cards.take(call, answers.get(call.id), since) for call in message.tool_calls]
-        return {
+        shown = {
             **common,
             "role": "assistant",
             "content": message.content,
             "model": each.model,
             "calls": calls,
         }
+        if (why := message.unfinished) is not None:
+            shown["unfinished"] = {"code": why.reason or "draft", "message": why.detail}
+        return shown
     return None

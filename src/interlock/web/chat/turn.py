@@ -22,6 +22,8 @@ from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked, Stop
 from interlock.calls import Caller
 from interlock.config.settings import Price
 from interlock.errors import InterlockError
+from interlock.messages import Unfinished
+from interlock.streamed_answer import StreamedAnswer
 from interlock.types import JsonObject
 from interlock.web.chat.errors import TurnError, explained
 from interlock.web.chat.events import TEXTS, TurnEvent, fields_of, now, stopped_call
@@ -55,7 +57,7 @@ class TurnLimits(Struct, frozen=True):
     """Limits of turns. Times are in seconds."""
 
     turn: float = 600.0  # seconds of work, without the time in which a person is asked
-    turns: int = 4  # concurrent turns of one user
+    turns: int = 4  # concurrent turns of one user, without those that wait for a person
     messages: int = 30  # messages of one user in a period
     period: float = 60.0
     all_turns: int = 1_000
@@ -97,8 +99,8 @@ class Engine(Protocol):
         """Continue a run that waits for decisions; `decisions` has them by approval id."""
         ...
 
-    async def stopped(self, turn: Turn) -> None:
-        """Make the conversation valid again after a run was cancelled."""
+    async def broken_off(self, turn: Turn, why: Unfinished) -> None:
+        """Keep the text so far, and make the conversation valid again after a run was cancelled."""
         ...
 
 
@@ -115,6 +117,7 @@ class Turn:
         position: Position of the message that the turn answers; None until it is stored.
         price: Price of the model's tokens; None if the user has not set one.
         tool_states: The conversation's settings for tools; see `TurnToolbox`.
+        streamed: Stores the text of the answer; None before it, and if the engine does so itself.
         has_ended: Whether there will be no more events.
         decided: Decisions about calls, by the model's id of the call.
         log: The turn's latest events.
@@ -128,6 +131,8 @@ class Turn:
         owner: str,
         caller: Caller,
         asked: Asked,
+        *,
+        is_local: bool = False,
     ) -> None:
         self.id = f"t_{secrets.token_urlsafe(12)}"
         self.conversation = conversation
@@ -138,9 +143,11 @@ class Turn:
         self.position: int | None = None
         self.price: Price | None = None
         self.tool_states: dict[str, str] = {}
+        self.streamed: StreamedAnswer | None = None
         self.has_ended = False
         self.decided: dict[str, JsonObject] = {}
         self._engine = engine
+        self._is_local = is_local
         self._left = limits.turn
         self.log = TurnLog()
         self._listeners: dict[Listener, None] = {}
@@ -215,7 +222,8 @@ class Turn:
 
     # Running
 
-    def start(self, message_id: str | None) -> None:
+    def start(self, message_id: str | None, earlier: Turn | None = None) -> None:
+        """Start the answer, once everything of the conversation's earlier turn is stored."""
         asked = self.asked
         fields: JsonObject = {"message_id": message_id} if message_id else {}
         if not asked.continues:
@@ -225,7 +233,8 @@ class Turn:
         if asked.model:
             fields["model"] = asked.model
         self.emit(type="started", **fields)
-        self._task = asyncio.create_task(self._run(self._engine.run(self, asked.content)))
+        after = None if earlier is None else earlier._task
+        self._task = asyncio.create_task(self._run(self._engine.run(self, asked.content), after))
 
     async def _run(
         self, events: AsyncGenerator[AgentEvent, None], after: asyncio.Task[None] | None = None
@@ -242,10 +251,9 @@ class Turn:
             await self._cancelled()
         except Exception as error:
             if limit.expired():
-                await self._engine.stopped(self)
-                self._end("error", code="timeout", message="the turn took too long")
+                await self._break_off("timeout", "the turn took too long")
             else:
-                self._fail(error)
+                await self._fail(error)
         finally:
             self._left -= monotonic() - started
 
@@ -308,13 +316,38 @@ class Turn:
             stop_reason="stopped",
         )
 
-    def _fail(self, error: Exception) -> None:
-        code, text = explained(error)
+    async def _fail(self, error: Exception) -> None:
+        code, text = explained(error, is_local=self._is_local)
         if code == "internal":
             number = secrets.token_hex(4)
             _log.error("turn %s failed (%s)", self.id, number, exc_info=error)
             text = f"internal error ({number})"
-        self._end("error", code=code, message=text)
+        elif code in ("model_failed", "failed"):
+            _log.warning("turn %s failed: %s", self.id, error)
+        await self._break_off(code, text)
+
+    async def _break_off(self, code: str, text: str) -> None:
+        """End the turn before its answer is complete, for a reason that the page shows.
+
+        The page hears it first, because a busy database may take a while to store it.
+        """
+        if self.has_ended:
+            return
+        if code == "stopped":
+            self._stop()
+        else:
+            self._end("error", code=code, message=text)
+        try:
+            await self._engine.broken_off(self, Unfinished(code, text))
+        except InterlockError as error:
+            _log.warning("the end of turn %s was not stored: %s", self.id, error)
+        except Exception:
+            _log.exception("the end of turn %s was not stored", self.id)
+
+    async def settled(self) -> None:
+        """Wait until everything of a turn that has ended is stored."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
 
     def _end(self, kind: str, **fields: Any) -> None:
         if self.has_ended:
@@ -329,31 +362,24 @@ class Turn:
         self.emit(type=kind, **fields)
 
     async def _cancelled(self) -> None:
-        try:
-            await self._engine.stopped(self)
-        except InterlockError as error:
-            _log.warning("turn %s was not closed: %s", self.id, error)
         if self._is_stopping:
-            self._stop()
+            await self._break_off("stopped", "")
         else:  # the server shuts down
-            self._end("error", code="interrupted", message="the server restarts; ask again")
+            await self._break_off("interrupted", "the server was ended")
 
     async def stop(self) -> None:
         if self.has_ended:
             return
         self._is_stopping = True
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        else:  # the turn waits for a person
-            await self._cancelled()
+        await self.close()
 
     async def close(self) -> None:
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        elif not self.has_ended:
-            await self._cancelled()
+        if not self.has_ended:
+            if self._task is not None and not self._task.done():
+                self._task.cancel()
+            else:  # the turn waits for a person
+                self._task = asyncio.create_task(self._cancelled())
+        await self.settled()
 
     # Approvals
 

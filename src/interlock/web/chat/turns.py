@@ -28,9 +28,13 @@ class Turns:
     Args:
         engine: The engine that answers.
         limits: See `TurnLimits`.
+        is_local: Whether every caller is the person at this machine, who may see all errors.
     """
 
-    def __init__(self, engine: Engine, limits: TurnLimits | None = None) -> None:
+    def __init__(
+        self, engine: Engine, limits: TurnLimits | None = None, *, is_local: bool = False
+    ) -> None:
+        self._is_local = is_local
         self.limits = limits or TurnLimits()
         self._engine = engine
         self._turns: dict[str, Turn] = {}
@@ -81,7 +85,7 @@ class Turns:
         latest = self._latest.get(id)
         if latest is not None and not latest.has_ended:
             raise TurnError("busy", "a turn of this conversation is under way")
-        turn = Turn(self._engine, self.limits, id, owner, caller, asked)
+        turn = Turn(*(self._engine, self.limits, id, owner, caller, asked), is_local=self._is_local)
         self._turns[turn.id] = self._latest[id] = turn
         if message_id:
             self._by_message[owner, message_id] = turn
@@ -91,7 +95,7 @@ class Turns:
                 turn.follow(listener)
         if follow is not None:
             turn.follow(follow)
-        turn.start(message_id)
+        turn.start(message_id, latest)
         return turn
 
     def _check(self, owner: str, asked: Asked) -> None:
@@ -110,11 +114,22 @@ class Turns:
             wait = round(times[0] + limits.period - now, 1)
             text = f"more than {limits.messages} messages in {limits.period:g} s"
             raise TurnError("rate_limited", text, wait)
-        running = [each for each in self._turns.values() if not each.has_ended]
+        # A turn that waits for a person uses no model and no server. The expiry of approvals and
+        # the limit of messages bound the number of such turns.
+        running = [
+            each for each in self._turns.values() if not each.has_ended and not each.is_waiting
+        ]
         if sum(each.owner == owner for each in running) >= limits.turns:
-            raise TurnError("rate_limited", f"more than {limits.turns} turns at a time", 5.0)
+            text = "1 answer is" if limits.turns == 1 else f"{limits.turns} answers are"
+            raise TurnError(
+                "rate_limited",
+                f"{text} being written, which is the limit; send it again when one has ended",
+                5.0,
+            )
         if len(running) >= limits.all_turns:
-            raise TurnError("overloaded", "too many turns; try again later", 5.0)
+            raise TurnError(
+                "overloaded", "the server writes too many answers; try again later", 5.0
+            )
         times.append(now)
 
     def _note(self, turn: Turn, event: TurnEvent, message_id: str | None) -> None:
@@ -191,15 +206,21 @@ class Turns:
                     places.pop(name, None)
 
     async def snapshot(self, owner: str, conversation: str) -> list[JsonObject]:
-        """Return the messages of a conversation.
+        """Return the messages of a conversation, without a draft of the answer under way.
 
         Raises:
             TurnError: The conversation has another owner, or does not exist.
         """
+        turn = self._latest.get(conversation)
+        if turn is not None and turn.has_ended:
+            await turn.settled()
         try:
-            return await self._engine.messages(owner, conversation)
+            found = await self._engine.messages(owner, conversation)
         except UnknownConversation:
             raise TurnError("not_found", "no such conversation") from None
+        if turn is not None and not turn.has_ended and found and found[-1].get("draft"):
+            found.pop()
+        return found
 
     def end_credentials(self, keys: Collection[str]) -> None:
         for turn in self._turns.values():

@@ -338,6 +338,8 @@ class InspectedConnection:
         if not isinstance(server, StdioServer):
             return
         resolved = config.resolve(server, self._environ, placeholders_of(server))
+        if "--reload" in resolved.args:  # the program itself notices changes
+            return
         folder = Path(resolved.cwd or ".")
         found: set[Path] = set()
         for each in (resolved.command, *resolved.args):

@@ -40,6 +40,7 @@ from interlock.web.app_documents import AppDocument, app_of, unavailable
 from interlock.web.chat.questions import ASKABLE
 from interlock.web.inspector.connection import InspectedConnection, kind_of
 from interlock.web.inspector.remarks import Remark, WireRemarks, of_items
+from interlock.web.inspector.result_parts import ResultPart
 from interlock.web.inspector.wire import InspectedWire
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Host(Struct, frozen=True):
         principal_of: Finds the owner of an API key by the key's id; None if there are no keys.
         is_local: Whether the person at this machine is the only user, and may start any program.
         has_gateway: Whether the policy is a gateway's, so that every request must pass it.
+        on_stderr: Called with what the servers' programs write to stderr.
     """
 
     servers: Callable[[], Mapping[str, ServerConfig | InProcessServer]]
@@ -91,6 +93,7 @@ class Host(Struct, frozen=True):
     principal_of: Callable[[str], Awaitable[Principal]] | None = None
     is_local: bool = False
     has_gateway: bool = False
+    on_stderr: Callable[[str], object] = lambda _: None
 
 
 class Inspection:
@@ -121,7 +124,7 @@ class Inspection:
         seen_as: tuple[str, Caller] | None = None,
     ) -> None:
         self.id = f"i_{secrets.token_urlsafe(12)}"
-        self.wire = InspectedWire()
+        self.wire = InspectedWire(host.on_stderr)
         self.version = 1
         self.history: deque[JsonObject] = deque(maxlen=HISTORY)
         self.caller = caller
@@ -142,6 +145,7 @@ class Inspection:
         self._remarked_lists: tuple[str, dict[str, list[JsonObject]]] = "", {}
         self._remarks: list[Remark] = []
         self._raw: dict[str, Raw] = {}  # results that violate their schema, by call
+        self._large: tuple[str, Any] = "", None  # the last call with a large result, and the result
 
     def _changed(self) -> None:
         self.version += 1
@@ -286,9 +290,22 @@ class Inspection:
         kept = dict(clean)
         if clean.get("size", 0) > KEPT_RESULT:
             kept["result"] = None
+            self._large = call.id, clean["result"]
+            part = ResultPart(clean["result"])
+            clean |= {"result": part.value, "cuts": part.cuts}
         self.history.append(kept)
         self._changed()
         return clean
+
+    def result(self, call: str) -> Any:
+        """Return the whole result of the last call whose result was large.
+
+        Raises:
+            Problem: A later call has replaced it.
+        """
+        if call != self._large[0]:
+            raise not_found("this result is no longer kept; call again")
+        return self._large[1]
 
     def _call(self, target: Entry | Item, arguments: JsonObject, *, by_app: bool) -> Call:
         caller = self.caller

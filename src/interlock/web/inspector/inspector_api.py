@@ -25,6 +25,7 @@ from interlock.web.inspector import call_texts as inspect_texts
 from interlock.web.inspector.connection import kind_of
 from interlock.web.inspector.inspection import Inspection
 from interlock.web.inspector.inspector import ERAS, Inspector, Wanted
+from interlock.web.inspector.result_parts import ResultPart
 
 WAIT = 25.0  # seconds that one request of a page may wait for the next entry of the wire
 LOOK_EVERY = 0.5  # seconds between two checks whether a server's files have changed
@@ -181,6 +182,35 @@ def _may_call(found: Inspection, given: Sending) -> bool:
     return given.method == "tools/call" and found.is_for_apps(str(given.params.get("name")))
 
 
+class ResultQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query for a part of a large result.
+
+    Attributes:
+        call: The call's id.
+        pointer: The JSON pointer of a value in the result; "" for the result.
+        offset: The characters or members of the value that the page has.
+        whole: Whether to return all of the result.
+    """
+
+    call: str
+    pointer: str = ""
+    offset: Annotated[int, Meta(ge=0)] = 0
+    whole: bool = False
+
+
+async def get_result(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Return a part of a large result, and where the next parts begin."""
+    query: ResultQuery = request.query
+    result = _found(inspector, request).result(query.call)
+    if query.whole:
+        return {"result": result}
+    try:
+        part = ResultPart(result, query.pointer, query.offset)
+    except LookupError:
+        raise not_found("the result has no such value") from None
+    return {"result": part.value, "cuts": part.cuts}
+
+
 class ToolBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body that names a tool."""
 
@@ -268,6 +298,7 @@ def routes(scope: str) -> tuple[Route, ...]:
         ("GET", f"{one}/wire", get_wire, "what has passed since", After, None),
         ("GET", f"{one}/record", record, "all that is kept of the wire", None, None),
         ("POST", f"{one}/send", send, "a request to the server", None, Sending),
+        ("GET", f"{one}/result", get_result, "a part of a large result", ResultQuery, None),
         ("POST", f"{one}/app", open_app, "opens the app of a tool", None, ToolBody),
         ("POST", f"{one}/stop", stop, "stops a call", None, Named),
         ("POST", f"{one}/check", check, "what is wrong with arguments", None, ArgumentsBody),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Literal
@@ -80,14 +81,18 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 class InspectedWire:
     """Records a connection's last entries. It implements `Trace`.
 
+    Args:
+        on_stderr: Called with what the server's program writes to stderr.
+
     Attributes:
         redactor: Removes secrets from texts; see `Trace`.
         is_paused: Whether recording is paused, so that new entries are dropped.
         dropped: The number of old entries that were dropped to make room.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_stderr: Callable[[str], object] = lambda _: None) -> None:
         self.redactor = Redactor()
+        self._on_stderr = on_stderr
         self.dropped = 0
         self._entries: deque[WireEntry] = deque()
         self._bytes = 0
@@ -116,6 +121,7 @@ class InspectedWire:
                 self._end_stderr()
             self._add(kind, text)
             return
+        self._on_stderr(text)
         *lines, self._stderr = (self._stderr + text).split("\n")
         for line in lines:
             self._add("stderr", line.removesuffix("\r"))

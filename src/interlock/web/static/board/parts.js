@@ -6,12 +6,13 @@ import { page } from "../shared/page.js";
 import { Address, Foreign } from "../shared/marks.js";
 import { Chip } from "../shared/outcomes.js";
 import { Copy } from "../shared/dialog.js";
+import { t as common } from "../shared/text.js";
 import { t } from "./text.js";
 
 export const API = "/admin/api/v1";
 
 /** The outcomes in the order of a bar, from the bottom. */
-export const OUTCOMES = ["ran", "stopped", "refused", "limited", "held", "asking", "failed"];
+const OUTCOMES = ["ran", "stopped", "refused", "limited", "held", "asking", "failed"];
 
 /**
  * @typedef {object} Server
@@ -44,10 +45,12 @@ export const OUTCOMES = ["ran", "stopped", "refused", "limited", "held", "asking
 /**
  * @typedef {object} Needs What needs somebody.
  * @property {Server[]} servers
- * @property {{tool: string, user: string, created: string}[]} approvals Newest first.
+ * @property {{tool: string, user: string, created: string}[]} approvals Oldest first.
  * @property {{server: string, tool?: string, state: string}[]} definitions
  * @property {{id: string, user: string, expires: string}[]} keys
  */
+
+/** @typedef {{needs: Needs, waiting: {approvals: number, definitions: number}}} Waits */
 
 /**
  * @typedef {object} Line
@@ -92,25 +95,6 @@ export function words(word) {
   return word.replaceAll("_", " ");
 }
 
-/** @param {string} state */
-export function isUp(state) {
-  return state === "ok" || state === "disabled";
-}
-
-/** @param {Server[]} servers */
-export function downOf(servers) {
-  return servers.filter((each) => !isUp(each.state));
-}
-
-/**
- * Return the definitions that wait for a decision.
- * @template {{state: string}} Pin
- * @param {Pin[]} pins
- */
-export function heldOf(pins) {
-  return pins.filter((each) => each.state === "changed" || each.state === "new");
-}
-
 /**
  * Return the chart of a series: its buckets with the count of each line.
  * @param {Series} series
@@ -123,6 +107,14 @@ export function bucketsOf(series) {
     counts: Object.fromEntries(series.lines.map((line) => [line.name, line.calls[index] ?? 0])),
   }));
 }
+
+/** @param {Series} series */
+export function partsOf(series) {
+  return OUTCOMES.filter((each) => series.lines.some((line) => line.name === each));
+}
+
+/** @param {string} part */
+export const nameOf = (part) => common(/** @type {any} */ (`outcome.${part}`)).toLowerCase();
 
 /**
  * @typedef {object} Step
@@ -219,4 +211,12 @@ export function Link({ to, children, class: kind }) {
 /** @param {string} address */
 export function toolPath(address) {
   return `/gateway/tools/${encodeURIComponent(address)}`;
+}
+
+/**
+ * Return a handler that passes on what was typed or chosen in a control.
+ * @param {(value: string) => void} set
+ */
+export function typed(set) {
+  return (/** @type {Event} */ event) => set(/** @type {HTMLInputElement} */ (event.currentTarget).value);
 }

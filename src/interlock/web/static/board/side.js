@@ -32,10 +32,10 @@ const SCREENS = /** @type {const} */ ([
 
 /**
  * Return how much waits, from an overview.
- * @param {{needs: import("./parts.js").Needs}} overview
+ * @param {import("./parts.js").Waits} overview
  */
-export function waitingIn({ needs }) {
-  return { servers: needs.servers.length, approvals: needs.approvals.length, pins: needs.definitions.length };
+export function waitingIn({ needs, waiting: { approvals, definitions } }) {
+  return { servers: needs.servers.length, approvals, pins: definitions };
 }
 
 /** Find out what waits, for the counts beside the screens. */
@@ -70,7 +70,7 @@ export function Side() {
           ${may("admin:write") && html`<a href=${`${page.base}/inspect`}><${Icon} name="wire" />${t("nav.inspect")}</a>`}
         </nav>`}
     </div>
-    <div class="foot theme"><${ThemeChoice} /></div>
+    <div class="foot theme"><${ThemeChoice} bell /></div>
     <div class="foot">
       <${Icon} name="person" />
       <span class="grow who">${me.value ? me.value.user : ""}</span>
@@ -99,15 +99,15 @@ export function Screen({ title, about, tools, panel, closePanel, children }) {
 
 /** What is not there, or not for this person. */
 export function Absent() {
-  return html`<${Screen} title=${t("absent")}>
+  return html`<${Screen} title=${common("absent")}>
     <div class="empty">
-      <strong>${t("absent")}</strong>
-      <p>${t("absent.why")}</p>
+      <strong>${common("absent")}</strong>
+      <p>${common("absent.why")}</p>
       <p>
         ${may("admin:read")
-          ? html`<a href=${`${page.base}/gateway`}>${t("absent.back")}</a>`
+          ? html`<a href=${`${page.base}/gateway`}>${common("absent.board")}</a>`
           : page.chat
-            ? html`<a href=${`${page.base}/`}>${t("absent.chat")}</a>`
+            ? html`<a href=${`${page.base}/`}>${common("absent.chat")}</a>`
             : html`<button type="button" class="link" onClick=${signOut}>${t("absent.other")}</button>`}
       </p>
     </div>

@@ -1,6 +1,6 @@
 // The sentences of the board.
 
 import messages from "./messages/en.json" with { type: "json" };
-import { wordsOf } from "../shared/words.js";
+import { wordsOf } from "../shared/text.js";
 
 export const t = wordsOf(messages);

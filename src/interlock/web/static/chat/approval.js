@@ -1,19 +1,17 @@
 // A call that waits for a decision: all of it is shown, and exactly that is decided about.
 
-import { Arguments } from "../shared/card.js";
-import { post } from "../shared/api.js";
+import { decidingKeys } from "../shared/asking.js";
 import { Icon } from "../shared/icons.js";
-import { isFolded } from "../shared/json.js";
+import { Arguments, SeenFolds, Unread, useReview } from "../shared/json.js";
 import { Address } from "../shared/marks.js";
 import { OutcomeChip } from "../shared/outcomes.js";
-import { html, useEffect, useId, useRef, useState } from "../shared/view.js";
-import { attempt, chooseTool, current, isLocal, reply } from "./state.js";
+import { html, useEffect, useId, useState } from "../shared/view.js";
+import { Change } from "./change.js";
+import { chooseTool, current, isLocal, reply } from "./state.js";
 import { t } from "./text.js";
 
 /** @typedef {import("./view.js").Card} Card */
 /** @typedef {NonNullable<Card["approval"]>} Asked */
-
-const PAUSE = 600; // milliseconds after the card appeared in which no key decides
 
 /** @param {Asked} approval @param {"allow" | "deny"} decision */
 function decide(approval, decision) {
@@ -33,32 +31,21 @@ function useCountdown(expires) {
   return t("expires", { time: `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}` });
 }
 
-/** @param {any} value */
-function foldedNames(value) {
-  if (value === null || typeof value !== "object") return [];
-  return Object.entries(value).filter(([, each]) => typeof each === "string" && isFolded(each)).map(([name]) => name);
+/** @param {{card: Card, approval: Asked}} props */
+export function Approval(props) {
+  return html`<${One} key=${props.approval.hash} ...${props} />`; // folds are opened for these arguments
 }
 
 /** @param {{card: Card, approval: Asked}} props */
-export function Approval({ card, approval }) {
-  const [seen, setSeen] = useState(/** @type {string[]} */ ([]));
+function One({ card, approval }) {
+  const review = useReview({ "": card.arguments });
   const [isChanging, setChanging] = useState(false);
-  const element = useRef(/** @type {HTMLElement | null} */ (null));
   const expires = useCountdown(approval.expires);
   const hint = useId();
-  // What writes or sends out is decided only after all of it was seen.
-  const unread = approval.risk === "read" ? 0 : foldedNames(card.arguments).filter((each) => !seen.includes(each)).length;
   const isMine = approval.approvers.includes("caller");
-
-  /** @param {KeyboardEvent} event */
-  function key(event) {
-    if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || isChanging || !isMine) return;
-    if (performance.now() - approval.shown < PAUSE) return;
-    if (event.key.toLowerCase() === "a" && unread === 0) decide(approval, "allow");
-    else if (event.key.toLowerCase() === "d") decide(approval, "deny");
-    else return;
-    event.preventDefault();
-  }
+  const isUnread = review.unread > 0;
+  const allow = () => void (isMine && !isChanging && !isUnread && decide(approval, "allow"));
+  const deny = () => void (isMine && !isChanging && decide(approval, "deny"));
   return html`<article
     class="call"
     id=${`call-${card.id}`}
@@ -67,40 +54,33 @@ export function Approval({ card, approval }) {
     data-hash=${approval.hash}
     aria-label=${card.tool}
     tabindex="0"
-    ref=${element}
-    onKeyDown=${key}
+    onKeyDown=${decidingKeys(() => approval.shown, allow, deny)}
   >
     <div class="call-head">
       <${OutcomeChip} state="asking" /><${Address} address=${card.tool} />
       <span class="grow"></span><span class="took waits-word">${expires}</span>
     </div>
     <div class="call-body">
-      <${Arguments} value=${card.arguments} opened=${(/** @type {string} */ name) => setSeen([...seen, name])} />
-      <${Why} approval=${approval} />
-      <${Untrusted} card=${card} />
-      ${isChanging
-        ? html`<${Change} card=${card} approval=${approval} close=${() => setChanging(false)} />`
-        : isMine
-          ? html`<div class="decide">
-              <button
-                type="button"
-                class="button main deciding"
-                disabled=${unread > 0}
-                aria-describedby=${unread > 0 ? hint : null}
-                onClick=${() => decide(approval, "allow")}
-              >
+      <${SeenFolds.Provider} value=${review.seen}>
+        ${!isChanging && html`<${Arguments} value=${card.arguments} />`}
+        <${Why} approval=${approval} />
+        <${Untrusted} card=${card} />
+        ${isChanging && html`<${Change} card=${card} approval=${approval} close=${() => setChanging(false)} />`}
+      <//>
+      ${!isMine
+        ? html`<p class="small">${t("approvers", { who: approval.approvers.join(", ") })}</p>`
+        : !isChanging &&
+          html`<div class="decide">
+              <button type="button" class="button main deciding" disabled=${isUnread} aria-describedby=${isUnread ? hint : null} onClick=${allow}>
                 <${Icon} name="check" />${t("approve")} <kbd aria-hidden="true">A</kbd>
               </button>
-              <button type="button" class="button danger deciding" onClick=${() => decide(approval, "deny")}>
-                ${t("deny")} <kbd aria-hidden="true">D</kbd>
-              </button>
+              <button type="button" class="button danger deciding" onClick=${deny}>${t("deny")} <kbd aria-hidden="true">D</kbd></button>
               <button type="button" class="button plain deciding" onClick=${() => setChanging(true)}>${t("change")}</button>
               ${isLocal.value &&
-              html`<button type="button" class="button plain deciding" disabled=${unread > 0} onClick=${() => always(card, approval)}>${t("always")}</button>`}
+              html`<button type="button" class="button plain deciding" disabled=${isUnread} onClick=${() => always(card, approval)}>${t("always")}</button>`}
               <span class="hash mono">${t("hash", { hash: approval.hash.slice(0, 8) })}</span>
-            </div>`
-          : html`<p class="small">${t("approvers", { who: approval.approvers.join(", ") })}</p>`}
-      ${unread > 0 && html`<p class="small" id=${hint}>${t("unread", { n: unread })}</p>`}
+              <${Unread} review=${review} id=${hint} />
+            </div>`}
     </div>
   </article>`;
 }
@@ -138,94 +118,61 @@ function Untrusted({ card }) {
   </div>`;
 }
 
-/** @param {{card: Card, approval: Asked, close: () => void}} props */
-function Change({ card, approval, close }) {
-  const [text, setText] = useState(JSON.stringify(card.arguments, null, 2));
-  const [problems, setProblems] = useState(/** @type {string[]} */ ([]));
-  const id = useId();
-  /** @param {Event} event */
-  async function submit(event) {
-    event.preventDefault();
-    let given;
-    try {
-      given = JSON.parse(text);
-    } catch (error) {
-      setProblems([String(error)]);
-      return;
-    }
-    let found = ["?"];
-    const isChecked = await attempt(async () => {
-      found = (await post(`/api/tools/${encodeURIComponent(card.tool)}/check`, { arguments: given })).problems;
-      setProblems(found);
-    });
-    if (!isChecked || found.length) return;
-    reply({ type: "change", approval_id: approval.id, hash: approval.hash, arguments: given });
-    close();
-  }
-  return html`<form class="stack tight" onSubmit=${submit}>
-    <div class="field">
-      <label for=${id}>${t("change.label")}</label>
-      <textarea
-        id=${id}
-        class="input mono"
-        rows=${Math.min(16, text.split("\n").length + 1)}
-        spellcheck="false"
-        value=${text}
-        aria-invalid=${String(problems.length > 0)}
-        onInput=${(/** @type {any} */ event) => setText(event.currentTarget.value)}
-      ></textarea>
-      <span class="hint">${t("change.hint")}</span>
-      ${problems.map((each) => html`<span class="problem" role="alert">${each}</span>`)}
-    </div>
-    <div class="row">
-      <button class="button main deciding">${t("change.do")}</button>
-      <button class="button deciding" type="button" onClick=${close}>${t("cancel")}</button>
-    </div>
-  </form>`;
-}
-
 /** Several calls of one tool. @param {{cards: import("../vendor/signals.js").Signal<Card>[]}} props */
 export function Batch({ cards }) {
   const all = cards.map((each) => each.value).filter((each) => each.approval);
-  const [seen, setSeen] = useState(/** @type {string[]} */ ([]));
+  const hashes = all.map((each) => each.approval?.hash ?? "");
+  const review = useReview(Object.fromEntries(all.map((each, at) => [hashes[at], each.arguments])));
   const first = all[0];
   const expires = useCountdown(first?.approval?.expires ?? "");
+  const hint = useId();
   if (!first?.approval) return null;
   const { approval } = first;
   const isMine = approval.approvers.includes("caller");
-  const folds = all.flatMap((each) => foldedNames(each.arguments).map((name) => `${each.key} ${name}`));
-  const unread = approval.risk === "read" ? 0 : folds.filter((each) => !seen.includes(each)).length;
+  const isUnread = review.unread > 0;
   /** @param {"allow" | "deny"} decision */
   const each = (decision) => all.forEach((card) => card.approval && decide(card.approval, decision));
-  return html`<article class="call" data-state="asking" data-call=${first.id} aria-label=${first.tool}>
+  const allow = () => void (isMine && !isUnread && each("allow"));
+  const deny = () => void (isMine && each("deny"));
+  const since = () => Math.max(...all.map((card) => card.approval?.shown ?? 0));
+  return html`<article
+    class="call"
+    data-state="asking"
+    data-call=${first.id}
+    aria-label=${first.tool}
+    tabindex="0"
+    onKeyDown=${decidingKeys(since, allow, deny)}
+  >
     <div class="call-head">
       <${OutcomeChip} state="asking" /><${Address} address=${first.tool} />
       <span class="summary">${t("batch.calls", { n: all.length })}</span><span class="took waits-word">${expires}</span>
     </div>
     <div class="call-body">
       <ol class="batch">
-        ${all.map(
-          (card) => html`<li key=${card.key} data-call=${card.id} data-hash=${card.approval?.hash}>
-            <${Arguments} value=${card.arguments} opened=${(/** @type {string} */ name) => setSeen([...seen, `${card.key} ${name}`])} />
-            ${isMine &&
-            html`<div class="row">
-              <button type="button" class="link" disabled=${unread > 0} onClick=${() => card.approval && decide(card.approval, "allow")}>${t("batch.one")}</button>
-              <button type="button" class="link" onClick=${() => card.approval && decide(card.approval, "deny")}>${t("batch.deny.one")}</button>
-            </div>`}
-          </li>`,
-        )}
+        <${SeenFolds.Provider} value=${review.seen}>
+          ${all.map(
+            (card, at) => html`<li key=${card.key} data-call=${card.id} data-hash=${hashes[at]}>
+              <${Arguments} key=${hashes[at]} value=${card.arguments} of=${hashes[at]} />
+              ${isMine &&
+              html`<div class="row">
+                <button type="button" class="link" disabled=${isUnread} onClick=${() => card.approval && decide(card.approval, "allow")}>${t("batch.one")}</button>
+                <button type="button" class="link" onClick=${() => card.approval && decide(card.approval, "deny")}>${t("batch.deny.one")}</button>
+              </div>`}
+            </li>`,
+          )}
+        <//>
       </ol>
       <${Why} approval=${approval} />
       <${Untrusted} card=${first} />
       ${isMine
         ? html`<div class="decide">
-            <button type="button" class="button main deciding" disabled=${unread > 0} onClick=${() => each("allow")}>
-              <${Icon} name="check" />${t("batch.approve", { n: all.length })}
+            <button type="button" class="button main deciding" disabled=${isUnread} aria-describedby=${isUnread ? hint : null} onClick=${allow}>
+              <${Icon} name="check" />${t("batch.approve", { n: all.length })} <kbd aria-hidden="true">A</kbd>
             </button>
-            <button type="button" class="button danger deciding" onClick=${() => each("deny")}>${t("batch.deny")}</button>
+            <button type="button" class="button danger deciding" onClick=${deny}>${t("batch.deny")} <kbd aria-hidden="true">D</kbd></button>
+            <${Unread} review=${review} id=${hint} />
           </div>`
         : html`<p class="small">${t("approvers", { who: approval.approvers.join(", ") })}</p>`}
-      ${unread > 0 && html`<p class="small">${t("unread", { n: unread })}</p>`}
     </div>
   </article>`;
 }

@@ -1,9 +1,10 @@
 // The card of a call in the chat.
 
-import { Arguments, CallCard } from "../shared/card.js";
+import { CallCard } from "../shared/card.js";
+import { isBranch } from "../shared/exact.js";
 import { ago } from "../shared/format.js";
 import { Icon } from "../shared/icons.js";
-import { JsonView } from "../shared/json.js";
+import { Arguments, JsonView } from "../shared/json.js";
 import { Missing, useLoad } from "../shared/load.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
@@ -74,9 +75,9 @@ export function summaryOf(card) {
   if (card.state === "failed" && card.result) return card.result.trim().split("\n", 1)[0]?.slice(0, 160) ?? "";
   if (card.state !== "ran" && card.state !== "running") return reasonOf(card.state, card.reason);
   const given = card.arguments;
-  if (given === null || typeof given !== "object") return "";
-  const values = Object.values(given).filter((each) => ["string", "number", "boolean"].includes(typeof each));
-  return values.map((each) => String(each).replace(/\s+/g, " ")).join(" · ").slice(0, 160);
+  if (!isBranch(given)) return "";
+  const values = Object.values(given).filter((each) => each !== null && !isBranch(each));
+  return values.map((each) => String(each).slice(0, 500).replace(/\s+/g, " ")).join(" · ").slice(0, 160);
 }
 
 const REASONS = [

@@ -51,7 +51,7 @@ function Chat() {
     if (started) void beginChat();
   }, [started]);
   if (me.value === null) return null;
-  if (me.value === false) return page.local ? html`<${SignedOut} />` : html`<${Login} path=${ME} />`;
+  if (me.value === false) return html`<${Login} path=${ME} />`;
   const side = html`<${Side} />`;
   if (path.startsWith("/calls/")) {
     const One = later.value?.OneCall;
@@ -86,7 +86,7 @@ function Talk({ side }) {
     <//>
     <${Guarded} key=${path()}>
       <${Transcript} conversation=${conversation} later=${later.value} />
-      <${Composer} conversation=${conversation} />
+      <${Composer} conversation=${conversation} later=${later.value} />
     <//>
     ${problem.value &&
     html`<${Dialog} title=${t("refused.title")} close=${() => (problem.value = "")}>
@@ -133,22 +133,6 @@ function LineBar() {
     <span aria-hidden="true">${t("line.times", { since, next })}</span>
     <button class="button" type="button" onClick=${() => connection.retry()}>${t("line.now")}</button>
   </div>`;
-}
-
-/** A person's own machine has no keys: another link of the terminal opens the page. */
-function SignedOut() {
-  useEffect(() => {
-    document.title = `${t("out.title")} – interlock`;
-  }, []);
-  return html`<main class="login">
-    <div class="box">
-      <div class="brand"><${Icon} name="logo" />interlock</div>
-      <h1>${t("out.title")}</h1>
-      <p>${t(ended.value ? "out.ended" : "out.first")}</p>
-      <pre>interlock web --link</pre>
-      <p class="muted">${t("out.enter")}</p>
-    </div>
-  </main>`;
 }
 
 follow(takes);

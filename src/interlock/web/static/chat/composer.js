@@ -1,25 +1,24 @@
 // Where messages are written: a draft that is kept, files, tools, the model, send and stop.
 
 import { pageKey } from "../shared/api.js";
-import { Dialog } from "../shared/dialog.js";
 import { size } from "../shared/format.js";
 import { Icon } from "../shared/icons.js";
-import { Address, marked } from "../shared/marks.js";
+import { marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
 import { go } from "../shared/route.js";
-import { effect, html, signal, useId, useLayoutEffect, useRef, useState } from "../shared/view.js";
+import { effect, html, signal, untracked, useEffect, useId, useLayoutEffect, useRef, useState } from "../shared/view.js";
+import { files, keep, kept, problem, show, text } from "./draft.js";
 import { short } from "./menu.js";
 import {
-  chooseModel, chosenModel, chooseTool, connection, current, download, draft, keepDraft, models, say, stop, tools,
+  chooseModel, chosenModel, connection, current, download, isOn, models, say, stop, tools,
 } from "./state.js"; // prettier-ignore
 import { t } from "./text.js";
 
 const MAX_FILE = 16 * 1024 * 1024; // bytes
 
-/** @typedef {{key: string, name: string, bytes: number, done: number, id: string, givenAs: "text" | "file" | "name", problem: string, request: XMLHttpRequest | null}} Attached */
+/** @typedef {import("./draft.js").Attached} Attached */
+/** @typedef {typeof import("./later.js") | null} Later */
 
-const text = signal("");
-const files = signal(/** @type {Attached[]} */ ([]));
 const field = { current: /** @type {HTMLTextAreaElement | null} */ (null) };
 /** Which dialog is open. */
 const asked = signal("");
@@ -27,20 +26,17 @@ const asked = signal("");
 /** Put a text into the composer. @param {string} words */
 export function fill(words) {
   text.value = words;
+  keep();
   field.current?.focus();
 }
 
-let shownDraft = /** @type {string | null | undefined} */ (undefined);
 effect(() => {
   const id = current.value.id.value;
-  if (id === shownDraft) return;
-  const wasNew = shownDraft === null && id !== null && current.value.items.value.length > 0;
-  shownDraft = id;
-  if (!wasNew) text.value = draft(id);
+  untracked(() => show(id, t("unsent.closed")));
 });
 
-/** @param {{conversation: import("./view.js").Conversation}} props */
-export function Composer({ conversation }) {
+/** @param {{conversation: import("./view.js").Conversation, later: Later}} props */
+export function Composer({ conversation, later }) {
   const id = useId();
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const [isOver, setOver] = useState(false);
@@ -62,14 +58,17 @@ export function Composer({ conversation }) {
   function write(value) {
     text.value = value;
     setAt(0);
-    keepDraft(conversation.id.value, value);
+    keep();
   }
   function send() {
     if (!may) return;
-    const given = ready.map((each) => ({ id: each.id, name: each.name, bytes: each.bytes, givenAs: each.givenAs }));
-    if (!say(words.trim(), given)) return;
-    write("");
+    const given = kept(ready);
+    const before = files.value;
     files.value = [];
+    write("");
+    if (say(words.trim(), given)) return;
+    files.value = before;
+    write(words);
   }
   /** @param {{run: () => void}} command */
   function run(command) {
@@ -107,21 +106,27 @@ export function Composer({ conversation }) {
       }
     }
   }
-  /** @param {DragEvent} event */
-  function drop(event) {
-    event.preventDefault();
-    setOver(false);
-    attach(event.dataTransfer?.files);
-  }
-  const on = tools.value.filter((each) => stateOf(conversation.tools.value, each.address) !== "off").length;
+  // Anywhere on the page: a file that is dropped beside the composer would replace the page.
+  useEffect(() => {
+    const has = (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") ?? false;
+    /** @type {[string, (event: any) => void][]} */
+    const handlers = [
+      ["dragover", (event) => has(event) && (event.preventDefault(), setOver(true))],
+      ["dragleave", (event) => event.relatedTarget === null && setOver(false)],
+      ["drop", (event) => has(event) && (event.preventDefault(), setOver(false), attach(event.dataTransfer?.files))],
+      ["paste", (event) => event.clipboardData?.files.length && (event.preventDefault(), attach(event.clipboardData.files))],
+    ];
+    for (const [kind, handle] of handlers) document.addEventListener(kind, handle);
+    return () => {
+      for (const [kind, handle] of handlers) document.removeEventListener(kind, handle);
+    };
+  }, []);
+  const on = tools.value.filter((each) => isOn(conversation.tools.value, each.address)).length;
   const model = conversation.model.value || chosenModel.value || models.value[0] || "";
   return html`<div class="composer-place">
     <form
       class=${isOver ? "composer over" : "composer"}
       onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), send())}
-      onDragOver=${(/** @type {Event} */ event) => (event.preventDefault(), setOver(true))}
-      onDragLeave=${() => setOver(false)}
-      onDrop=${drop}
     >
       ${commands.length > 0 &&
       html`<ul class="commands" role="listbox" id=${`${id}-commands`} aria-label=${t("commands")}>
@@ -136,7 +141,9 @@ export function Composer({ conversation }) {
           </li>`,
         )}
       </ul>`}
-      ${files.value.length > 0 && html`<ul class="files">${files.value.map((each) => html`<${File} key=${each.key} of=${each} />`)}</ul>`}
+      ${problem.value &&
+      html`<p class="not-sent" role="alert"><${Icon} name="warning" /><span><strong>${t("unsent")}</strong> <span class="sentence">${marked(problem.value)}</span></span></p>`}
+      ${files.value.length > 0 && html`<ul class="files">${files.value.map((each) => html`<${File} key=${each.key} of=${each} later=${later} />`)}</ul>`}
       <textarea
         ref=${(/** @type {HTMLTextAreaElement | null} */ element) => (field.current = element)}
         rows="1"
@@ -147,12 +154,6 @@ export function Composer({ conversation }) {
         value=${words}
         onInput=${(/** @type {any} */ event) => write(event.currentTarget.value)}
         onKeyDown=${key}
-        onPaste=${(/** @type {ClipboardEvent} */ event) => {
-          if (event.clipboardData?.files.length) {
-            event.preventDefault();
-            attach(event.clipboardData.files);
-          }
-        }}
       ></textarea>
       <div class="composer-tools">
         <button type="button" class="button plain only" aria-label=${t("attach")} title=${t("attach")} onClick=${() => picker.current?.click()}>
@@ -186,7 +187,7 @@ export function Composer({ conversation }) {
         </button>`}
       </div>
     </form>
-    ${asked.value === "tools" && html`<${Tools} conversation=${conversation} close=${() => (asked.value = "")} />`}
+    ${asked.value === "tools" && later && html`<${later.Tools} conversation=${conversation} close=${() => (asked.value = "")} />`}
   </div>`;
 }
 
@@ -211,7 +212,7 @@ function attach(given) {
   for (const file of given ?? []) {
     /** @type {Attached} */
     const made = {
-      key: crypto.randomUUID(), name: file.name, bytes: file.size, done: 0, id: "", givenAs: "name", problem: "", request: null,
+      key: crypto.randomUUID(), name: file.name, bytes: file.size, type: "", done: 0, id: "", givenAs: "name", problem: "", file,
     }; // prettier-ignore
     if (file.size > MAX_FILE) made.problem = t("file.large", { size: size(file.size), limit: size(MAX_FILE) });
     else made.request = upload(made.key, file);
@@ -237,76 +238,29 @@ function upload(key, file) {
       change(key, { problem: request.status === 507 ? JSON.parse(request.responseText).detail : t("file.failed") });
       return;
     }
-    const kept = JSON.parse(request.responseText);
-    change(key, { id: kept.id, done: 1, givenAs: kept.givenAs });
+    const { id, type, givenAs } = JSON.parse(request.responseText);
+    change(key, { id, type, givenAs, done: 1 });
+    keep();
   };
   request.send(file);
   return request;
 }
 
-/** @param {{of: Attached}} props */
-function File({ of }) {
+/** @param {{of: Attached, later: Later}} props */
+function File({ of, later }) {
   function remove() {
     of.request?.abort();
     files.value = files.value.filter((each) => each.key !== of.key);
+    keep();
   }
   const what = of.problem || (of.id ? `${size(of.bytes)}, ${t(`file.${of.givenAs}`)}` : size(of.bytes));
   return html`<li class=${of.problem ? "file wrong" : "file"}>
-    <${Icon} name=${of.problem ? "warning" : "file"} /><span>${marked(of.name)}</span>
+    ${later?.isPicture(of.type) ? html`<${later.Preview} of=${of} />` : html`<${Icon} name=${of.problem ? "warning" : "file"} />`}
+    <span>${marked(of.name)}</span>
     <span class="muted" role=${of.problem ? "alert" : null}>${what}</span>
     ${!of.id && !of.problem && html`<progress aria-label=${of.name} value=${of.done} max="1"></progress>`}
     <button type="button" class="button plain only" aria-label=${t("file.remove", { name: of.name })} onClick=${remove}>
       <${Icon} name="cross" />
     </button>
   </li>`;
-}
-
-// Tools
-
-/** @param {Record<string, string>} states @param {string} address */
-function stateOf(states, address) {
-  return states[address] ?? states[address.split(":")[0] ?? ""] ?? "";
-}
-
-/** @param {{conversation: import("./view.js").Conversation, close: () => void}} props */
-function Tools({ conversation, close }) {
-  const states = conversation.tools.value;
-  /** @type {Map<string, import("./state.js").Tool[]>} */
-  const servers = new Map();
-  for (const each of tools.value) {
-    const server = each.address.split(":")[0] ?? "";
-    servers.set(server, [...(servers.get(server) ?? []), each]);
-  }
-  const cost = tools.value
-    .filter((each) => stateOf(states, each.address) !== "off")
-    .reduce((sum, each) => sum + each.tokens, 0);
-  return html`<${Dialog} title=${t("tools.title")} close=${close}>
-    <p class="muted small">${t("tools.cost", { n: cost })}</p>
-    ${servers.size === 0 && html`<p>${t("tools.none")}</p>`}
-    <div class="tools-list">
-      ${[...servers].map(
-        ([server, of]) => html`<section>
-          <div class="row"><h3 class="grow mono">${marked(server)}</h3><${Choice} name=${server} state=${states[server] ?? ""} /></div>
-          <ul>
-            ${of.map((each) => html`<li class="row"><span class="grow"><${Address} address=${each.address} /></span><${Choice} name=${each.address} state=${states[each.address] ?? ""} /></li>`)}
-          </ul>
-        </section>`,
-      )}
-    </div>
-    <div class="actions"><button type="button" class="button main" onClick=${close}>${t("done")}</button></div>
-  <//>`;
-}
-
-/** @param {{name: string, state: string}} props */
-function Choice({ name, state }) {
-  return html`<select
-    aria-label=${t("tools.state", { name })}
-    value=${state}
-    onChange=${(/** @type {any} */ event) => chooseTool(name, event.currentTarget.value)}
-  >
-    <option value="">${t("tools.default")}</option>
-    <option value="on">${t("tools.on")}</option>
-    <option value="ask">${t("tools.ask")}</option>
-    <option value="off">${t("tools.off")}</option>
-  </select>`;
 }

@@ -9,6 +9,7 @@ import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../s
 import { Batch } from "./approval.js";
 import { Call } from "./call.js";
 import { short } from "./menu.js";
+import { isPicture, Preview } from "./preview.js";
 import { branch, goOn, say } from "./state.js";
 import { t } from "./text.js";
 
@@ -68,13 +69,14 @@ function Said({ item }) {
   </article>`;
 }
 
-/** @param {{of: {name: string, bytes?: number, givenAs: "text" | "file" | "name"}[]}} props */
+/** @param {{of: {id: string, name: string, type?: string, bytes?: number, givenAs: "text" | "file" | "name"}[]}} props */
 function Files({ of }) {
   if (of.length === 0) return null;
   return html`<ul class="files">
     ${of.map(
       (each) => html`<li class="file">
-        <${Icon} name="file" /><span>${marked(each.name)}</span>
+        ${isPicture(each.type) ? html`<${Preview} of=${each} />` : html`<${Icon} name="file" />`}
+        <span>${marked(each.name)}</span>
         ${each.bytes !== undefined && html`<span class="muted">${size(each.bytes)}, ${t(`file.${each.givenAs}`)}</span>`}
       </li>`,
     )}
@@ -219,10 +221,11 @@ function Note({ item, isLast }) {
     return html`<p class="line-note"><span>${t("model.switched", { model: short(item.content ?? "") })}</span></p>`;
   }
   if (item.note === "error") {
-    return html`<div class="note tone-failed" data-error=${item.code}>
+    const isCut = item.code === "draft" || item.code === "interrupted";
+    return html`<div class=${isCut ? "note tone-asking" : "note tone-failed"} data-error=${item.code}>
       <${Icon} name="warning" />
-      <div class="grow"><strong>${reason(item.code ?? "")}</strong> <span class="sentence"><${Foreign} text=${item.content ?? ""} /></span></div>
-      ${isLast && ["model_failed", "timeout", "interrupted", "internal", "step_limit"].includes(item.code ?? "") &&
+      <div class="grow"><strong>${reason(item.code ?? "")}</strong> <span class="sentence"><${Foreign} text=${item.content || (isCut ? t("draft") : "")} /></span></div>
+      ${isLast && ENDED.includes(item.code ?? "") &&
       html`<button type="button" class="link" onClick=${goOn}>${t("continue")}</button>`}
     </div>`;
   }
@@ -231,9 +234,12 @@ function Note({ item, isLast }) {
   </p>`;
 }
 
+/** Reasons for which an answer ends early, and after which it can be continued. */
+const ENDED = ["model_failed", "failed", "timeout", "interrupted", "draft", "internal", "step_limit"];
+
 /** @param {string} code */
 function reason(code) {
-  const known = ["model_failed", "timeout", "interrupted", "internal", "step_limit", "busy", "rate_limited", "too_large", "not_found", "overloaded"];
+  const known = [...ENDED, "busy", "rate_limited", "too_large", "not_found", "overloaded"];
   return t(/** @type {any} */ (known.includes(code) ? `error.${code}` : "error.other"));
 }
 

@@ -36,6 +36,7 @@ function Found({ call, path, done }) {
   const head = {
     id: call.id,
     state: call.outcome,
+    reason: call.reason,
     address: call.tool,
     summary: call.outcome === "failed" ? call.reason.replaceAll("_", " ") : reasonOf(call.outcome, call.reason),
     ms: call.seconds === null ? null : call.seconds * 1000,

@@ -1,5 +1,6 @@
 // What a server asks during a call: a form, or an address to open.
 
+import { isNumber, typed } from "../shared/exact.js";
 import { Icon } from "../shared/icons.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { html, useId, useState } from "../shared/view.js";
@@ -73,16 +74,27 @@ function Form({ asked }) {
       Object.fromEntries(fields.filter(([, field]) => field.default !== undefined).map(([name, field]) => [name, field.default]))
     ),
   );
-  const [missing, setMissing] = useState(/** @type {string[]} */ ([]));
+  const [problems, setProblems] = useState(/** @type {Record<string, string>} */ ({}));
   /** @param {string} name @param {any} value */
   const set = (name, value) => setValues({ ...values, [name]: value });
   /** @param {Event} event */
   function submit(event) {
     event.preventDefault();
-    const empty = required.filter((/** @type {string} */ name) => values[name] === undefined || values[name] === "");
-    setMissing(empty);
-    if (empty.length) return;
-    answer(asked, "accept", Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "" && value !== undefined)));
+    /** @type {Record<string, string>} */
+    const found = {};
+    /** @type {Record<string, unknown>} */
+    const given = {};
+    for (const [name, field] of fields) {
+      try {
+        const value = isNumeric(field) ? numberOf(values[name]) : values[name];
+        if (value !== "" && value !== undefined) given[name] = value;
+        else if (required.includes(name)) found[name] = t("required");
+      } catch (error) {
+        found[name] = /** @type {Error} */ (error).message;
+      }
+    }
+    setProblems(found);
+    if (Object.keys(found).length === 0) answer(asked, "accept", given);
   }
   return html`<form class="stack" onSubmit=${submit} novalidate>
     ${fields.map(
@@ -93,7 +105,7 @@ function Form({ asked }) {
         value=${values[name]}
         set=${(/** @type {any} */ value) => set(name, value)}
         isRequired=${required.includes(name)}
-        isMissing=${missing.includes(name)}
+        problem=${problems[name] ?? ""}
       />`,
     )}
     <div class="decide">
@@ -106,13 +118,28 @@ function Form({ asked }) {
 /** @type {Record<string, string>} */
 const TYPES = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
 
-/** @param {{name: string, field: any, value: any, set: (value: any) => void, isRequired: boolean, isMissing: boolean}} props */
-function Field({ name, field, value, set, isRequired, isMissing }) {
+/** @param {any} field */
+const isNumeric = (field) => field.type === "integer" || field.type === "number";
+
+/** The number that a text is. @param {any} given @throws {Error} It is none, or an answer would not keep it. */
+function numberOf(given) {
+  if (typeof given !== "string" || given.trim() === "") return given;
+  try {
+    const found = typed(given);
+    if (isNumber(found)) return found;
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  throw new Error(t("question.number"));
+}
+
+/** @param {{name: string, field: any, value: any, set: (value: any) => void, isRequired: boolean, problem: string}} props */
+function Field({ name, field, value, set, isRequired, problem }) {
   const id = useId();
   const choices = choicesOf(field);
   const title = field.title ?? name;
   const hint = field.description;
-  const about = { id, "aria-required": String(isRequired), "aria-invalid": String(isMissing), "aria-describedby": hint ? `${id}-hint` : null };
+  const about = { id, "aria-required": String(isRequired), "aria-invalid": String(problem !== ""), "aria-describedby": hint ? `${id}-hint` : null };
   let control;
   if (field.type === "array") {
     const chosen = Array.isArray(value) ? value : [];
@@ -140,25 +167,21 @@ function Field({ name, field, value, set, isRequired, isMissing }) {
       ${t("yes")}
     </label>`;
   } else {
-    const isNumber = field.type === "integer" || field.type === "number";
-    const read = (/** @type {string} */ text) => (isNumber && text !== "" ? Number(text) : text);
     control = html`<input
       class="input"
       ...${about}
-      type=${isNumber ? "number" : (TYPES[field.format] ?? "text")}
-      step=${field.type === "integer" ? 1 : "any"}
-      min=${field.minimum ?? null}
-      max=${field.maximum ?? null}
+      type=${TYPES[field.format] ?? "text"}
+      inputmode=${isNumeric(field) ? "decimal" : null}
       maxlength=${field.maxLength ?? null}
       autocomplete="off"
-      value=${value ?? ""}
-      onInput=${(/** @type {any} */ event) => set(read(event.currentTarget.value))}
+      value=${String(value ?? "")}
+      onInput=${(/** @type {any} */ event) => set(event.currentTarget.value)}
     />`;
   }
   return html`<div class="field">
     <label for=${id}>${marked(title)}${isRequired ? "" : html` <span class="muted">${t("optional")}</span>`}</label>
     ${control}
     ${hint && html`<span class="hint" id=${`${id}-hint`}>${marked(hint)}</span>`}
-    ${isMissing && html`<span class="problem" role="alert">${t("required")}</span>`}
+    ${problem && html`<span class="problem" role="alert">${problem}</span>`}
   </div>`;
 }

@@ -1,6 +1,7 @@
 // The result of a call: a table, text, pictures or JSON, whichever the server sent.
 
 import { Long, Picture } from "../shared/content.js";
+import { isBranch, isNumber, parse, stringify } from "../shared/exact.js";
 import { Icon } from "../shared/icons.js";
 import { JsonView } from "../shared/json.js";
 import { Missing, useLoad } from "../shared/load.js";
@@ -52,7 +53,7 @@ function jsonOf(content) {
   const { text } = content[0];
   if (!/^\s*[[{]/.test(text) || text.length > 1_000_000) return undefined;
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return undefined;
   }
@@ -65,11 +66,11 @@ function jsonOf(content) {
  */
 function tableOf(data) {
   let rows = data;
-  if (data !== null && typeof data === "object" && !Array.isArray(data)) {
+  if (isBranch(data) && !Array.isArray(data)) {
     const lists = Object.values(data).filter((each) => Array.isArray(each));
     rows = lists.length === 1 ? lists[0] : null;
   }
-  const isRow = (/** @type {any} */ each) => each !== null && typeof each === "object" && !Array.isArray(each);
+  const isRow = (/** @type {any} */ each) => isBranch(each) && !Array.isArray(each);
   if (!Array.isArray(rows) || rows.length === 0 || !rows.every(isRow)) return null;
   const names = [...new Set(rows.slice(0, 100).flatMap((each) => Object.keys(each)))];
   return names.length > 0 && names.length <= 12 ? { names, rows } : null;
@@ -78,7 +79,7 @@ function tableOf(data) {
 /** @param {{table: {names: string[], rows: any[]}}} props */
 function Rows({ table: { names, rows } }) {
   const [shown, setShown] = useState(ROWS);
-  const numeric = names.map((name) => rows.every((row) => row[name] === undefined || typeof row[name] === "number"));
+  const numeric = names.map((name) => rows.every((row) => row[name] === undefined || isNumber(row[name])));
   return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${t("result.table")}>
       <table>
         <thead>
@@ -99,15 +100,15 @@ function Rows({ table: { names, rows } }) {
 /** @param {any} value */
 function cell(value) {
   if (value === undefined || value === null) return "";
-  return html`<${Foreign} text=${typeof value === "object" ? JSON.stringify(value) : String(value)} />`;
+  return html`<${Foreign} text=${isBranch(value) ? stringify(value) : String(value)} />`;
 }
 
 /** @param {string[]} names @param {any[]} rows */
 function csv(names, rows) {
   const quoted = (/** @type {any} */ value) => {
-    let text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+    let text = value === undefined || value === null ? "" : isBranch(value) ? stringify(value) : String(value);
     // A spreadsheet would run what begins like this.
-    if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+    if (!isNumber(value) && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
     return `"${text.replaceAll('"', '""')}"`;
   };
   return [names.map(quoted), ...rows.map((row) => names.map((name) => quoted(row[name])))].map((line) => line.join(",")).join("\r\n");

@@ -88,7 +88,7 @@ function Entries({ of }) {
     ${of.map(
       (each) => html`<li key=${each.id}>
         <a
-          href=${`${page.base}/c/${each.id}`}
+          href=${`${page.base}/c/${each.id}${each.hit === undefined ? "" : `?at=${each.hit}`}`}
           aria-current=${each.id === here ? "page" : null}
           title=${each.title}
         >

@@ -6,9 +6,10 @@ import { page } from "../shared/page.js";
 import { go, place } from "../shared/route.js";
 import { Connection } from "../shared/socket.js";
 import { signal } from "../shared/view.js";
+import { giveBack, keepQueue, move } from "./draft.js";
 import { Conversation } from "./view.js";
 
-/** @typedef {{id: string, title: string, model: string, updated: string, state: string, messages: number}} Listed */
+/** @typedef {{id: string, title: string, model: string, updated: string, state: string, messages: number, hit?: number}} Listed */
 
 export const list = signal(/** @type {Listed[]} */ ([]));
 export const listed = signal(false);
@@ -34,7 +35,7 @@ connection.ready = () => {
     sendNext(current.value);
   }
   // The server runs a message once, whatever it has received of it before.
-  for (const frame of sending.values()) connection.send(frame);
+  for (const { frame } of sending.values()) connection.send(frame);
   for (const frame of unanswered.values()) connection.send(frame);
 };
 
@@ -46,16 +47,24 @@ function receive(frame) {
     return;
   }
   if (frame.type === "error" && frame.seq === undefined) {
+    const refused = sending.get(frame.message_id);
     sending.delete(frame.message_id);
     if (arrivedBefore(frame)) return;
-    if (frame.message_id) conversation.refused(frame);
+    if (refused) returned(refused, frame.message);
     else problem.value = frame.message;
-    sendNext(conversation);
+    sendNext(current.value);
     return;
   }
-  if (frame.type === "snapshot") return; // messages are read over HTTP
+  if (frame.type === "snapshot") {
+    // Messages are read over HTTP. A server that was started again has none of the turns of the page.
+    const isLost = conversation.turn.value !== null && frame.turn_id !== conversation.turnId;
+    if (!isLost || frame.conversation_id !== conversation.id.value) return;
+    gapped.add(conversation);
+    void resume();
+    return;
+  }
   if (frame.type === "approval_done" || frame.type === "question_done") unanswered.delete(asked(frame));
-  const sent = frame.type === "started" ? sending.get(frame.message_id) : undefined;
+  const sent = frame.type === "started" ? sending.get(frame.message_id)?.frame : undefined;
   if (sent) sending.delete(frame.message_id);
   if (sent && conversation.id.value === null) arrived(conversation, frame.conversation_id);
   if (sent?.replaces !== undefined) {
@@ -68,8 +77,39 @@ function receive(frame) {
 
 /** A sentence about the last thing that was refused. */
 export const problem = signal("");
-/** @type {Map<string, import("../shared/socket.js").Frame>} Messages whose turn has not started. */
+/** @typedef {{frame: import("../shared/socket.js").Frame, files: any[]}} Sent */
+/** @type {Map<string, Sent>} Messages whose turn has not started. */
 const sending = new Map();
+
+/**
+ * Put a message that was refused back into the composer, with what waited behind it.
+ * @param {Sent} sent
+ * @param {string} reason
+ */
+function returned({ frame, files }, reason) {
+  const conversation = current.value;
+  const id = frame.conversation_id ?? null;
+  const unsent = { content: frame.content, files };
+  if (conversation.id.value !== id) {
+    giveBack(id, [unsent], reason);
+    return;
+  }
+  conversation.takeBack(frame.message_id);
+  notStored(conversation, unsent, reason);
+}
+
+/** @param {Conversation} conversation @param {import("./draft.js").Unsent} unsent @param {string} reason */
+function notStored(conversation, unsent, reason) {
+  const behind = conversation.queue.value;
+  conversation.queue.value = [];
+  giveBack(conversation.id.value, [unsent, ...behind], reason);
+}
+
+/** @param {Conversation} conversation @param {{content: string, files: any[]}[]} queue */
+export function setQueue(conversation, queue) {
+  conversation.queue.value = queue;
+  keepQueue(conversation.id.value, queue);
+}
 
 /** Conversations with settings that are made before their first message is sent. */
 const creating = new Set();
@@ -104,10 +144,10 @@ function arrivedBefore(error) {
 
 /** @param {Conversation} conversation @param {string} id */
 function arrived(conversation, id) {
+  move(id);
   conversation.id.value = id;
   conversation.isLoaded.value = true;
   go(`/c/${id}`, { replace: true });
-  moveDraft(id);
   void loadList();
   void conversation.refresh();
 }
@@ -138,6 +178,9 @@ function changed(data) {
   if (data.event === "started" || data.event === "complete" || data.event === "error") {
     void loadList();
   }
+  if (data.event === "approval" || data.event === "question") {
+    dispatchEvent(new CustomEvent("waiting", { detail: data.conversation_id }));
+  }
   list.value = list.value.map((each) =>
     each.id === data.conversation_id ? { ...each, state: data.state } : each,
   );
@@ -164,13 +207,28 @@ export async function search(text) {
 export function show() {
   const named = /^\/c\/([\w-]+)$/.exec(place.value.path);
   const id = named?.[1] ?? null;
-  if (current.value.id.value === id && id !== null) return;
+  const at = new URLSearchParams(place.value.query).get("at");
+  if (current.value.id.value === id && id !== null) {
+    if (at !== null) void jump(Number(at));
+    return;
+  }
   const conversation = new Conversation(id);
+  if (at !== null) conversation.at = Number(at);
+  conversation.onTail = (turn) => follow(conversation, turn);
   conversation.onGap = () => void resume();
   conversation.onEnd = () => ended(conversation);
+  conversation.onUnsent = (unsent, reason) => notStored(conversation, unsent, reason);
   current.value = conversation;
   problem.value = "";
   if (id !== null) void resume();
+}
+
+/** Show another part of the conversation: around a message, or the end. @param {number | null} at */
+export function jump(at) {
+  current.value.at = at;
+  current.value.turnId = ""; // it is loaded, whatever the server still has of a turn
+  if (at === null && place.value.query) go(place.value.path, { replace: true });
+  return resume();
 }
 
 /** Load what is stored of the conversation, and follow what happens. */
@@ -189,9 +247,16 @@ async function resume() {
   }
   gapped.delete(conversation);
   const turn = await conversation.load();
-  if (conversation !== current.value) return;
+  if (conversation === current.value && conversation.after.value === null) follow(conversation, turn);
+}
+
+/** @param {Conversation} conversation @param {{id: string, state: "running" | "waiting"} | null} turn */
+function follow(conversation, turn) {
+  conversation.turn.value = turn;
+  conversation.turnId = turn?.id ?? "";
+  conversation.seq = 0;
   const from = turn ? { turn_id: turn.id, after: 0 } : { after: 1e9 };
-  connection.send({ type: "resume", conversation_id: id, brief: true, ...from });
+  connection.send({ type: "resume", conversation_id: conversation.id.value, brief: true, ...from });
 }
 /** @type {WeakSet<Conversation>} */
 const gapped = new WeakSet();
@@ -206,7 +271,7 @@ function ended(conversation) {
 function sendNext(conversation) {
   const [next, ...rest] = conversation.queue.value;
   if (!next || conversation.turn.value || sending.size > 0) return;
-  conversation.queue.value = rest;
+  setQueue(conversation, rest);
   say(next.content, next.files);
 }
 
@@ -218,8 +283,13 @@ function sendNext(conversation) {
 export function say(content, files) {
   const conversation = current.value;
   const isBusy = conversation.turn.value || sending.size > 0 || creating.has(conversation);
-  if (isBusy || connection.line.value.state === "opening") {
+  if (conversation.after.value !== null) {
     conversation.queue.value = [...conversation.queue.value, { content, files }];
+    void jump(null).then(() => conversation.after.value === null && sendNext(conversation));
+    return true;
+  }
+  if (isBusy || connection.line.value.state === "opening") {
+    setQueue(conversation, [...conversation.queue.value, { content, files }]);
     return true;
   }
   if (conversation.id.value === null && Object.keys(conversation.tools.value).length) {
@@ -227,7 +297,8 @@ export function say(content, files) {
     void attempt(() => create(conversation, content)).then((done) => {
       creating.delete(conversation);
       if (done && send(conversation, content, files)) return;
-      conversation.queue.value = [{ content, files }, ...conversation.queue.value]; // it is not lost
+      giveBack(conversation.id.value, [{ content, files }], problem.value);
+      problem.value = "";
     });
     return true;
   }
@@ -257,7 +328,7 @@ function send(conversation, content, files) {
   const model = conversation.id.value === null ? chosenModel.value : conversation.model.value;
   if (model) frame.model = model;
   if (!connection.send(frame)) return false;
-  sending.set(id, frame);
+  sending.set(id, { frame, files });
   conversation.default = chosenModel.value || models.value[0] || "";
   conversation.sent(id, content, files);
   problem.value = "";
@@ -280,7 +351,7 @@ export function branch(position, content, files = []) {
     replaces: position,
     files: files.map((each) => each.id),
   };
-  if (connection.send(frame)) sending.set(id, frame);
+  if (connection.send(frame)) sending.set(id, { frame, files });
 }
 
 /** Go on with a turn that was interrupted. */
@@ -341,7 +412,17 @@ export async function attempt(work) {
   }
 }
 
-/** @param {Conversation} conversation @param {Record<string, string>} states */
+/** @typedef {Record<string, string>} ToolStates By tool or server; none for what the rules say. */
+
+/** @param {string} address */
+export const serverOf = (address) => address.split(":")[0] ?? "";
+
+/** Whether a conversation offers a tool to the model. @param {ToolStates} states @param {string} address */
+export function isOn(states, address) {
+  return (states[address] ?? states[serverOf(address)]) !== "off";
+}
+
+/** @param {Conversation} conversation @param {ToolStates} states */
 export async function saveTools(conversation, states) {
   conversation.tools.value = states;
   conversation.choices += 1;
@@ -372,29 +453,6 @@ export async function download(form) {
     const { save } = await import("../shared/save.js");
     save(await answer.blob(), `${id}.${form === "json" ? "json" : "md"}`);
   });
-}
-
-// Drafts
-
-/** @param {string | null} id */
-const draftKey = (id) => `draft-${id ?? "new"}`;
-
-/** @param {string | null} id */
-export function draft(id) {
-  return localStorage.getItem(draftKey(id)) ?? "";
-}
-
-/** @param {string | null} id @param {string} text */
-export function keepDraft(id, text) {
-  if (text) localStorage.setItem(draftKey(id), text);
-  else localStorage.removeItem(draftKey(id));
-}
-
-/** @param {string} id */
-function moveDraft(id) {
-  const text = draft(null);
-  keepDraft(null, "");
-  keepDraft(id, text);
 }
 
 // What the page needs once

@@ -6,6 +6,7 @@ import { Foreign } from "../shared/marks.js";
 import { t as common } from "../shared/text.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../shared/view.js";
 import { Empty } from "./empty.js";
+import { jump, setQueue } from "./state.js";
 import { t } from "./text.js";
 
 const NEAR = 48; // pixels from the end that count as the end
@@ -21,7 +22,7 @@ export function Transcript({ conversation, later }) {
   const items = conversation.items.value;
   const { from, to } = conversation.range.value;
   const isBusy = conversation.turn.value !== null;
-  const { scroller, inner, below, toEnd } = useScrolling(conversation);
+  const { scroller, inner, below, toEnd } = useScrolling(conversation, later !== null);
   const hasOlder = from > 0 || conversation.before.value !== null;
   const isReady = conversation.isLoaded.value && (later !== null || items.length === 0);
   return html`<div class="talk">
@@ -68,8 +69,9 @@ function entry({ Entry }, item, isLast, isBusy) {
 /**
  * Follow the end, draw more at the edges, and keep in place what the reader sees.
  * @param {Conversation} conversation
+ * @param {boolean} canDraw Whether what draws messages is loaded.
  */
-function useScrolling(conversation) {
+function useScrolling(conversation, canDraw) {
   const scroller = useRef(/** @type {HTMLElement | null} */ (null));
   const inner = useRef(/** @type {HTMLElement | null} */ (null));
   const kept = useRef(/** @type {{element: Element, top: number} | null} */ (null));
@@ -89,7 +91,7 @@ function useScrolling(conversation) {
     const extend = () => {
       const hasOlder = conversation.range.value.from > 0 || conversation.before.value !== null;
       if (hasOlder && conversation.isLoaded.value && box.scrollTop < AHEAD) void conversation.showOlder();
-      else if (!conversation.isAtEnd && distance() < AHEAD) conversation.showNewer();
+      else if (!conversation.isAtEnd && distance() < AHEAD) void conversation.showNewer();
     };
     const grown = new ResizeObserver(() => {
       if (conversation.follows) box.scrollTo(0, box.scrollHeight);
@@ -109,20 +111,41 @@ function useScrolling(conversation) {
     const letGo = (/** @type {WheelEvent} */ event) => {
       if (event.deltaY < 0) conversation.follows = false;
     };
+    const pressed = (/** @type {KeyboardEvent} */ event) => {
+      const { key, target } = event;
+      if ((key !== "Home" && key !== "End") || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+      if (/** @type {Element} */ (target).closest("input, textarea, select, dialog, [role=tablist]")) return;
+      event.preventDefault();
+      if (key === "End") toEnd();
+      else toStart();
+    };
     box.addEventListener("scroll", scrolled, { passive: true });
     box.addEventListener("wheel", letGo, { passive: true });
+    addEventListener("keydown", pressed);
     return () => {
       grown.disconnect();
+      removeEventListener("keydown", pressed);
       box.removeEventListener("scroll", scrolled);
       box.removeEventListener("wheel", letGo);
     };
   }, [conversation]);
 
   useLayoutEffect(() => {
-    conversation.follows = true;
+    const { at } = conversation;
     const box = scroller.current;
-    box?.scrollTo(0, box.scrollHeight);
-  }, [conversation, conversation.isLoaded.value]);
+    kept.current = null;
+    if (at !== null || conversation.loads.value < 2) conversation.follows = at === null;
+    if (at !== null || conversation.follows) box?.scrollTo(0, at === null ? box.scrollHeight : 0);
+    const all = inner.current?.querySelectorAll(":scope > :not(.older)") ?? [];
+    for (const each of all) each.classList.remove("found");
+    const index = conversation.items.value.findLastIndex(({ kind, id }) => kind !== "note" && Number(id) <= (at ?? -1));
+    const found = /** @type {HTMLElement | undefined} */ (all[index]);
+    if (!found) return;
+    found.classList.add("found");
+    found.tabIndex = -1;
+    found.focus({ preventScroll: true });
+    found.scrollIntoView({ block: found.clientHeight > (box?.clientHeight ?? 0) ? "start" : "center" });
+  }, [conversation, conversation.loads.value, canDraw]);
 
   useLayoutEffect(() => {
     const { current: seen } = kept;
@@ -131,10 +154,17 @@ function useScrolling(conversation) {
     if (moved) scroller.current.scrollTop += moved;
   }, [conversation.range.value]);
 
+  function toStart() {
+    conversation.follows = false;
+    if (conversation.before.value !== null) void jump(-1);
+    else if (conversation.range.value.from > 0) conversation.showStart();
+    requestAnimationFrame(() => scroller.current?.scrollTo(0, 0));
+  }
   function toEnd() {
     conversation.follows = true;
     setBelow(false);
-    conversation.showEnd();
+    if (conversation.after.value !== null) void jump(null);
+    else conversation.showEnd();
     requestAnimationFrame(() => scroller.current?.scrollTo(0, scroller.current.scrollHeight));
   }
   return { scroller, inner, below, toEnd };
@@ -147,7 +177,7 @@ function Queue({ conversation }) {
     (each, at) => html`<div class="said queued" key=${`q${at}`}>
       <p class="small muted">${t("queued")}</p>
       <p class="words"><${Foreign} text=${each.content} /></p>
-      <button type="button" class="link" onClick=${() => (conversation.queue.value = waiting.filter((other) => other !== each))}>
+      <button type="button" class="link" onClick=${() => setQueue(conversation, waiting.filter((other) => other !== each))}>
         ${t("queued.remove")}
       </button>
     </div>`,

@@ -1,6 +1,7 @@
 // One conversation as the page shows it: what is stored, and the events of the turn under way.
 
 import { ApiError, get } from "../shared/api.js";
+import { parse } from "../shared/exact.js";
 import { batch, signal } from "../shared/view.js";
 
 /** @typedef {import("../shared/outcomes.js").Outcome} Outcome */
@@ -99,6 +100,8 @@ export class Growing {
   }
 }
 
+const history = () => import("./history.js"); // only long conversations need it
+
 let keys = 0;
 const nextKey = () => `k${(keys += 1)}`;
 
@@ -117,15 +120,21 @@ export class Conversation {
     this.items = signal(/** @type {Item[]} */ ([]));
     /** The part of the items that is drawn; `to` is the index after its last one. */
     this.range = signal({ from: 0, to: 0 });
-    /** Whether the transcript stays at its end while it grows. */
+    /** Whether the transcript stays at its end. */
     this.follows = true;
     /** Position of the oldest loaded message; null if it is the first. */
     this.before = signal(/** @type {number | null} */ (null));
+    /** Position after the newest loaded message; null at the end. */
+    this.after = signal(/** @type {number | null} */ (null));
+    /** Position of the message to show: null for the end, -1 for the beginning. */
+    this.at = /** @type {number | null} */ (null);
+    /** How often messages were loaded in place of those that were shown. */
+    this.loads = signal(0);
     this.turn = signal(/** @type {{id: string, state: "running" | "waiting"} | null} */ (null));
     this.interrupted = signal(false);
     this.error = signal(/** @type {ApiError | null} */ (null));
     this.isLoaded = signal(id === null);
-    /** What was done since this page was opened. */
+    /** What was done in the whole conversation. */
     this.done = signal({ answers: 0, calls: 0 });
     /** The tokens of the last answer. */
     this.last = signal(/** @type {Usage | null} */ (null));
@@ -139,8 +148,16 @@ export class Conversation {
     this.turnId = "";
     /** @type {(() => void)} Called when the page has missed something. */
     this.onGap = () => {};
+    /** @type {((turn: any) => void)} Called when the page has reached the end of what is stored. */
+    this.onTail = () => {};
     /** @type {(() => void)} Called after a turn. */
     this.onEnd = () => {};
+    /** @type {((unsent: import("./draft.js").Unsent, reason: string) => void)} Called with a message of a turn that did not store it. */
+    this.onUnsent = () => {};
+    /** Ids of the messages that were sent here. */
+    this.sentHere = new Set();
+    /** The message that the turn answers. */
+    this.asked = "";
     /** @type {Map<string, import("../vendor/signals.js").Signal<Card>>} */
     this.cards = new Map();
     /** @type {Map<string, import("../vendor/signals.js").Signal<Question>>} */
@@ -148,7 +165,7 @@ export class Conversation {
     /** @type {Map<string, string>} Keys of cards by approval. */
     this.approvals = new Map();
     this.loading = 0;
-    this.isLoadingOlder = false;
+    this.isLoadingMore = false;
     /** How often the person chose something that the server keeps. */
     this.choices = 0;
   }
@@ -160,10 +177,11 @@ export class Conversation {
     const id = this.id.value;
     if (id === null) return null;
     const mine = (this.loading += 1);
+    const { at } = this;
     try {
       const [about, page] = await Promise.all([
         get(`/api/conversations/${id}`),
-        get(`/api/conversations/${id}/messages`),
+        get(`/api/conversations/${id}/messages${at === null ? "" : `?after=${Math.max(0, at - STEP)}`}`),
       ]);
       if (mine !== this.loading) return null;
       batch(() => {
@@ -171,15 +189,16 @@ export class Conversation {
         this.cards.clear();
         this.questions.clear();
         this.items.value = itemsOf(page.items, this.cards);
+        this.after.value = page.after;
         this.showEnd();
+        if (at !== null) this.range.value = { from: 0, to: this.items.value.length };
         this.before.value = page.before;
-        this.turn.value = page.turn ? { id: page.turn.id, state: page.turn.state } : null;
+        this.loads.value += 1;
+        this.turn.value = page.turn;
         this.interrupted.value = Boolean(page.interrupted);
         this.error.value = null;
         this.isLoaded.value = true;
       });
-      this.seq = 0;
-      this.turnId = page.turn?.id ?? "";
       return page.turn;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
@@ -210,46 +229,30 @@ export class Conversation {
     this.tools.value = about.settings.tools ?? {};
     this.branches.value = about.branches;
     this.used.value = about.usage;
+    this.done.value = { answers: about.answers, calls: about.calls };
   }
 
   /** Draw older items. They are loaded when all that the page has are drawn. */
   async showOlder() {
-    if (this.range.value.from === 0) await this.#loadOlder();
+    if (this.range.value.from === 0) await (await history()).loadOlder(this);
     const { from, to } = this.range.value;
     if (from === 0) return;
     const first = Math.max(0, from - STEP);
     this.range.value = { from: first, to: Math.min(to, first + MOST) };
   }
 
-  async #loadOlder() {
-    const { value: id } = this.id;
-    const { value: before } = this.before;
-    if (id === null || before === null || this.isLoadingOlder) return;
-    this.isLoadingOlder = true;
-    try {
-      const page = await get(`/api/conversations/${id}/messages?before=${before}`);
-      if (before !== this.before.value) return;
-      const items = joined(itemsOf(page.items, this.cards), this.items.value);
-      const more = items.length - this.items.value.length;
-      const { from, to } = this.range.value;
-      batch(() => {
-        this.items.value = items;
-        this.range.value = { from: from + more, to: to + more };
-        this.before.value = page.before;
-      });
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error; // scrolling tries again
-    } finally {
-      this.isLoadingOlder = false;
-    }
-  }
-
-  /** Draw newer items. */
-  showNewer() {
+  /** Draw newer items. They are loaded when all that the page has are drawn. */
+  async showNewer() {
+    if (this.range.value.to === this.items.value.length && !this.isAtEnd) await (await history()).loadNewer(this);
     const { from, to } = this.range.value;
     const last = Math.min(this.items.value.length, to + STEP);
     if (last === to) return;
     this.range.value = { from: Math.max(from, last - MOST), to: last };
+  }
+
+  /** Draw the first items. */
+  showStart() {
+    this.range.value = { from: 0, to: Math.min(2 * STEP, this.items.value.length) };
   }
 
   /** Draw the last items. */
@@ -259,7 +262,7 @@ export class Conversation {
   }
 
   get isAtEnd() {
-    return this.range.value.to === this.items.value.length;
+    return this.range.value.to === this.items.value.length && this.after.value === null;
   }
 
   /**
@@ -288,6 +291,7 @@ export class Conversation {
   sent(messageId, content, files) {
     /** @type {Item} */
     const item = { kind: "user", key: messageId, id: null, content, files, isWaiting: true };
+    this.sentHere.add(messageId);
     this.#put([...this.items.value, item]);
     this.follows = true;
     this.showEnd();
@@ -295,15 +299,11 @@ export class Conversation {
   }
 
   /**
-   * The server refused a message.
-   * @param {Frame} frame
+   * Remove a message that was not sent.
+   * @param {string} messageId
    */
-  refused(frame) {
-    const items = this.items.value.filter((each) => each.key !== frame.message_id);
-    this.#put([
-      ...items,
-      { kind: "note", key: nextKey(), note: "error", code: frame.code, content: frame.message },
-    ]);
+  takeBack(messageId) {
+    this.#put(this.items.value.filter((each) => each.key !== messageId));
   }
 
   /**
@@ -311,6 +311,7 @@ export class Conversation {
    * @param {Frame} event
    */
   take(event) {
+    if (this.after.value !== null) return; // the end is loaded before it is shown
     if (event.turn_id !== this.turnId) {
       if (event.type !== "started") {
         this.onGap();
@@ -380,6 +381,7 @@ export class Conversation {
 
   /** @param {Frame} event */
   #started(event) {
+    this.asked = event.message_id ?? "";
     const items = this.items.value.map((each) =>
       each.key === event.message_id ? { ...each, isWaiting: false } : each,
     );
@@ -533,7 +535,11 @@ export class Conversation {
       if (!question.value.action) question.value = { ...question.value, action: "cancel" };
     }
     const items = [...this.items.value];
-    if (event.type === "error") {
+    const unsent = items.find((each) => each.key === this.asked && this.sentHere.has(each.key));
+    if (event.type === "error" && event.position === undefined && unsent) {
+      items.splice(items.indexOf(unsent)); // with the reply, which is empty
+      this.onUnsent({ content: unsent.content ?? "", files: unsent.files ?? [] }, event.message);
+    } else if (event.type === "error") {
       items.push({ kind: "note", key: nextKey(), note: "error", code: event.code, content: event.message });
     } else if (event.stop_reason !== "end") {
       items.push({ kind: "note", key: nextKey(), note: event.stop_reason });
@@ -582,7 +588,7 @@ function newCard(given) {
  * @param {any[]} stored
  * @param {Map<string, import("../vendor/signals.js").Signal<Card>>} cards
  */
-function itemsOf(stored, cards) {
+export function itemsOf(stored, cards) {
   /** @type {Item[]} */
   const items = [];
   let model = "";
@@ -602,6 +608,11 @@ function itemsOf(stored, cards) {
       items.push(last);
     }
     const parts = /** @type {any} */ (last.parts).value;
+    if (each.unfinished) {
+      const { code, message } = each.unfinished;
+      const why = code === "stopped" ? { note: code } : { note: "error", code, content: message };
+      items.push({ kind: "note", key: `u${each.id}`, .../** @type {any} */ (why) });
+    }
     if (each.content) parts.push({ kind: "text", key: `t${each.id}`, text: new Growing(each.content) });
     for (const call of each.calls) {
       const card = signal(
@@ -627,25 +638,10 @@ function itemsOf(stored, cards) {
   return items;
 }
 
-/**
- * Return older items before newer ones. A reply that a page has cut is one again.
- * @param {Item[]} older
- * @param {Item[]} newer
- */
-function joined(older, newer) {
-  const last = older[older.length - 1];
-  const [first, ...rest] = newer;
-  if (last?.kind !== "reply" || first?.kind !== "reply" || !last.parts || !first.parts) {
-    return [...older, ...newer];
-  }
-  const parts = signal([...last.parts.value, ...first.parts.value]);
-  return [...older.slice(0, -1), { ...first, parts }, ...rest];
-}
-
 /** @param {string} text */
 function parsed(text) {
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return text;
   }

@@ -5,7 +5,7 @@ import { Box } from "../shared/app_box.js";
 import { Problem } from "../shared/load.js";
 import { t } from "../shared/text.js";
 import { html, useEffect, useState } from "../shared/view.js";
-import { at } from "./state.js";
+import { at, resultPart } from "./state.js";
 
 /** @param {{card: import("./types.js").Card}} props */
 export default function App({ card }) {
@@ -37,7 +37,10 @@ export default function App({ card }) {
     if (made.result) return made.result;
     throw new ApiError(0, made.reason, made.text);
   }
-  const handed = async () => ({ arguments: card.arguments, result: card.result });
+  const handed = async () => {
+    const { result } = card.cuts ? await resultPart(card.call, { whole: "true" }) : card;
+    return { arguments: card.arguments, result };
+  };
   const app = { ...opened, key: card.call, address: card.address, handed, call, fill: null };
   return html`<${Box} key=${opened.path} app=${app} close=${() => setWanted(0)} />`;
 }

@@ -1,6 +1,7 @@
 // A request of the wire, changed and sent again.
 
 import { ApiError } from "../shared/api.js";
+import { stringify, typed } from "../shared/exact.js";
 import { Dialog } from "../shared/dialog.js";
 import { Problem } from "../shared/load.js";
 import { html, useId, useState } from "../shared/view.js";
@@ -13,7 +14,7 @@ export default function Editor() {
   const given = edited.value;
   const id = useId();
   const [method, setMethod] = useState(given?.method ?? "");
-  const [text, setText] = useState(() => JSON.stringify(given?.params ?? {}, null, 2));
+  const [text, setText] = useState(() => stringify(given?.params ?? {}, 2));
   const [wrong, setWrong] = useState("");
   const [busy, setBusy] = useState(false);
   const [card, setCard] = useState(/** @type {import("./types.js").Card | null} */ (null));
@@ -22,9 +23,9 @@ export default function Editor() {
   async function go() {
     let params;
     try {
-      params = JSON.parse(text || "{}");
+      params = typed(text || "{}");
     } catch (failed) {
-      setWrong(t("form.json.bad", { message: String(/** @type {Error} */ (failed).message) }));
+      setWrong(failed instanceof SyntaxError ? t("form.json.bad", { message: failed.message }) : /** @type {Error} */ (failed).message);
       return;
     }
     setWrong("");

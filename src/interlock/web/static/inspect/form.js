@@ -1,9 +1,10 @@
 // A form for a JSON Schema. Each field can be edited as JSON instead, and fails alone.
 
+import { stringify, typed } from "../shared/exact.js";
 import { Guarded } from "../shared/frame.js";
 import { Icon } from "../shared/icons.js";
 import { Foreign, marked } from "../shared/marks.js";
-import { html, useEffect, useRef, useState } from "../shared/view.js";
+import { createContext, html, useContext, useEffect, useLayoutEffect, useRef, useState } from "../shared/view.js";
 import {
   areMany,
   initial,
@@ -153,8 +154,8 @@ function Control(props) {
 function Fixed({ value, fixed, set, required }) {
   useEffect(() => {
     if (required && !same(value, fixed)) set(fixed);
-  }, [required, JSON.stringify(fixed)]);
-  const text = JSON.stringify(fixed);
+  }, [required, stringify(fixed)]);
+  const text = stringify(fixed);
   if (required) return html`<code>${marked(text)}</code>`;
   return html`<label class="check"><input type="checkbox" checked=${value !== undefined} onChange=${(/** @type {any} */ event) => set(event.currentTarget.checked ? fixed : undefined)} /><code>${marked(text)}</code></label>`;
 }
@@ -325,37 +326,69 @@ function Choice(props) {
     value=${String(at)}
     onChange=${(/** @type {any} */ event) => set(choices[Number(event.currentTarget.value)])}
   >
-    ${(!required || at < 0) && html`<option value="-1">${value !== undefined && at < 0 ? JSON.stringify(value) : t("form.unset")}</option>`}
-    ${choices.map((/** @type {any} */ each, /** @type {number} */ index) => html`<option value=${String(index)}>${typeof each === "string" ? each : JSON.stringify(each)}</option>`)}
+    ${(!required || at < 0) && html`<option value="-1">${value !== undefined && at < 0 ? stringify(value) : t("form.unset")}</option>`}
+    ${choices.map((/** @type {any} */ each, /** @type {number} */ index) => html`<option value=${String(index)}>${typeof each === "string" ? each : stringify(each)}</option>`)}
   </select>`;
 }
 
 /** A number; what is not a number stays as text, and the check says so. @param {any} props */
 function NumberField(props) {
-  const { value, set } = props;
+  const { value, set, path } = props;
   const [text, setText] = useState(value === undefined ? "" : String(value));
-  const shown = numberOf(text) === value || (text === "" && value === undefined) ? text : value === undefined ? "" : String(value);
+  const [problem, setProblem] = useUnsent(path);
+  const last = useRef(value);
+  const isMine = problem !== "" || same(last.current, value);
+  const about = access(props);
+  const change = (/** @type {any} */ event) => {
+    const given = event.currentTarget.value;
+    setText(given);
+    try {
+      last.current = numberOf(given);
+      setProblem("");
+      set(last.current);
+    } catch (error) {
+      setProblem(/** @type {Error} */ (error).message);
+    }
+  };
   return html`<input
-    class="input mono"
-    ...${access(props)}
-    inputmode="decimal"
-    autocomplete="off"
-    value=${shown}
-    onInput=${(/** @type {any} */ event) => {
-      setText(event.currentTarget.value);
-      set(numberOf(event.currentTarget.value));
-    }}
-  />`;
+      class="input mono"
+      ...${about}
+      aria-invalid=${String(problem !== "" || about["aria-invalid"] === "true")}
+      inputmode="decimal"
+      autocomplete="off"
+      value=${isMine ? text : value === undefined ? "" : String(value)}
+      onInput=${change}
+    />
+    ${problem && html`<span class="problem" role="alert">${problem}</span>`}`;
 }
 
-/** @param {string} text */
+/** @param {string} text @throws {Error} A call would not keep the number. */
 function numberOf(text) {
   const clean = text.trim();
   if (clean === "") return undefined;
-  if (!/^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(clean)) return text;
-  const value = Number(clean);
-  // A larger one would be sent as another number.
-  return Number.isInteger(value) && !Number.isSafeInteger(value) ? text : value;
+  return /^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$/.test(clean) ? typed(clean) : text;
+}
+
+/** What the fields of a form show and cannot send, by place: nothing is sent meanwhile. */
+export const Unsent = createContext(/** @type {Map<string, string>} */ (new Map()));
+
+/** The problem of a field whose text is not what would be sent. @param {(string | number)[]} path */
+function useUnsent(path) {
+  const all = useContext(Unsent);
+  const place = placeOf(path);
+  const [problem, setProblem] = useState("");
+  useLayoutEffect(() => {
+    if (!problem) return undefined;
+    all.set(place, problem);
+    return () => void all.delete(place);
+  }, [all, place, problem]);
+  return /** @type {const} */ ([problem, setProblem]);
+}
+
+/** Return why a form is not sent now; "" if it may be. @param {Map<string, string>} unsent */
+export function unsentIn(unsent) {
+  const [place, problem] = [...unsent][0] ?? [];
+  return problem === undefined ? "" : t("form.unsent", { place: place || t("form.all"), problem });
 }
 
 /** @type {Record<string, string>} */
@@ -364,7 +397,7 @@ const TYPES = { date: "date", password: "password" };
 /** @param {any} props */
 function Text(props) {
   const { shape, value, set, required } = props;
-  const shown = value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value);
+  const shown = value === undefined ? "" : typeof value === "string" ? value : stringify(value);
   const change = (/** @type {any} */ event) => {
     const text = event.currentTarget.value;
     set(text === "" && !required ? undefined : text);
@@ -378,7 +411,7 @@ function Text(props) {
 export function JsonField(props) {
   const { value, set } = props;
   const [text, setText] = useState(() => shownAs(value));
-  const [problem, setProblem] = useState("");
+  const [problem, setProblem] = useUnsent(props.path);
   const last = useRef(value);
   useEffect(() => {
     if (same(last.current, value)) return;
@@ -387,15 +420,15 @@ export function JsonField(props) {
     setProblem("");
   }, [value]);
   const change = (/** @type {any} */ event) => {
-    const typed = event.currentTarget.value;
-    setText(typed);
+    const given = event.currentTarget.value;
+    setText(given);
     try {
-      const parsed = typed.trim() === "" ? undefined : JSON.parse(typed);
+      const parsed = given.trim() === "" ? undefined : typed(given);
       last.current = parsed;
       setProblem("");
       set(parsed);
     } catch (error) {
-      setProblem(t("form.json.bad", { message: String(/** @type {Error} */ (error).message) }));
+      setProblem(error instanceof SyntaxError ? t("form.json.bad", { message: error.message }) : /** @type {Error} */ (error).message);
     }
   };
   const about = access(props);
@@ -414,5 +447,5 @@ export function JsonField(props) {
 
 /** @param {any} value */
 function shownAs(value) {
-  return value === undefined ? "" : JSON.stringify(value, null, 2);
+  return value === undefined ? "" : stringify(value, 2);
 }

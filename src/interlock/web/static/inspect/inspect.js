@@ -38,16 +38,12 @@ function Inspector() {
     if (isSignedIn && eras.value.length < 3) void get("/api/inspect").then((each) => (eras.value = each.eras), () => {});
   }, [isSignedIn]);
   if (me.value === null) return null;
-  if (me.value === false) return page.local ? html`<${SignedOut} />` : html`<${Login} path=${ME} />`;
+  if (me.value === false) return html`<${Login} path=${ME} />`;
   if (!isSignedIn) return html`<${Denied} />`;
   if (!found.server) {
     return html`<${Screen} title=${t("start")}><${Start} /><//>`;
   }
   return html`<${Server} tool=${found.tool} values=${values} />`;
-}
-
-function SignedOut() {
-  return html`<main class="login"><div class="box"><h1>${t("signedout")}</h1><p>${t("signedout.why")}</p></div></main>`;
 }
 
 function Denied() {

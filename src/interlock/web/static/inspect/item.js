@@ -2,6 +2,7 @@
 
 import { Copy, Dialog } from "../shared/dialog.js";
 import { ago, duration } from "../shared/format.js";
+import { stringify } from "../shared/exact.js";
 import { Guarded } from "../shared/frame.js";
 import { Icon } from "../shared/icons.js";
 import { JsonView } from "../shared/json.js";
@@ -11,7 +12,7 @@ import { Foreign, marked } from "../shared/marks.js";
 import { Chip, OutcomeChip } from "../shared/outcomes.js";
 import { Tabs } from "../shared/tabs.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../shared/view.js";
-import { Form, JsonField } from "./form.js";
+import { Form, JsonField, Unsent, unsentIn } from "./form.js";
 import { byPlace, example, initial, same } from "./model.js";
 import { Result } from "./result.js";
 import { check, draftOf, inspection, keepDraft, send, stop, texts } from "./state.js";
@@ -67,7 +68,7 @@ export function expanded(template, value) {
 
 /** @param {{target: Target}} props */
 export function Item({ target }) {
-  const schema = useMemo(() => schemaOf(target), [JSON.stringify(target.item.definition)]);
+  const schema = useMemo(() => schemaOf(target), [stringify(target.item.definition)]);
   const key = `${target.kind}:${target.name}`;
   const [value, setValue] = useState(() => first(target, schema));
   const [view, setView] = useState("form");
@@ -95,8 +96,15 @@ export function Item({ target }) {
     setVersion(version + 1);
   };
 
+  const [unsent] = useState(() => new Map());
   async function call(checks = true) {
     if (running) return;
+    const why = unsentIn(unsent);
+    if (why) {
+      setCard(null);
+      setError(new ApiError(0, "unsent", why));
+      return;
+    }
     setRunning(Date.now());
     setError(null);
     setCard(null);
@@ -137,6 +145,7 @@ export function Item({ target }) {
       <div class="item-body">
         ${definition.description && view !== "schema" && html`<p class="about-item"><${Foreign} text=${String(definition.description)} /></p>`}
         <${Rights} item=${target.item} />
+        <${Unsent.Provider} value=${unsent}>
         ${view === "form" && html`<${Guarded} key=${version}><${Form} schema=${schema} value=${value} set=${setValue} problems=${byPlace(problems)} /><//>`}
         ${view === "json" &&
         html`<div class="field whole-json">
@@ -144,6 +153,7 @@ export function Item({ target }) {
           <${JsonField} key=${version} path=${[]} required problems=${new Map()} value=${value} set=${setValue} />
           <div id="f--notes"></div>
         </div>`}
+        <//>
         ${view === "schema" && html`<${Definition} definition=${definition} remarks=${remarks} />`}
       </div>
     <//>
@@ -262,5 +272,5 @@ function History({ target, fill, show, shown }) {
 
 /** @param {import("./types.js").Card} card */
 function summaryOf(card) {
-  return same(card.arguments, {}) ? card.name : JSON.stringify(card.arguments).slice(0, 200);
+  return same(card.arguments, {}) ? card.name : stringify(card.arguments).slice(0, 200);
 }

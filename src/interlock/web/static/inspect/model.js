@@ -1,6 +1,8 @@
 // What a form shows for a JSON Schema: a pure function of schema and value, one level at a time.
 // What cannot be shown as fields is shown as JSON, with the reason.
 
+import { isBranch, isNumber, stringify } from "../shared/exact.js";
+
 const MOST_STEPS = 1000; // subschemas that are looked at for one field
 const DEEPEST = 24; // levels of fields
 const MANY_CHOICES = 500;
@@ -276,7 +278,7 @@ export function fits(schema, value, root, depth = 0) {
     if (Array.isArray(schema[keyword]) && !schema[keyword].some((/** @type {Schema} */ each) => inner(each))) return false;
   }
   if (schema.not !== undefined && inner(schema.not)) return false;
-  if (typeof value === "number") {
+  if (isNumber(value)) {
     if (value < schema.minimum || value > schema.maximum) return false;
     if (value <= schema.exclusiveMinimum || value >= schema.exclusiveMaximum) return false;
   }
@@ -292,7 +294,8 @@ export function fits(schema, value, root, depth = 0) {
 
 /** @param {string} type @param {any} value */
 function isOf(type, value) {
-  if (type === "integer") return Number.isInteger(value);
+  if (type === "number") return isNumber(value);
+  if (type === "integer") return isNumber(value) && Number.isInteger(value.valueOf());
   if (type === "null") return value === null;
   if (type === "array") return Array.isArray(value);
   if (type === "object") return isObject(value);
@@ -301,12 +304,12 @@ function isOf(type, value) {
 
 /** @param {unknown} a @param {unknown} b */
 export function same(a, b) {
-  return a === b || JSON.stringify(a) === JSON.stringify(b);
+  return a === b || stringify(a) === stringify(b);
 }
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 export function isObject(value) {
-  return value !== null && typeof value === "object" && !Array.isArray(value);
+  return isBranch(value) && !Array.isArray(value);
 }
 
 /**
@@ -445,8 +448,8 @@ function numberIn(schema) {
   const isWhole = schema.type === "integer";
   const step = schema.multipleOf ?? (isWhole ? 1 : 0.5);
   const { exclusiveMinimum: over, exclusiveMaximum: under } = schema; // in draft 4 these are booleans
-  const least = typeof over === "number" ? over + step : over === true ? schema.minimum + step : schema.minimum;
-  const most = typeof under === "number" ? under - step : under === true ? schema.maximum - step : schema.maximum;
+  const least = isNumber(over) ? over.valueOf() + step : over === true ? schema.minimum + step : schema.minimum;
+  const most = isNumber(under) ? under.valueOf() - step : under === true ? schema.maximum - step : schema.maximum;
   const value = least ?? Math.min(1, most ?? 1);
   const found = schema.multipleOf ? Math.ceil(value / step) * step : isWhole ? Math.ceil(value) : value;
   return least !== undefined && most !== undefined && found > most ? (least + most) / 2 : found;
@@ -463,7 +466,7 @@ function textIn(schema) {
 function varied(value, at) {
   if (at === 0) return value;
   if (typeof value === "string") return `${value}${at}`;
-  return typeof value === "number" ? value + at : value;
+  return isNumber(value) ? value.valueOf() + at : value;
 }
 
 /**
@@ -491,7 +494,7 @@ export function titleOf(variant, root, at) {
   }
   const reference = isObject(variant) ? (variant.$ref ?? variant.allOf?.at(-1)?.$ref) : undefined;
   if (typeof reference === "string") return decoded(reference.split("/").at(-1) ?? "");
-  if (kind === "const") return JSON.stringify(schema.const);
+  if (kind === "const") return stringify(schema.const);
   const type = [schema.type ?? kind].flat().join(" or ");
   const required = Array.isArray(schema.required) ? schema.required.slice(0, 2).join(", ") : "";
   return required ? `${type}: ${required}` : type === "variants" || type === "json" ? `${at + 1}` : type;
@@ -507,8 +510,8 @@ export function limitsOf(schema) {
   const said = [];
   const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength, pattern, format } = schema;
   range("limit", minimum, maximum);
-  if (typeof exclusiveMinimum === "number") said.push(["limit.more", { n: `${exclusiveMinimum}` }]);
-  if (typeof exclusiveMaximum === "number") said.push(["limit.less", { n: `${exclusiveMaximum}` }]);
+  if (isNumber(exclusiveMinimum)) said.push(["limit.more", { n: `${exclusiveMinimum}` }]);
+  if (isNumber(exclusiveMaximum)) said.push(["limit.less", { n: `${exclusiveMaximum}` }]);
   if (multipleOf !== undefined) said.push(["limit.multiple", { n: `${multipleOf}` }]);
   range("length", minLength || undefined, maxLength);
   if (pattern) said.push(["limit.pattern", { pattern: String(pattern) }]);

@@ -1,16 +1,19 @@
 // How a call ended, with its result: structured, as text, and checked against the output schema.
 
+import { ApiError } from "../shared/api.js";
 import { CallCard } from "../shared/card.js";
 import { Long, Picture } from "../shared/content.js";
 import { size } from "../shared/format.js";
 import { Icon } from "../shared/icons.js";
-import { JsonView } from "../shared/json.js";
+import { CutParts, JsonView, More } from "../shared/json.js";
+import { Problem } from "../shared/load.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
 import { Tabs } from "../shared/tabs.js";
 import { html, useState } from "../shared/view.js";
 import { later } from "./later.js";
-import { chosen, inspection } from "./state.js";
+import { withMember } from "./model.js";
+import { chosen, inspection, resultPart } from "./state.js";
 import { t } from "./text.js";
 
 const App = later(() => import("./app.js"));
@@ -24,7 +27,21 @@ export function Result({ card }) {
 
 /** @param {{card: import("./types.js").Card}} props */
 function Body({ card }) {
-  const result = card.result;
+  const [{ result, cuts }, setHeld] = useState({ result: card.result, cuts: card.cuts ?? {} });
+  const [error, setError] = useState(/** @type {ApiError | null} */ (null));
+  const more = async (/** @type {string} */ pointer) => {
+    const offset = String(cuts[pointer]?.[0] ?? 0);
+    try {
+      const found = await resultPart(card.call, { pointer, offset });
+      setHeld((now) => {
+        const { [pointer]: _, ...others } = now.cuts;
+        return { result: joined(now.result, pointer.split("/").slice(1), found.result), cuts: { ...others, ...found.cuts } };
+      });
+    } catch (failed) {
+      if (!(failed instanceof ApiError)) throw failed;
+      setError(failed);
+    }
+  };
   const blocks = result?.content ?? result?.contents ?? result?.messages;
   const hasStructured = result && "structuredContent" in result;
   const [form, choose] = useState(hasApp(card) ? "app" : hasStructured ? "structured" : blocks ? "text" : "json");
@@ -41,16 +58,17 @@ function Body({ card }) {
   ].filter(Boolean);
   return html`
     ${card.text && html`<${Why} card=${card} />`}
+    ${error && html`<${Problem} error=${error} />`}
     ${result &&
-    html`<${Tabs} label=${card.name} tabs=${tabs} chosen=${form} choose=${choose}>
+    html`<${CutParts.Provider} value=${{ cuts, more }}><${Tabs} label=${card.name} tabs=${tabs} chosen=${form} choose=${choose}>
       <div class="tab-body">
         ${form === "app" && html`<${App} card=${card} />`}
-        ${form === "structured" && html`<${JsonView} value=${result.structuredContent} open=${3} />`}
-        ${form === "text" && html`<${Blocks} blocks=${blocks} />`}
+        ${form === "structured" && html`<${JsonView} value=${result.structuredContent} open=${3} path="/structuredContent" />`}
+        ${form === "text" && html`<${Blocks} blocks=${blocks} path=${`/${["content", "contents", "messages"].find((each) => result[each])}`} />`}
         ${form === "json" && html`<${JsonView} value=${result} open=${3} />`}
         ${form === "check" && html`<${Check} check=${card.check ?? null} />`}
       </div>
-    <//>`}
+    <//><//>`}
     ${card.entries[1] >= card.entries[0] &&
     html`<p class="small">
       <button type="button" class="link" onClick=${() => (chosen.value = card.entries[0])}>${t("result.wire")}</button>
@@ -87,25 +105,43 @@ function Check({ check }) {
   return html`<ul class="problems">${check.map((each) => html`<li class="problem">${marked(each)}</li>`)}</ul>`;
 }
 
-/** @param {{blocks: any[]}} props */
-function Blocks({ blocks }) {
-  if (!Array.isArray(blocks)) return html`<${JsonView} value=${blocks} />`;
-  if (blocks.length === 0) return html`<p class="muted small">${t("result.none")}</p>`;
-  return blocks.map((each) => html`<${Block} block=${each} />`);
+/**
+ * Return a value with a part added at a place.
+ * @param {any} value
+ * @param {string[]} steps
+ * @param {any} part
+ * @returns {any}
+ */
+function joined(value, [first, ...rest], part) {
+  if (first !== undefined) {
+    const name = first.replaceAll("~1", "/").replaceAll("~0", "~");
+    if (!Array.isArray(value)) return withMember(value, name, joined(value[name], rest, part));
+    return value.map((each, at) => (at === Number(name) ? joined(each, rest, part) : each));
+  }
+  if (typeof value === "string") return value + part;
+  return Array.isArray(value) ? [...value, ...part] : { ...value, ...part };
 }
 
-/** @param {{block: any}} props */
-function Block({ block }) {
+/** @param {{blocks: any[], path: string}} props */
+function Blocks({ blocks, path }) {
+  if (!Array.isArray(blocks)) return html`<${JsonView} value=${blocks} path=${path} />`;
+  if (blocks.length === 0) return html`<p class="muted small">${t("result.none")}</p>`;
+  return html`${blocks.map((each, at) => html`<${Block} block=${each} path=${`${path}/${at}`} />`)}<${More} path=${path} />`;
+}
+
+/** @param {{block: any, path: string}} props */
+function Block({ block, path }) {
   const inner = block?.role ? block.content : (block?.resource ?? block);
+  const inside = block?.role ? "/content" : block?.resource ? "/resource" : "";
   const text = typeof inner === "string" ? inner : inner?.text;
   const data = inner?.type === "image" ? inner.data : inner?.blob;
   return html`
     ${block?.role && html`<p class="muted small">${marked(String(block.role))}</p>`}
     ${inner?.uri && html`<p class="mono small">${marked(String(inner.uri))}</p>`}
     ${typeof text === "string"
-      ? html`<${Long} text=${text} />`
+      ? html`<${Long} text=${text} /><${More} path=${path + inside + (typeof inner === "string" ? "" : "/text")} />`
       : typeof data === "string"
         ? html`<${Picture} data=${data} />`
-        : inner?.uri === undefined && html`<${JsonView} value=${block} />`}
+        : inner?.uri === undefined && html`<${JsonView} value=${block} path=${path} />`}
   `;
 }

@@ -1,6 +1,7 @@
 // The inspection that the page shows: the server, its lists, the calls, and the wire.
 
 import { ApiError, get, post, request } from "../shared/api.js";
+import { parse, stringify } from "../shared/exact.js";
 import { batch, signal } from "../shared/view.js";
 
 const WAIT = 25; // seconds that the server waits for the next entry
@@ -27,7 +28,7 @@ let wanted = null;
  */
 export async function begin(given) {
   const now = inspection.value;
-  if (now && JSON.stringify(wanted) === JSON.stringify(given) && now.state !== "closed") return;
+  if (now && stringify(wanted) === stringify(given) && now.state !== "closed") return;
   following?.abort();
   const mine = new AbortController();
   following = mine;
@@ -110,6 +111,16 @@ export function send(method, params, { checks = true } = {}) {
   return post(at("/send"), { method, params, checks });
 }
 
+/**
+ * Return the next part of a large result, or all of it.
+ * @param {string} call
+ * @param {{pointer?: string, offset?: string, whole?: string}} which
+ * @returns {Promise<{result: any, cuts: Record<string, [number, number]>}>}
+ */
+export function resultPart(call, which) {
+  return get(at(`/result?${new URLSearchParams({ call, ...which })}`));
+}
+
 /** @param {string} call */
 export function stop(call) {
   return post(at("/stop"), { call });
@@ -142,7 +153,7 @@ export async function recorded() {
   for (let after = 0; ; ) {
     const found = await get(at(`/wire?after=${after}&limit=200&whole=true`));
     if (found.entries.length === 0) return lines.join("");
-    for (const each of found.entries) lines.push(`${JSON.stringify(each)}\n`);
+    for (const each of found.entries) lines.push(`${stringify(each)}\n`);
     after = found.entries.at(-1).n;
   }
 }
@@ -153,7 +164,7 @@ export async function recorded() {
  */
 export function draftOf(name) {
   try {
-    return JSON.parse(sessionStorage.getItem(`draft ${inspection.value?.server} ${name}`) ?? "null");
+    return parse(sessionStorage.getItem(`draft ${inspection.value?.server} ${name}`) ?? "null");
   } catch {
     return null;
   }
@@ -162,7 +173,7 @@ export function draftOf(name) {
 /** @param {string} name @param {any} value */
 export function keepDraft(name, value) {
   try {
-    sessionStorage.setItem(`draft ${inspection.value?.server} ${name}`, JSON.stringify(value));
+    sessionStorage.setItem(`draft ${inspection.value?.server} ${name}`, stringify(value));
   } catch {
     // The storage is full: the form is kept while the page is open.
   }

@@ -61,6 +61,8 @@ export interface Card {
   size?: number;
   result?: any;
   check?: string[] | null;
+  /** Where a large result is cut, by JSON pointer: the offset of the next part, and the whole size. */
+  cuts?: Record<string, [number, number]>;
   entries: [number, number];
 }
 

@@ -1,6 +1,7 @@
 // The wire: every message, stderr line and HTTP exchange in one order, and one of them in full.
 
 import { size as sized, duration } from "../shared/format.js";
+import { parse } from "../shared/exact.js";
 import { Icon } from "../shared/icons.js";
 import { JsonView } from "../shared/json.js";
 import { marked } from "../shared/marks.js";
@@ -132,7 +133,7 @@ function Detail({ entry }) {
     if (entry.isCut) void wholeText(entry.n).then(setText);
     document.querySelector(`[data-entry="${entry.n}"]`)?.scrollIntoView({ block: "nearest" });
   }, [entry.n]);
-  const parsed = useMemo(() => parse(text), [text]);
+  const parsed = useMemo(() => jsonOf(text), [text]);
   const isRequest = entry.kind === "sent" && entry.form === "request" && parsed;
   return html`<div class="wire-detail" ref=${box}>
     <div class="row">
@@ -151,10 +152,10 @@ function Detail({ entry }) {
 }
 
 /** @param {string} text @returns {any} */
-function parse(text) {
+function jsonOf(text) {
   if (!/^\s*[[{]/.test(text)) return undefined;
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return undefined;
   }

@@ -1,6 +1,7 @@
 // Requests to the server. The page key proves that a request comes from this page; the cookie
 // alone would not.
 
+import { parseAnswer, stringify } from "./exact.js";
 import { page } from "./page.js";
 
 /** A request that the server refused. */
@@ -74,7 +75,7 @@ async function exchange(method, path, body, signal) {
     response = await fetch(page.base + path, {
       method,
       headers,
-      body: body === undefined ? null : JSON.stringify(body),
+      body: body === undefined ? null : stringify(body),
       signal: signal ?? null,
       cache: "no-store",
     });
@@ -85,7 +86,7 @@ async function exchange(method, path, body, signal) {
   const text = await response.text();
   let found = null;
   try {
-    found = text ? JSON.parse(text) : null;
+    found = text ? parseAnswer(text) : null;
   } catch {
     if (response.ok) throw new ApiError(response.status, "bad_answer", "");
   }

@@ -2,6 +2,7 @@
 
 import { ApiError } from "./api.js";
 import { Confirm } from "./dialog.js";
+import { stringify } from "./exact.js";
 import { size } from "./format.js";
 import { Foreign, marked } from "./marks.js";
 import { page } from "./page.js";
@@ -201,7 +202,7 @@ class Host {
         return {};
       }
       case "ui/update-model-context": {
-        const text = textOf(params.content) || JSON.stringify(params.structuredContent ?? "");
+        const text = textOf(params.content) || stringify(params.structuredContent ?? "");
         this.shown.setTold({ kind: "context", text: text.slice(0, MAX_TEXT) });
         return {};
       }
@@ -264,7 +265,7 @@ class Host {
   /** @param {Record<string, unknown>} message */
   #send(message) {
     // An opaque origin cannot be named as the target.
-    this.frame.current?.contentWindow?.postMessage({ jsonrpc: "2.0", ...message }, this.app.origin || "*");
+    this.frame.current?.contentWindow?.postMessage(JSON.parse(stringify({ jsonrpc: "2.0", ...message })), this.app.origin || "*");
   }
 }
 

@@ -2,8 +2,7 @@
 
 import { html, useId, useState } from "./view.js";
 import { Icon } from "./icons.js";
-import { Folded } from "./json.js";
-import { Address, Foreign, marked } from "./marks.js";
+import { Address, Foreign } from "./marks.js";
 import { OutcomeChip } from "./outcomes.js";
 import { duration } from "./format.js";
 
@@ -12,6 +11,7 @@ import { duration } from "./format.js";
  * @property {string} id
  * @property {import("./outcomes.js").Outcome} state
  * @property {string} address "server:tool"
+ * @property {string | null} [reason]
  * @property {string} [summary] One line.
  * @property {number | null} [ms] How long it took.
  * @property {any} [end] What stands at the end of the line in place of the duration.
@@ -26,7 +26,7 @@ export function CallCard({ call, open, children }) {
   const [isOpen, setOpen] = useState(open ?? (call.state === "asking" || call.state === "failed"));
   const body = useId();
   const line = html`
-    <${OutcomeChip} state=${call.state} />
+    <${OutcomeChip} state=${call.state} reason=${call.reason} />
     <${Address} address=${call.address} />
     <span class="summary">${call.summary && html`<${Foreign} text=${call.summary} />`}</span>
     <span class="took">${call.end ?? (call.ms === undefined ? null : duration(call.ms))}</span>
@@ -45,25 +45,4 @@ export function CallCard({ call, open, children }) {
       : html`<div class="call-head">${line}</div>`}
     ${children && isOpen && html`<div class="call-body" id=${body}>${children}</div>`}
   </article>`;
-}
-
-/**
- * All arguments of a call, a name a line.
- * @param {{value: unknown, opened?: (name: string) => void}} props
- *   `opened` is called when a folded text is opened.
- */
-export function Arguments({ value, opened }) {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) {
-    return html`<pre class="json">${marked(JSON.stringify(value))}</pre>`;
-  }
-  return html`<dl class="arguments">
-    ${Object.entries(value).map(
-      ([name, each]) => html`<dt>${marked(name)}</dt>
-        <dd>
-          ${typeof each === "string"
-            ? html`"<${Folded} text=${each} opened=${() => opened?.(name)} />"`
-            : marked(JSON.stringify(each, null, 2) ?? "")}
-        </dd>`,
-    )}
-  </dl>`;
 }

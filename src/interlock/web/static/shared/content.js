@@ -1,11 +1,10 @@
 // Texts and pictures of a result, as every part of the pages shows them.
 
 import { size } from "./format.js";
-import { marked } from "./marks.js";
+import { Pieces } from "./pieces.js";
 import { t } from "./text.js";
 import { html, useEffect, useState } from "./view.js";
 
-const SHOWN = 200_000; // characters of a text that are shown at once
 /** @type {[string, string][]} The first bytes of pictures in base64. */
 const PICTURES = [
   ["iVBORw0KGgo", "image/png"],
@@ -14,11 +13,9 @@ const PICTURES = [
   ["UklGR", "image/webp"],
 ];
 
-/** A text, its first 200,000 characters at first. @param {{text: string}} props */
+/** A whole text. @param {{text: string}} props */
 export function Long({ text }) {
-  const [shown, setShown] = useState(SHOWN);
-  return html`<pre class="result-text" tabindex="0" dir="auto">${marked(text.slice(0, shown))}</pre>
-    ${text.length > shown && html`<button type="button" class="link" onClick=${() => setShown(shown + SHOWN)}>${t("text.more", { n: text.length - shown })}</button>`}`;
+  return html`<${Pieces} text=${text} kind="result-text" />`;
 }
 
 /** A picture, as its own bytes say. @param {{data: string}} props */

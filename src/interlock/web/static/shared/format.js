@@ -1,6 +1,6 @@
 // Numbers, sizes, durations and times as people read them.
 
-export { count } from "./words.js";
+export { count } from "./text.js";
 
 const percents = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const dates = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });

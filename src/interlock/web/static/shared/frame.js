@@ -60,8 +60,14 @@ export function Brand({ href, place }) {
   >`;
 }
 
-/** A choice of the theme, kept in the browser. */
-export function ThemeChoice() {
+/** A choice of the theme and, once something has waited, of notifications. @param {{bell?: boolean}} props */
+export function ThemeChoice({ bell = localStorage.notify }) {
+  const [notify, setNotify] = useState(/** @type {{Bell: any} | null} */ (null));
+  useEffect(() => {
+    const load = () => void import("./notify.js").then(setNotify);
+    if (bell) load();
+    else addEventListener("waiting", load, { once: true });
+  }, []);
   const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? "system");
   /** @param {string} chosen */
   function choose(chosen) {
@@ -82,7 +88,7 @@ export function ThemeChoice() {
     <option value="system">${t("theme.system")}</option>
     <option value="light">${t("theme.light")}</option>
     <option value="dark">${t("theme.dark")}</option>
-  </select>`;
+  </select>${notify && html`<${notify.Bell} />`}`;
 }
 
 /**

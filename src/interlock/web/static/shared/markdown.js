@@ -284,20 +284,22 @@ function block(token, labels) {
 /** @param {Token} token @param {Token} list @param {Labels} labels */
 function item(token, list, labels) {
   const made = element("li");
-  if (token.task) {
-    const box = document.createElement("input");
-    box.type = "checkbox";
-    box.checked = Boolean(token.checked);
-    box.disabled = true;
-    made.append(box, " ");
-  }
-  for (const each of token.tokens) {
-    if (!isShown(each) || each.type === "checkbox") continue;
+  const parts = token.tokens.filter((/** @type {Token} */ each) => isShown(each) && each.type !== "checkbox");
+  for (const each of parts) {
     if (each.type === "text" || (each.type === "paragraph" && !list.loose)) {
       made.append(...(each.tokens ? inline(each.tokens) : texts(each.text)));
     } else {
       made.append(block(each, labels));
     }
+  }
+  if (token.task) {
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.checked = Boolean(token.checked);
+    box.disabled = true;
+    const own = element("span", "", inline(parts[0]?.tokens)).textContent?.trim();
+    box.setAttribute("aria-label", own || made.textContent?.trim() || "");
+    made.prepend(box, " ");
   }
   return made;
 }

@@ -8,6 +8,13 @@ import { t } from "./text.js";
 const INVISIBLE =
   /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u2028-\u202E\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB]|\uDB40[\uDC00-\uDFFF]|[\uE000-\uF8FF]|[\uDB80-\uDBFF][\uDC00-\uDFFF]/g;
 
+const ONE = new RegExp(INVISIBLE.source); // without a position that it would keep
+
+/** @param {string} character */
+export function isInvisible(character) {
+  return ONE.test(character);
+}
+
 /**
  * Return a text as an array of strings and marks.
  * @param {string} text

@@ -5,7 +5,7 @@ import { Icon } from "./icons.js";
 import { t } from "./text.js";
 
 /** @typedef {"asking"|"running"|"ran"|"failed"|"refused"|"limited"|"held"|"stopped"} Outcome */
-/** @typedef {"ran"|"asking"|"failed"|"held"|"running"|"accent"|"quiet"} Tone */
+/** @typedef {"ran"|"asking"|"failed"|"held"|"running"|"limited"|"accent"|"quiet"} Tone */
 
 /** @type {Record<Outcome, {icon: import("./icons.js").IconName, tone: Tone}>} */
 export const OUTCOMES = {
@@ -14,12 +14,12 @@ export const OUTCOMES = {
   ran: { icon: "check", tone: "ran" },
   failed: { icon: "cross", tone: "failed" },
   refused: { icon: "lock", tone: "quiet" },
-  limited: { icon: "gauge", tone: "quiet" },
+  limited: { icon: "gauge", tone: "limited" },
   held: { icon: "pin", tone: "held" },
   stopped: { icon: "square", tone: "quiet" },
 };
 
-const LIMITED = new Set([
+export const LIMITED = new Set([
   "rate_limited",
   "overloaded",
   "tool_rate_limited",
@@ -55,8 +55,10 @@ export function Chip({ tone = "quiet", icon, children }) {
   </span>`;
 }
 
-/** @param {{state: Outcome}} props */
-export function OutcomeChip({ state }) {
-  const { icon, tone } = OUTCOMES[state];
-  return html`<${Chip} tone=${tone} icon=${icon}>${t(`outcome.${state}`)}<//>`;
+/** @param {{state: Outcome, reason?: string | null}} props */
+export function OutcomeChip({ state, reason }) {
+  // It runs when the client calls again: nobody at a page has anything left to do.
+  const isApproved = state === "asking" && reason === "approval_approved";
+  const { icon, tone } = OUTCOMES[isApproved ? "ran" : state];
+  return html`<${Chip} tone=${tone} icon=${icon}>${t(isApproved ? "outcome.approved" : `outcome.${state}`)}<//>`;
 }

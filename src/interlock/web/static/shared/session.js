@@ -1,11 +1,8 @@
-// Who is signed in: the person, the rights, and the page on which a key is pasted.
+// Who is signed in: the person and the rights.
 
-import { html, signal, useEffect, useId, useState } from "./view.js";
+import { html, signal, useEffect, useState } from "./view.js";
 import { ApiError, get, pageKey, post, setPageKey } from "./api.js";
-import { Icon } from "./icons.js";
-import { Problem } from "./load.js";
 import { page } from "./page.js";
-import { t } from "./text.js";
 
 /**
  * @typedef {object} Me
@@ -17,6 +14,8 @@ import { t } from "./text.js";
 export const me = signal(/** @type {Me | null | false} */ (null));
 /** Why the person is unknown although a session was there. */
 export const ended = signal(false);
+/** Why the link in the address did not open the page; "" if it did, or there was none. */
+export const refused = signal("");
 
 /** @param {string} scope */
 export function may(scope) {
@@ -49,6 +48,7 @@ export async function begin(path) {
       await login({ code });
     } catch (error) {
       if (!(error instanceof ApiError)) throw error; // an old session may still be there
+      refused.value = error.reason === "code_used" ? "link.used" : "link.unknown";
     }
   }
   try {
@@ -62,7 +62,7 @@ export async function begin(path) {
 }
 
 /** @param {{key?: string, code?: string}} credential */
-async function login(credential) {
+export async function login(credential) {
   const opened = await post("/api/login", credential);
   setPageKey(opened.pageKey);
 }
@@ -79,79 +79,11 @@ export async function signOut() {
 }
 
 /**
- * The page on which a key is pasted.
+ * The page for somebody who is not signed in, loaded when it is needed.
  * @param {{path: string}} props Where the server says who is signed in.
  */
 export function Login({ path }) {
-  const id = useId();
-  const [key, setKey] = useState("");
-  const [problem, setProblem] = useState("");
-  const [error, setError] = useState(/** @type {ApiError | null} */ (null));
-  const [busy, setBusy] = useState(false);
-  const [issuers, setIssuers] = useState(/** @type {{issuer: string, name: string}[]} */ ([]));
-  useEffect(() => {
-    document.title = `${t("login.title")} – interlock`;
-    get("/api/login").then((found) => setIssuers(found.issuers), () => undefined); // a key still works
-  }, []);
-
-  /** @param {Event} event */
-  async function submit(event) {
-    event.preventDefault();
-    setError(null);
-    if (!key.trim()) {
-      setProblem(t("login.empty"));
-      return;
-    }
-    setBusy(true);
-    setProblem("");
-    try {
-      await login({ key: key.trim() });
-      setKey("");
-      ended.value = false;
-      await begin(path);
-    } catch (failed) {
-      if (!(failed instanceof ApiError)) throw failed;
-      if (failed.status === 401) setProblem(t("login.wrong"));
-      else setError(failed);
-    } finally {
-      setBusy(false);
-    }
-  }
-
-  return html`<main class="login">
-    <form class="box" onSubmit=${submit}>
-      <div class="brand"><${Icon} name="logo" />interlock</div>
-      <h1>${t("login.title")}</h1>
-      ${ended.value && html`<div class="note tone-asking" role="status">${t("login.ended")}</div>`}
-      ${issuers.map(
-        ({ issuer, name }) => html`<a class="button main deciding" href=${issuerPath(issuer)}>${t("login.at", { name })}</a>`,
-      )}
-      ${issuers.length > 0 && html`<p class="muted small">${t("login.or")}</p>`}
-      <div class="field">
-        <label for=${id}>${t("login.key")}</label>
-        <input
-          id=${id}
-          class="input mono"
-          type="password"
-          autocomplete="off"
-          spellcheck="false"
-          value=${key}
-          aria-invalid=${String(Boolean(problem))}
-          aria-describedby=${`${id}-hint`}
-          onInput=${(/** @type {Event} */ event) => setKey(/** @type {HTMLInputElement} */ (event.currentTarget).value)}
-        />
-        <span class="hint" id=${`${id}-hint`}>${t("login.hint")}</span>
-        ${problem && html`<span class="problem" role="alert">${problem}</span>`}
-      </div>
-      ${error && html`<${Problem} error=${error} />`}
-      <button class=${`button deciding ${issuers.length ? "" : "main"}`} disabled=${busy}>${t("login.do")}</button>
-    </form>
-  </main>`;
-}
-
-/** @param {string} issuer */
-function issuerPath(issuer) {
-  const here = location.pathname.slice(page.base.length) + location.search;
-  const to = here.startsWith("/login") ? (page.board ? "/gateway" : "/") : here;
-  return `${page.base}/login/begin?${new URLSearchParams({ issuer, to })}`;
+  const [found, setFound] = useState(/** @type {typeof import("./login.js") | null} */ (null));
+  useEffect(() => void import("./login.js").then(setFound), []);
+  return found && (page.local ? html`<${found.SignedOut} />` : html`<${found.Form} path=${path} />`);
 }

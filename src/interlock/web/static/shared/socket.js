@@ -1,6 +1,7 @@
 // One WebSocket for the page. It comes back by itself, and says where it stands.
 
 import { pageKey } from "./api.js";
+import { parseAnswer, stringify } from "./exact.js";
 import { page } from "./page.js";
 import { signal } from "./view.js";
 
@@ -48,12 +49,12 @@ export class Connection {
     this.socket = socket;
     this.#listen();
     socket.onopen = () => {
-      socket.send(JSON.stringify({ type: "hello", key: pageKey() ?? "", client: "web/1" }));
+      socket.send(stringify({ type: "hello", key: pageKey() ?? "", client: "web/1" }));
     };
     socket.onmessage = (event) => {
       if (this.socket !== socket) return;
       this.#listen();
-      const frame = JSON.parse(event.data);
+      const frame = parseAnswer(event.data);
       if (frame.type === "ping") return;
       if (frame.type === "ready") {
         this.tries = 0;
@@ -79,7 +80,7 @@ export class Connection {
    */
   send(frame) {
     if (!this.isOpen || this.socket?.readyState !== WebSocket.OPEN) return false;
-    this.socket.send(JSON.stringify(frame));
+    this.socket.send(stringify(frame));
     return true;
   }
 

@@ -2,7 +2,7 @@
 // the record of one call.
 
 import { html, useCallback, useEffect, useRef, useState } from "../../shared/view.js";
-import { ApiError, getPart, post } from "../../shared/api.js";
+import { ApiError, getPart, pageKey, post } from "../../shared/api.js";
 import { Legend, StackedBars } from "../../shared/chart.js";
 import { Copy } from "../../shared/dialog.js";
 import { day, duration, instant, size } from "../../shared/format.js";
@@ -10,12 +10,14 @@ import { Icon } from "../../shared/icons.js";
 import { JsonView } from "../../shared/json.js";
 import { Missing, Problem, useLoad } from "../../shared/load.js";
 import { Address, Foreign } from "../../shared/marks.js";
+import { page } from "../../shared/page.js";
 import { OutcomeChip, outcomeOf } from "../../shared/outcomes.js";
 import { go } from "../../shared/route.js";
+import { save as saveAs } from "../../shared/save.js";
 import { Tabs } from "../../shared/tabs.js";
 import { t as common } from "../../shared/text.js";
 import { Window } from "../../shared/window.js";
-import { API, bucketsOf, Explained, OUTCOMES, words } from "../parts.js";
+import { API, bucketsOf, Explained, nameOf, partsOf, typed, words } from "../parts.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
 
@@ -179,7 +181,7 @@ function cellsOf(line, names) {
     html`<span class="mono">${at.slice(0, -4)}<span class="fraction">${at.slice(-4)}</span></span>`,
     html`<span class="mono">${names.get(line.key ?? "") || (line.user ?? "").replace(/^user:/, "")}</span>`,
     line.tool ? html`<${Address} address=${line.tool} />` : "–",
-    html`<${OutcomeChip} state=${outcomeOf(line.status, line.reason)} />`,
+    html`<${OutcomeChip} state=${outcomeOf(line.status, line.reason)} reason=${line.reason} />`,
     html`<span class="number">${duration(line.ms)}</span>`,
     html`<span class="muted">${[words(line.reason ?? ""), line.rule && t("audit.rule", { rule: line.rule })].filter(Boolean).join(", ")}</span>`,
   ];
@@ -194,14 +196,14 @@ function Filters({ filters, to, isLive }) {
       to({ tool: search.trim() });
     }}>
     <input class="input narrow" type="search" aria-label=${t("audit.tool")} placeholder=${t("audit.tool")} value=${search}
-      onInput=${(/** @type {Event} */ event) => setSearch(/** @type {HTMLInputElement} */ (event.currentTarget).value)} />
+      onInput=${typed(setSearch)} />
     <select aria-label=${t("audit.time")} value=${["1h", "24h", "7d"].includes(filters.since ?? "") ? filters.since : ""}
-      onChange=${(/** @type {Event} */ event) => to({ since: /** @type {HTMLSelectElement} */ (event.currentTarget).value, until: "" })}>
+      onChange=${typed((since) => to({ since, until: "" }))}>
       <option value="">${t("audit.always")}</option>
       ${["1h", "24h", "7d"].map((each) => html`<option value=${each}>${t(/** @type {any} */ (`range.${each}`))}</option>`)}
     </select>
     <select aria-label=${t("audit.ended")} value=${filters.status ?? ""}
-      onChange=${(/** @type {Event} */ event) => to({ status: /** @type {HTMLSelectElement} */ (event.currentTarget).value })}>
+      onChange=${typed((status) => to({ status }))}>
       <option value="">${t("audit.any")}</option>
       ${STATUSES.map((each) => html`<option value=${each}>${words(each)}</option>`)}
     </select>
@@ -219,14 +221,13 @@ function Filters({ filters, to, isLive }) {
 function Bars({ filters, to }) {
   const time = { since: filters.since || "24h", ...(filters.until && { until: filters.until }) };
   const series = useLoad(`${API}/audit/series?${new URLSearchParams({ by: "outcome", buckets: "60", ...time })}`);
-  const names = (/** @type {string} */ part) => common(/** @type {any} */ (`outcome.${part}`)).toLowerCase();
   if (!series.data) return series.error ? html`<${Missing} of=${series} />` : html`<div class="box bars"></div>`;
-  const parts = OUTCOMES.filter((each) => series.data.lines.some((/** @type {any} */ line) => line.name === each));
+  const parts = partsOf(series.data);
   return html`<section class="box bars" aria-label=${t("overview.chart")}>
     <div class="box-body">
-      <${StackedBars} label=${t("overview.chart")} buckets=${bucketsOf(series.data)} parts=${parts} names=${names} height=${84}
+      <${StackedBars} label=${t("overview.chart")} buckets=${bucketsOf(series.data)} parts=${parts} names=${nameOf} height=${84}
         choose=${(/** @type {string} */ since, /** @type {string} */ until) => to({ since, until })} />
-      <${Legend} parts=${parts} names=${names} />
+      <${Legend} parts=${parts} names=${nameOf} />
     </div>
   </section>`;
 }
@@ -237,27 +238,15 @@ function Export({ query }) {
   async function save() {
     setBusy(true);
     try {
-      await download(`${API}/audit/export${query && `?${query}`}`);
+      // A plain link would not send the page key.
+      const headers = { "X-Interlock-Key": pageKey() ?? "" };
+      const answer = await fetch(`${page.base}${API}/audit/export${query && `?${query}`}`, { headers });
+      saveAs(await answer.blob(), `audit-${new Date().toISOString().slice(0, 10)}.ndjson`);
     } finally {
       setBusy(false);
     }
   }
   return html`<button class="button" onClick=${save} disabled=${busy}><${Icon} name="export" />${t("audit.export")}</button>`;
-}
-
-/**
- * Save an answer that needs the page key, which a plain link would not send.
- * @param {string} path
- */
-async function download(path) {
-  const { page } = await import("../../shared/page.js");
-  const { pageKey } = await import("../../shared/api.js");
-  const answer = await fetch(page.base + path, { headers: { "X-Interlock-Key": pageKey() ?? "" } });
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await answer.blob());
-  link.download = `audit-${new Date().toISOString().slice(0, 10)}.ndjson`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 /**
@@ -273,11 +262,12 @@ function Record({ id, line, close }) {
   const all = records.data ?? [];
   const begin = all.find((each) => each.kind === "intent" || each.kind === "asked" || each.kind === "refused") ?? line;
   const end = all.find((each) => each.kind === "outcome" || each.kind === "unfinished");
-  const status = end?.status ?? line?.status ?? begin?.kind;
-  const reason = end?.reason || begin?.reason || line?.reason;
-  return html`<div class="record" data-call=${id} data-state=${outcomeOf(status, reason)}>
+  const unlisted = useLoad(line ? null : `/api/calls/${encodeURIComponent(id)}`).data;
+  const state = line ? outcomeOf(line.status, line.reason) : unlisted?.outcome;
+  const reason = line ? line.reason : unlisted?.reason;
+  return html`<div class="record" data-call=${id} data-state=${state}>
     <div class="box-head">
-      <${OutcomeChip} state=${outcomeOf(status, reason)} />
+      ${state && html`<${OutcomeChip} state=${state} reason=${reason} />`}
       <span class="took">${duration(end?.ms ?? line?.ms)}</span>
       <button class="button plain only" aria-label=${common("close")} onClick=${close}><${Icon} name="cross" /></button>
     </div>

@@ -2,9 +2,9 @@
 
 import { html } from "../../shared/view.js";
 import { Asking } from "../../shared/asking.js";
-import { Arguments, CallCard } from "../../shared/card.js";
+import { CallCard } from "../../shared/card.js";
 import { ago } from "../../shared/format.js";
-import { JsonView } from "../../shared/json.js";
+import { Arguments, JsonView } from "../../shared/json.js";
 import { Missing, useLoad } from "../../shared/load.js";
 import { may } from "../../shared/session.js";
 import { Link, words } from "../parts.js";
@@ -34,6 +34,7 @@ function Shown({ call, path, done }) {
   const head = {
     id: call.id,
     state: call.outcome,
+    reason: call.reason,
     address: call.tool,
     summary: waits ? t("call.approved") : words(call.reason),
     ms: call.seconds === null ? null : call.seconds * 1000,

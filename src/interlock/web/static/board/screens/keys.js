@@ -10,7 +10,7 @@ import { Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
 import { may } from "../../shared/session.js";
 import { t as common } from "../../shared/text.js";
-import { API, Link, ToolList } from "../parts.js";
+import { API, Link, ToolList, typed } from "../parts.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
 
@@ -50,7 +50,7 @@ function All() {
     ${keys.data &&
     html`<div class="stack tight">
       <input class="input narrow" type="search" aria-label=${t("keys.search")} placeholder=${t("keys.search")} value=${search}
-        onInput=${(/** @type {Event} */ event) => setSearch(/** @type {HTMLInputElement} */ (event.currentTarget).value)} />
+        onInput=${typed(setSearch)} />
       <section class="box">
         ${found.length === 0
           ? html`<p class="empty"><strong>${t("keys.none")}</strong>${all.length ? t("keys.none.search") : t("keys.none.why")}</p>`
@@ -101,29 +101,27 @@ function Create({ close, done }) {
       setError(problem);
     }
   }
-  /** @param {(value: string) => void} set */
-  const to = (set) => (/** @type {Event} */ event) => set(/** @type {HTMLInputElement} */ (event.currentTarget).value);
   return html`<${Dialog} title=${t("key.create")} close=${close}>
     <form class="stack" onSubmit=${submit}>
       <div class="field"><label for=${`${id}-user`}>${t("key.user")}</label>
-        <input id=${`${id}-user`} class="input" required value=${user} onInput=${to(setUser)} autocomplete="off" /></div>
+        <input id=${`${id}-user`} class="input" required value=${user} onInput=${typed(setUser)} autocomplete="off" /></div>
       <div class="field"><label for=${`${id}-name`}>${t("key.name")}</label>
-        <input id=${`${id}-name`} class="input" value=${name} onInput=${to(setName)} autocomplete="off" />
+        <input id=${`${id}-name`} class="input" value=${name} onInput=${typed(setName)} autocomplete="off" />
         <span class="hint">${t("key.name.hint")}</span></div>
       <fieldset class="field"><legend>${t("key.scopes")}</legend>
         ${SCOPES.map((scope) => html`<label class="check"><input type="checkbox" checked=${scopes.includes(scope)}
           onChange=${() => setScopes(scopes.includes(scope) ? scopes.filter((each) => each !== scope) : [...scopes, scope])} />
           <span><span class="mono">${scope}</span> <span class="muted small">${t(`scope.${scope}`)}</span></span></label>`)}
         <label class="hint" for=${`${id}-more`}>${t("key.more")}</label>
-        <input id=${`${id}-more`} class="input mono" placeholder="mcp:crm:refund" value=${more} onInput=${to(setMore)} autocomplete="off" />
+        <input id=${`${id}-more`} class="input mono" placeholder="mcp:crm:refund" value=${more} onInput=${typed(setMore)} autocomplete="off" />
       </fieldset>
       <div class="row wrap">
         <div class="field grow"><label for=${`${id}-expires`}>${t("key.expires")}</label>
-          <select id=${`${id}-expires`} value=${expires} onChange=${to(setExpires)}>
+          <select id=${`${id}-expires`} value=${expires} onChange=${typed(setExpires)}>
             ${["7d", "30d", "90d", "365d", "never"].map((each) => html`<option value=${each}>${t(/** @type {any} */ (`expires.${each}`))}</option>`)}
           </select></div>
         <div class="field grow"><label for=${`${id}-rate`}>${t("key.rate")}</label>
-          <input id=${`${id}-rate`} class="input mono" placeholder="20/s" value=${rate} onInput=${to(setRate)} /></div>
+          <input id=${`${id}-rate`} class="input mono" placeholder="20/s" value=${rate} onInput=${typed(setRate)} /></div>
       </div>
       ${error && html`<${Problem} error=${error} />`}
       <div class="actions">

@@ -4,12 +4,11 @@ import { html } from "../../shared/view.js";
 import { ago, count } from "../../shared/format.js";
 import { Missing, useLoad } from "../../shared/load.js";
 import { Address } from "../../shared/marks.js";
+import { LIMITED } from "../../shared/outcomes.js";
 import { API, Link, words } from "../parts.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
 import { Usage } from "./keys.js";
-
-const LIMITED = ["rate_limited", "overloaded", "tool_rate_limited", "quota_exceeded", "queue_timeout"];
 
 export default function Limits() {
   const usage = useLoad(`${API}/usage`, { every: 30_000 });
@@ -32,7 +31,7 @@ export default function Limits() {
           : html`<ul class="plain-list">${Object.entries(refusals).map(([reason, n]) => html`<li>
               <${Link} to=${`/gateway/audit?reason=${reason}`}>${words(reason)}<//> <span class="number grow">${count(n)}</span></li>`)}</ul>`}
       </section>
-      ${LIMITED.map((reason) => html`<${Met} key=${reason} reason=${reason} isMet=${Boolean(refusals[reason])} />`)}
+      ${[...LIMITED].map((reason) => html`<${Met} key=${reason} reason=${reason} isMet=${Boolean(refusals[reason])} />`)}
     </div>`}
   <//>`;
 }

@@ -8,7 +8,7 @@ import { Address, Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
 import { go } from "../../shared/route.js";
 import { t as common } from "../../shared/text.js";
-import { API, bucketsOf, downOf, isUp, Link, OUTCOMES, StateChip } from "../parts.js";
+import { API, bucketsOf, Link, nameOf, partsOf, StateChip, typed } from "../parts.js";
 import { Screen, waiting, waitingIn } from "../side.js";
 import { t } from "../text.js";
 
@@ -21,7 +21,7 @@ export default function Overview({ query }) {
   const overview = useLoad(`${API}/overview?range=${range}`, { every: EVERY });
   const [asTable, setAsTable] = useState(false);
 
-  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[], needs: import("../parts.js").Needs} | null} */
+  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[]} & import("../parts.js").Waits | null} */
   const found = overview.data;
   useEffect(() => {
     if (found) waiting.value = waitingIn(found);
@@ -30,14 +30,13 @@ export default function Overview({ query }) {
   const tools = html`<select
     aria-label=${t("range")}
     value=${range}
-    onChange=${(/** @type {Event} */ event) =>
-      go(`/gateway?range=${/** @type {HTMLSelectElement} */ (event.currentTarget).value}`)}
+    onChange=${typed((chosen) => go(`/gateway?range=${chosen}`))}
   >
     ${RANGES.map((each) => html`<option value=${each}>${t(`range.${each}`)}</option>`)}
   </select>`;
   return html`<${Screen} title=${t("nav.overview")} tools=${tools}>
     <div class="stack">
-      ${found ? html`<${Figures} of=${found.figures} series=${found.series} range=${range} />` : html`<${Missing} of=${overview} />`}
+      ${found ? html`<${Figures} of=${found} range=${range} />` : html`<${Missing} of=${overview} />`}
       <div class="two">
         <section class="box" aria-labelledby="chart-title">
           <div class="box-head">
@@ -63,7 +62,7 @@ export default function Overview({ query }) {
             />`}
           </div>
         </section>
-        ${found && html`<${NeedsYou} of=${found.needs} />`}
+        ${found && html`<${NeedsYou} of=${found} />`}
       </div>
       ${found && html`<${Servers} servers=${found.servers} />`}
     </div>
@@ -92,18 +91,10 @@ function sparkOf(series, names) {
   );
 }
 
-/** @param {import("../parts.js").Series} series */
-function partsOf(series) {
-  return OUTCOMES.filter((each) => series.lines.some((line) => line.name === each));
-}
-
-/** @param {string} part */
-const nameOf = (part) => common(/** @type {any} */ (`outcome.${part}`)).toLowerCase();
-
-/** @param {{of: Figured, series: import("../parts.js").Series, range: typeof RANGES[number]}} props */
-function Figures({ of: { calls, failed, refused, p50, p95, ownP95 }, series, range }) {
+/** @param {{of: {figures: Figured, series: import("../parts.js").Series, waiting: import("../parts.js").Waits["waiting"]}, range: typeof RANGES[number]}} props */
+function Figures({ of: { figures: { calls, failed, refused, p50, p95, ownP95 }, series, waiting: waits }, range }) {
   const limited = sumOf(series.lines, "limited");
-  const held = sumOf(series.lines, "held");
+  const held = waits.approvals + waits.definitions;
   const minutes = { "1h": 60, "24h": 1440, "7d": 10_080, "30d": 43_200 }[range];
   return html`<div class="figures">
     <${Figure} name=${t("figure.calls")} value=${count(calls)}
@@ -113,7 +104,7 @@ function Figures({ of: { calls, failed, refused, p50, p95, ownP95 }, series, ran
     <${Figure} name=${t("figure.p95")} value=${duration(p95)} about=${ownP95 == null ? t("figure.median", { time: duration(p50) }) : t("figure.own", { time: duration(ownP95) })}
       values=${series.total.p95.map((each) => each ?? 0)} />
     <${Figure} name=${t("figure.refused")} value=${count(refused)}
-      about=${t("figure.parts", { refused: refused - limited - held, limited, held })}
+      about=${t("figure.parts", { refused: refused - limited, limited, held })}
       values=${sparkOf(series, ["refused", "limited", "held"])} tone="quiet" />
   </div>`;
 }
@@ -128,9 +119,9 @@ function Figure({ name, value, about, values, tone }) {
   </section>`;
 }
 
-/** @param {{of: import("../parts.js").Needs}} props */
-function NeedsYou({ of: { approvals, definitions: pins, servers, keys } }) {
-  const oldest = approvals.at(-1);
+/** @param {{of: import("../parts.js").Waits}} props */
+function NeedsYou({ of: { needs: { approvals, definitions: pins, servers, keys }, waiting: waits } }) {
+  const oldest = approvals[0];
   const first = pins[0];
   const nothing = !approvals.length && !pins.length && !servers.length && !keys.length;
   return html`<section class="box" aria-labelledby="needs-title">
@@ -140,13 +131,13 @@ function NeedsYou({ of: { approvals, definitions: pins, servers, keys } }) {
       : html`<ul class="needs">
           ${oldest &&
           html`<li>
-            <${Chip} tone="asking" icon="pause">${t("needs.waiting", { n: approvals.length })}<//>
+            <${Chip} tone="asking" icon="pause">${t("needs.waiting", { n: waits.approvals })}<//>
             <span class="grow"><${Address} address=${oldest.tool} /> ${t("needs.for", { user: oldest.user, time: ago(oldest.created) })}</span>
             <${Link} to="/gateway/approvals">${t("needs.decide")}<//>
           </li>`}
           ${first &&
           html`<li>
-            <${Chip} tone="held" icon="pin">${t("needs.held", { n: pins.length })}<//>
+            <${Chip} tone="held" icon="pin">${t("needs.held", { n: waits.definitions })}<//>
             <span class="grow"><${Address} address=${first.tool ?? first.server} /> ${t(first.state === "new" ? "needs.pin.new" : "needs.pin.changed")}</span>
             <${Link} to="/gateway/pins">${t("needs.compare")}<//>
           </li>`}
@@ -168,10 +159,14 @@ function NeedsYou({ of: { approvals, definitions: pins, servers, keys } }) {
   </section>`;
 }
 
+/** @param {{state: string}} server */
+const isUp = ({ state }) => state === "ok" || state === "disabled";
+
 /** @param {{servers: import("../parts.js").Server[]}} props */
 export function Servers({ servers }) {
-  const down = downOf(servers).length;
-  const brokenFirst = [...servers].sort((a, b) => Number(isUp(a.state)) - Number(isUp(b.state)));
+  const up = servers.filter(isUp);
+  const down = servers.length - up.length;
+  const brokenFirst = [...servers.filter((each) => !isUp(each)), ...up];
   return html`<section class="box" aria-labelledby="servers-title">
     <div class="box-head">
       <h2 id="servers-title">${t("nav.servers")}</h2>
@@ -197,13 +192,13 @@ export function Servers({ servers }) {
               ${brokenFirst.map(
                 (each) => html`<tr data-server=${each.name}>
                   <td class="tight"><${StateChip} state=${each.state} /></td>
-                  <td class="tight"><${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`} class="address name">${each.name}<//></td>
+                  <td><${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`} class="address name">${each.name}<//></td>
                   <td class="tight muted wide">${each.revision ?? "–"}</td>
-                  <td class="number wide">${isUp(each.state) || each.tools === 0 ? count(each.tools) : t("servers.kept", { n: each.tools })}</td>
+                  <td class="number wide">${isUp(each) || each.tools === 0 ? count(each.tools) : t("servers.kept", { n: each.tools })}</td>
                   <td class="number wide">${count(each.calls)}</td>
                   <td class="number wide">${count(each.queue)}</td>
                   <td class="number wide">${count(each.instances)}</td>
-                  <td class="muted">${each.reason ? html`<${Foreign} text=${each.reason} />` : t("servers.fine")}</td>
+                  <td class="muted long">${each.reason ? html`<${Foreign} text=${each.reason} />` : t("servers.fine")}</td>
                 </tr>`,
               )}
             </tbody>

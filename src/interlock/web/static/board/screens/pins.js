@@ -3,6 +3,7 @@
 import { html, useState } from "../../shared/view.js";
 import { post } from "../../shared/api.js";
 import { Confirm } from "../../shared/dialog.js";
+import { stringify } from "../../shared/exact.js";
 import { ago, day } from "../../shared/format.js";
 import { Icon } from "../../shared/icons.js";
 import { Missing, useLoad } from "../../shared/load.js";
@@ -11,7 +12,7 @@ import { OutcomeChip, Chip } from "../../shared/outcomes.js";
 import { may } from "../../shared/session.js";
 import { Tabs } from "../../shared/tabs.js";
 import { changes } from "../changes.js";
-import { API, heldOf } from "../parts.js";
+import { API } from "../parts.js";
 import { remarksOn } from "../remarks.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
@@ -37,9 +38,11 @@ export default function Pins() {
   const pins = useLoad(`${API}/lock`, { every: 30_000 });
   /** @type {Pin[]} */
   const all = pins.data ?? [];
-  const waits = heldOf(all);
+  const changed = all.filter((each) => each.state === "changed");
+  const fresh = all.filter((each) => each.state === "new");
+  const waits = [...changed, ...fresh];
   const rest = all.filter((each) => !waits.includes(each));
-  return html`<${Screen} title=${t("nav.pins")} about=${pins.data && t("pins.about", { accepted: rest.length, changed: waits.filter((each) => each.state === "changed").length, fresh: waits.filter((each) => each.state === "new").length })}>
+  return html`<${Screen} title=${t("nav.pins")} about=${pins.data && t("pins.about", { accepted: rest.length, changed: changed.length, fresh: fresh.length })}>
     ${!pins.data && html`<${Missing} of=${pins} />`}
     ${pins.data && html`<div class="stack">
       ${waits.length === 0 && html`<div class="box"><p class="empty"><strong>${t("pins.none")}</strong>${t("pins.none.why")}</p></div>`}
@@ -152,5 +155,5 @@ function restOf(definition) {
 
 /** @param {unknown} value @returns {string} */
 function pretty(value) {
-  return value === undefined ? "" : JSON.stringify(value, null, 2);
+  return value === undefined ? "" : stringify(value, 2);
 }

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useState } from "../../shared/view.js";
 import { ApiError, post } from "../../shared/api.js";
+import { typed as valueOf } from "../../shared/exact.js";
 import { count, duration } from "../../shared/format.js";
 import { JsonView } from "../../shared/json.js";
 import { Missing, Problem, useLoad } from "../../shared/load.js";
@@ -9,7 +10,7 @@ import { Address, Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
 import { go } from "../../shared/route.js";
 import { me } from "../../shared/session.js";
-import { API, Explained, Link, ToolList, toolPath, words } from "../parts.js";
+import { API, Explained, Link, ToolList, toolPath, typed, words } from "../parts.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
 
@@ -18,28 +19,36 @@ export default function Tools({ address, query }) {
   return address === undefined ? html`<${All} query=${query} />` : html`<${One} address=${address} query=${query} />`;
 }
 
-/** @param {string} owner "key:ID" or a user. */
+/** @param {string} owner "key:ID" or a user. @returns {Record<string, string>} */
 function parameterOf(owner) {
   return owner.startsWith("key:") ? { key: owner.slice(4) } : { user: owner };
 }
 
+const own = () => (me.value ? me.value.user : "");
+
+/** Return the query of a tool's page that explains it for an owner. @param {string} owner */
+function queryFor(owner) {
+  const { key } = parameterOf(owner);
+  return key ? `?key=${key}` : owner === own() ? "" : `?as=${encodeURIComponent(owner)}`;
+}
+
 /**
- * Choose a key or the person who is signed in.
+ * Choose a key or the person who is signed in; another user is chosen by the address.
  * @param {{label: string, chosen: string, choose: (owner: string) => void, keys: import("../parts.js").Key[]}} props
  */
 function Owner({ label, chosen, choose, keys }) {
-  const own = me.value ? me.value.user : "";
+  const isOther = chosen !== own() && !keys.some((each) => chosen === `key:${each.id}`);
   return html`<select aria-label=${label} value=${chosen}
-    onChange=${(/** @type {Event} */ event) => choose(/** @type {HTMLSelectElement} */ (event.currentTarget).value)}>
-    <option value=${own}>${t("tools.me", { user: own })}</option>
+    onChange=${typed(choose)}>
+    <option value=${own()}>${t("tools.me", { user: own() })}</option>
+    ${isOther && html`<option value=${chosen}>${chosen.startsWith("key:") ? chosen : t("tools.user", { user: chosen })}</option>`}
     ${keys.map((each) => html`<option value=${`key:${each.id}`}>${t("tools.key", { key: each.name || each.id, user: each.user })}</option>`)}
   </select>`;
 }
 
 /** @param {{query: URLSearchParams}} props */
 function All({ query }) {
-  const own = me.value ? me.value.user : "";
-  const owner = query.get("as") ?? own;
+  const owner = query.get("as") ?? own();
   const search = query.get("q") ?? "";
   const keys = useLoad(`${API}/keys?limit=500&state=active`);
   const tools = useLoad(`${API}/tools?${new URLSearchParams({ limit: "500", ...parameterOf(owner), ...(search && { q: search }) })}`);
@@ -54,14 +63,14 @@ function All({ query }) {
     <div class="stack tight">
       <div class="row wrap">
         <input class="input narrow" type="search" aria-label=${t("tools.search")} placeholder=${t("tools.search")} value=${search}
-          onInput=${(/** @type {Event} */ event) => to({ q: /** @type {HTMLInputElement} */ (event.currentTarget).value })} />
+          onInput=${typed((q) => to({ q }))} />
         <${Owner} label=${t("tools.as")} chosen=${owner} choose=${(/** @type {string} */ as) => to({ as })} keys=${keys.data ?? []} />
       </div>
       ${!found && html`<${Missing} of=${tools} />`}
       ${found && html`<section class="box">
         ${found.tools.length + found.missing.length + found.denied.length === 0
           ? html`<p class="empty"><strong>${t("tools.none")}</strong>${t(found.reason === "no_match" ? "tools.none.search" : "tools.none.why")}</p>`
-          : html`<${ToolList} of=${found} query=${owner.startsWith("key:") ? `?key=${owner.slice(4)}` : ""} />`}
+          : html`<${ToolList} of=${found} query=${queryFor(owner)} />`}
       </section>`}
     </div>
   <//>`;
@@ -71,8 +80,7 @@ function All({ query }) {
 function One({ address, query }) {
   const cut = address.indexOf(":");
   const [server, name] = [address.slice(0, cut), address.slice(cut + 1)];
-  const own = me.value ? me.value.user : "";
-  const owner = query.get("key") ? `key:${query.get("key")}` : own;
+  const owner = query.get("key") ? `key:${query.get("key")}` : (query.get("as") ?? own());
   const keys = useLoad(`${API}/keys?limit=500&state=active`);
   const pin = useLoad(`${API}/lock/${encodeURIComponent(server)}/${encodeURIComponent(name)}`);
   const series = useLoad(`${API}/audit/series?by=tool&since=24h&buckets=24`);
@@ -130,10 +138,10 @@ function Explain({ address, owner, keys }) {
   async function explain() {
     let given;
     try {
-      given = text.trim() ? JSON.parse(text) : undefined;
+      given = text.trim() ? valueOf(text) : undefined;
       setProblem("");
-    } catch {
-      setProblem(t("explain.json"));
+    } catch (failed) {
+      setProblem(failed instanceof SyntaxError ? t("explain.json") : /** @type {Error} */ (failed).message);
       return;
     }
     try {
@@ -151,7 +159,7 @@ function Explain({ address, owner, keys }) {
   return html`<section class="box explain">
     <div class="box-head"><h2>${t("explain.for")}</h2>
       <${Owner} label=${t("explain.for")} chosen=${owner} keys=${keys}
-        choose=${(/** @type {string} */ chosen) => go(toolPath(address) + (chosen.startsWith("key:") ? `?key=${chosen.slice(4)}` : ""), { replace: true })} />
+        choose=${(/** @type {string} */ chosen) => go(toolPath(address) + queryFor(chosen), { replace: true })} />
     </div>
     <div class="box-body stack tight">
       <form class="field" onSubmit=${(/** @type {Event} */ event) => {
@@ -161,7 +169,7 @@ function Explain({ address, owner, keys }) {
         <label for="explain-arguments">${t("explain.arguments")}</label>
         <div class="row">
           <input id="explain-arguments" class="input mono" placeholder='{"amount": 80}' value=${text} aria-invalid=${String(Boolean(problem))}
-            onInput=${(/** @type {Event} */ event) => setText(/** @type {HTMLInputElement} */ (event.currentTarget).value)} />
+            onInput=${typed(setText)} />
           <button class="button">${t("explain.do")}</button>
         </div>
         ${problem && html`<span class="problem" role="alert">${problem}</span>`}
