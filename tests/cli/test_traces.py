@@ -233,3 +233,29 @@ async def test_spans_state_how_requests_failed_and_made_up_names_name_none(
         ("prompts/get", "arguments_invalid", 2),
     }
     assert "canary" not in repr(collector.spans)
+
+
+def test_a_command_continues_the_trace_of_the_program_that_started_it(
+    servers, interlock, collector: Collector, monkeypatch: pytest.MonkeyPatch
+):
+    code = (
+        "import os, sys; sys.exit(f'has {[each for each in os.environ if each[:4] == \"OTEL\"]}')"
+    )
+    servers(env={"command": sys.executable, "args": ["-c", code]})
+    parent = f"00-{'4b' * 16}-{'00f1' * 4}-01"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=canary-header")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "ci")
+    monkeypatch.setenv("TRACEPARENT", parent)
+
+    ran = interlock("call", "e:say", "text=canary-argument")
+
+    assert ran.code == 0, ran.err
+    called = collector.named("execute_tool say")
+    assert (called["traceId"], called["parentSpanId"]) == (parent[3:35], parent[36:52])
+    assert called["resource"]["service.name"] == "ci"
+    assert collector.named("tools/call say")["parentSpanId"] == called["spanId"]
+    assert "canary" not in repr(collector.spans)
+    failed = interlock("call", "env:x")
+    assert failed.code == 1
+    assert "has []" in failed.err  # programs get none of these variables

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import Iterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +18,13 @@ from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.messages import AssistantMessage, ToolCall, Usage, UserMessage
 from interlock.models import ScriptedModel
 from interlock.policy import Policy
+from interlock.telemetry import names
 from interlock.telemetry.sampling import sampler
 from interlock.telemetry.settings import Export, TracingSettings
 from interlock.telemetry.span import CLIENT, INTERNAL, SERVER, TraceSpan, current
 from interlock.telemetry.tracer import Tracer
 from interlock.types import ElicitParams, ElicitResult
+from tests.servers.evil_http import MODERN, EvilHttp
 from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
@@ -163,3 +167,33 @@ async def test_many_calls_leave_no_span_and_no_task(spans: list[TraceSpan]):
 
     assert tasks < 10
     assert len(left) < 10
+
+
+@each_row("revision", [LEGACY, MODERN])
+async def test_a_server_over_http_gets_the_span_in_meta_and_in_headers(
+    spans: list[TraceSpan], revision: str
+):
+    async with EvilHttp(revision) as http, Client.http(http.url) as client:
+        before = len(spans)
+        await client.call_tool("echo", {"text": "canary"})
+
+    (span,) = spans[before:]
+    (asked,) = (each for each in http.asked if each.method == "tools/call")
+    assert asked.headers["traceparent"] == f"00-{span.trace}-{span.id}-01"
+    assert asked.message["params"]["_meta"]["traceparent"] == asked.headers["traceparent"]
+    assert span.attributes["server.address"] == "127.0.0.1"
+    assert str(span.attributes["server.port"]) in http.url
+    assert span.attributes["gen_ai.operation.name"] == "execute_tool"
+    assert "canary" not in repr(span.attributes)
+
+
+def test_every_name_of_a_convention_stands_in_one_module():
+    folder = Path(names.__file__).parent
+    written = re.compile(r"[\"'](?:gen_ai|mcp|jsonrpc|network|client|server|error|interlock)\.\w")
+
+    found = {each.name for each in folder.glob("*.py") if written.search(each.read_text())}
+
+    assert found - {"names.py"} == {
+        "exporter.py",
+        "span.py",
+    }  # the names of a logger and a variable
