@@ -116,6 +116,8 @@ def test_requests_that_differ_in_their_trace_share_what_later_caches_know_by_ide
         (b'{"traceparent":"a","traceparent":"%b"}', True),
         (b'{"x":"\\u00e9","traceparent":"%b"}', True),
         (b'{"traceparent":{"a":"%b"}}', False),
+        (b'{"progressToken":1.5,"traceparent":"%b"}', True),
+        (b'{"progressToken":1e3}', False),
         (b'{"traceparent":"%b"}', True),
     ],
 )

@@ -146,7 +146,9 @@ class Assembly:
         That is the process that started this gateway, the key of this run on loopback, and the
         callers that the configuration names.
         """
-        if principal is None or (principal.id == LOCAL_USER.id and not address):
+        if principal is None or (
+            principal.id == LOCAL_USER.id and not principal.key_id and not address
+        ):
             return True
         if self.services.keys.is_of_this_run(principal.key_id) and is_loopback(address):
             return True

@@ -62,8 +62,8 @@ decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_changing = msgspec.json.Decoder(_Changing).decode
 _CHANGING = ("traceparent", "tracestate", "baggage", "progressToken")
 _CHANGING_KEYS = tuple(f'"{each}"'.encode() for each in _CHANGING)
-# What follows such a key: its value, which is a text or an integer, and the next comma.
-_MEMBER = re.compile(rb'\s*:\s*(?:"[^"\\]*"|-?\d+)\s*(?:,\s*)?')
+# What follows such a key: its value, which is a text or an integer, and the next comma if any.
+_MEMBER = re.compile(rb'\s*:\s*(?:"[^"\\]*"|-?\d+)\s*(?:,\s*|(?=\}))')
 _probe = msgspec.json.Decoder(_Probe).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
