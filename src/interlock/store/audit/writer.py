@@ -260,7 +260,7 @@ class AuditWriter:
                 raise
 
     async def renew(self) -> None:
-        """Show other gateways that this writer is alive; open its chain again if one closed it.
+        """Show other gateways that this writer is alive; reopen its chain if one of them closed it.
 
         Raises:
             AuditUnavailable: The database cannot be used.
@@ -320,7 +320,7 @@ class AuditWriter:
             raise
         has_recovered, self._head, self.head = self.is_failing, head, head
         if statements:
-            self._note_write()
+            self.is_failing, self._written_at = False, monotonic()
         self.rows += len(rows)
         self._committed(rows, counts)
         if has_recovered:  # another gateway may have closed the chain in the meantime
@@ -362,10 +362,6 @@ class AuditWriter:
                 hash = second.digest()
                 rows.append((self.id, seq, at, *texts, body, hash))
         return rows
-
-    def _note_write(self) -> None:
-        self.is_failing = False
-        self._written_at = monotonic()
 
     def _committed(self, rows: list[Row], counts: Changes) -> None:
         if counts:
@@ -414,7 +410,7 @@ class AuditWriter:
 
         await change_head(self._tables, self._key, self.id, change)
         self._signed, self._signed_at = end, monotonic()
-        self._note_write()
+        self.is_failing, self._written_at = False, monotonic()
         if self._copy is not None:
             self._copy.add_head(self.id, *end, at)
 
