@@ -152,25 +152,25 @@ class Exporter:
         pause = FIRST_PAUSE
         problem = ""
         for _ in range(MAX_ATTEMPTS):
-            problem, wait = self._post(body, len(spans))
+            problem, wait = self._post(body, len(spans), pause)
             if not problem:
                 self._report("")
                 return True
             if wait is None or self._stop.is_set():
                 break
             self._report(problem)
-            self._stop.wait(min(wait or pause, LONGEST_PAUSE))
+            self._stop.wait(min(wait, LONGEST_PAUSE))
             pause *= 2
         self.counts["failed"] += len(spans)
         self._report(problem)
         return False
 
-    def _post(self, body: bytes, count: int) -> tuple[str, float | None]:
-        """Send a batch once.
+    def _post(self, body: bytes, count: int, pause: float = 0.0) -> tuple[str, float | None]:
+        """Send a batch once; `pause` is the usual number of seconds before another attempt.
 
         Returns:
-            The problem, or "" if the batch was accepted; and the seconds that the collector wants
-            to pass before another attempt, or None if another attempt has no use.
+            The problem, or "" if the batch was accepted; and the seconds before another attempt,
+            or None if another attempt has no use.
         """
         settings = self._settings
         headers = {"Content-Type": "application/json", **settings.headers}
@@ -184,7 +184,7 @@ class Exporter:
             return "", None
         except HTTPError as error:
             with error:
-                wait = _retry_after(error.headers) if error.code in RETRIED else None
+                wait = _retry_after(error.headers, pause) if error.code in RETRIED else None
                 return f"it answered {error.code}", wait
         except _FAILURES as error:
             reason = getattr(error, "reason", error)
@@ -206,7 +206,7 @@ class Exporter:
         self._fails = bool(problem)
 
 
-def _retry_after(headers: Message) -> float:
-    """Return the seconds in the header Retry-After; 0 if it states none."""
+def _retry_after(headers: Message, otherwise: float) -> float:
+    """Return the seconds in the header Retry-After, or `otherwise` if it states none."""
     text = headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
+    return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
