@@ -29,6 +29,7 @@ from interlock.errors import (
     MissingCapability,
     RemoteError,
 )
+from interlock.observing import TraceContext
 from interlock.protocol.back_channel import BackChannel, HasHeaders
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.protocol.optional_members import decode_leniently
@@ -172,6 +173,8 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
 
     Attributes:
         lifespan: The object that the server's lifespan yielded.
+        trace: The position of the request in a distributed trace; None if the client sent none.
+        trusts_trace: Whether servers behind a gateway get `trace`; for the server.
         state: A dict that layers, dependencies and the function share during this request. If the
             function runs again for the answer to a question, the dict is empty again.
         revision: Protocol revision of this request.
@@ -214,6 +217,8 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
     round_state: str | None = None
     finished: bool = False
     call_params: Struct | None = None
+    trace: TraceContext | None = None
+    trusts_trace: bool = False
     tool: Any = None
     lifespan: _Lifespan = None  # type: ignore[assignment]  # until the server has set it
     state: dict[str, Any] = {}

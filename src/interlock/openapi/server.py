@@ -37,6 +37,7 @@ from interlock.openapi.sending import Sender
 from interlock.openapi.source import Source
 from interlock.openapi.tools import ApiTools, build, user_headers
 from interlock.protocol.envelope import encode
+from interlock.server.answering import is_of_parent_process
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
@@ -398,6 +399,9 @@ class OpenApiServer:
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
         found: ServedTool | None = self._catalogue.find(kind, name, context)
         return found
+
+    def trusts_trace(self, context: Context) -> bool:
+        return is_of_parent_process(context)
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:

@@ -26,6 +26,7 @@ from interlock.context import Context
 from interlock.errors import LocalProtocolError
 from interlock.protocol import Request
 from interlock.schema.signature import at_caller
+from interlock.server.answering import is_of_parent_process
 from interlock.server.catalogue import ServedTool
 from interlock.server.debugging import check_reach, debugged, is_debugging
 from interlock.server.dependencies import Overrides, yielded_by
@@ -477,6 +478,10 @@ class Server:
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
         """Return the tool with this name; None if the caller has no such tool."""
         return self._catalogue.find(kind, name, context)
+
+    def trusts_trace(self, context: Context) -> bool:
+        """Return whether the client's trace may continue here: that of a program on stdio may."""
+        return is_of_parent_process(context)
 
     def close(self) -> None:
         """End the worker threads after their running calls."""
