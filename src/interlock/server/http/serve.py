@@ -127,7 +127,7 @@ class UvicornServer(uvicorn.Server):
         host: str,
         port: int,
         *,
-        on_start: Callable[[str], object] = lambda _: None,
+        on_start: Callable[[str], object] | None = None,
         handles_signals: bool = True,
         refuses_while_draining: bool = False,
         takes_sockets: bool = False,
@@ -169,7 +169,7 @@ class UvicornServer(uvicorn.Server):
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Bind the address."""
         await super().startup(sockets)
-        if self.started:
+        if self.started and self._on_start is not None:
             self._on_start(self.url)
 
     async def on_tick(self, counter: int) -> bool:
