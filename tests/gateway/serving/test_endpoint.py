@@ -399,6 +399,31 @@ async def test_metrics_need_a_listener_of_operators(running):
         assert (await admin.request("GET", "/mcp", headers=bearer(operator))).code == 404
 
 
+POD = {"host": "10.244.1.7:8081"}
+
+
+@pytest.mark.slow("fills a database")
+async def test_metrics_of_a_pod_need_a_key_and_no_known_host(running):
+    async with running(crm=offering("x")) as gateway:
+        key, user = await gateway.key("op", "admin:read"), await gateway.key()
+        admin = Http(gateway.endpoint.admin_app(Address("127.0.0.1", 8001)))
+        for client in (admin, gateway.http):  # without an admin listener, the public one has them
+
+            async def asked(client: Http = client, **headers: str) -> int:
+                return (await client.request("GET", "/metrics", headers=POD | headers)).code
+
+            assert await asked(**bearer(key)) == 200
+            # A page under a name that its owner points to this machine may send anything but a key.
+            assert await asked() == 403
+            assert await asked(**bearer("ilk_made_up")) == 401
+            assert await asked(**bearer(user)) == 403
+            assert await asked(**bearer(key), cookie="interlock=1") == 403
+            assert await asked(**bearer(key), origin="http://10.244.1.7:8081") == 403
+            assert (await client.request("GET", "/metrics")).code == 200
+            other = await client.request("GET", "/admin/api/v1/keys", headers=POD | bearer(key))
+            assert other.code == 403
+
+
 # A listener of one view
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
+import stat
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from msgspec.structs import replace
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from interlock.config.gateway import Address
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving.http import Served
+    from interlock.gateway.serving.listeners import Listeners
     from interlock.toolbox import ServerStatus, Toolbox
 
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
@@ -164,7 +168,10 @@ async def _serve_http(
 
     async with Assembly.open(config) as assembly:
         callers = assembly.services.callers
-        with listeners(assembly.parts.settings, callers, address) as bound:
+        with (
+            listeners(assembly.parts.settings, callers, address) as bound,
+            _key_file(assembly, bound) as key_file,
+        ):
             # The servers start while the rest of the gateway is being imported.
             importing = beside(in_thread(partial(_import_http, config)))
             async with importing as imported, assembly.server.running():
@@ -173,7 +180,7 @@ async def _serve_http(
                     assembly,
                     bound,
                     view=view,
-                    announce=lambda served: _announce(served, assembly.server.toolbox),
+                    announce=lambda served: _announce(served, assembly.server.toolbox, key_file),
                     announce_servers=lambda: _say_servers(assembly.server.toolbox),
                     reload=_Reloading(assembly, load).begin,
                 )
@@ -250,7 +257,42 @@ class _Reloading:
 # Output
 
 
-def _announce(served: Served, toolbox: Toolbox) -> None:
+@contextmanager
+def _key_file(assembly: Assembly, bound: Listeners) -> Iterator[str]:
+    """Yield the place of the key for this run if a key must not be printed, else "".
+
+    A pipe or a socket of stderr is the log of a container or of a service, which others read. The
+    key is written to a file that is deleted at the end.
+    """
+    if bound.key is None or not _is_collected(sys.stderr):
+        yield ""
+        return
+    from interlock import durable
+    from interlock.gateway.serving.listeners import address_of
+    from interlock.store.database.location import folder_beside
+
+    folder = folder_beside(assembly.parts.settings.database or None)
+    path = folder / f"run-{address_of(bound.public).port}.key"
+    try:
+        durable.replace(path, f"{bound.key}\n".encode())
+    except OSError as error:
+        yield f"not shown ({path}: {error.strerror}); run `interlock keys create NAME`"
+        return
+    try:
+        yield f"in {path}"
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _is_collected(stream: TextIO | None) -> bool:
+    """Return whether another program reads what is written to a stream."""
+    if stream is None or stream.closed:
+        return False
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _announce(served: Served, toolbox: Toolbox, key_file: str) -> None:
     open_log(logging.WARNING)
     gc.freeze()  # these objects stay, so the garbage collector need not look at them again
     say(f"serving at {served.url}")
@@ -263,8 +305,8 @@ def _announce(served: Served, toolbox: Toolbox) -> None:
     for each in toolbox.status.values():
         _warn_of(each)
     if served.key is not None:
-        say(f"key for this run: {served.key}")
-    _say_clients(served.client_url, served.key or "YOUR_KEY")
+        say(f"key for this run: {key_file or served.key}")
+    _say_clients(served.client_url, "YOUR_KEY" if key_file else served.key or "YOUR_KEY")
 
 
 def _say_servers(toolbox: Toolbox) -> None:
