@@ -32,8 +32,8 @@ from interlock.gateway.parts import (
 from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
 from interlock.gateway.services import GatewayServices, open_services
 from interlock.layers import Layers
+from interlock.layers.exposition import Gauge
 from interlock.layers.login_questions import LoginQuestions
-from interlock.layers.metrics import Gauge
 from interlock.layers.quotas import Quotas
 from interlock.store.approvals import ApprovalStore
 from interlock.store.chat.expiry import purge_regularly
@@ -57,6 +57,7 @@ class Assembly:
         front: The gateway's HTTP side.
         started: The settings at the start. Some of them cannot change later; see `restart_needed`.
         loaded_at: When the configuration was read, in microseconds since 1970.
+        is_reloaded: Whether the last reload succeeded.
         failed: Set when calls cannot be recorded until the process is restarted.
     """
 
@@ -66,6 +67,7 @@ class Assembly:
         self.started = parts.settings
         self.front = GatewayFront()
         self.loaded_at = now_micros()
+        self.is_reloaded = True
         self.failed = asyncio.Event()
         self._reloading = asyncio.Lock()
         self._logins = LoginQuestions(services.vault)
@@ -116,6 +118,7 @@ class Assembly:
                 lambda approval: assembly.front.decided_at(approval),
             )
             await stack.enter_async_context(notifier.running(services.feed))
+            await stack.enter_async_context(aio.beside(services.metrics.measure_lag()))
             purging = purge_regularly(services.database, lambda: assembly.parts.settings.keep)
             await stack.enter_async_context(aio.beside(purging))
             yield assembly
@@ -130,7 +133,7 @@ class Assembly:
         self.failed.set()
 
     def gauges(self) -> Mapping[str, Gauge]:
-        return gauges_of(self.parts, self.services, self.server, self.front)
+        return gauges_of(self, self.services)
 
     def serve_by(self, front: GatewayFront) -> None:
         """Set the HTTP side, which is notified of reloads and ended keys, and which asks people."""
@@ -175,7 +178,10 @@ class Assembly:
             ConfigError: The configuration cannot be used; nothing was replaced.
         """
         async with self._reloading:
-            return await self._reload(config)
+            self.is_reloaded = False
+            fixed = await self._reload(config)
+            self.is_reloaded = True
+            return fixed
 
     async def _reload(self, config: Config) -> list[str]:
         services, described = self.services, described_parts(self.parts)

@@ -239,6 +239,7 @@ class _Reloading:
 
     async def _reload(self) -> None:
         try:
+            self._assembly.is_reloaded = False
             found = self._load()
             fixed = await self._assembly.reload(found)
         except InterlockError as error:

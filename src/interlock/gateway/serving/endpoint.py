@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from interlock.aio import in_thread
 from interlock.auth import Authenticator
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls import Call
@@ -25,6 +26,7 @@ from interlock.gateway.logins.login_pages import LoginPages
 from interlock.gateway.serving.admin_app import AdminApp
 from interlock.gateway.serving.view_auth import LatestAuth, in_view
 from interlock.layers.asking import AskCaller
+from interlock.layers.exposition import family, one, text_of
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK, Guard
 from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage
@@ -349,7 +351,10 @@ class Endpoint(GatewayFront):
             await self._inspector.close()
 
     async def metrics(self) -> Page:
-        return Page(self._services.metrics.text().encode(), kind=_TEXT)
+        is_ready = await self.health.is_ready()
+        ready = family("interlock_ready", "Whether calls can be made.", one(is_ready))
+        families = [*self._services.metrics.families(), ready]
+        return Page((await in_thread(lambda: text_of(families))).encode(), kind=_TEXT)
 
     def _views(self) -> Views:
         resource, callers = self._resource, self._callers
