@@ -24,7 +24,7 @@ class Family(Struct, frozen=True):
 
     Attributes:
         name: The metric's name; the name of a counter ends in "_total".
-        help: What the metric measures.
+        help: A sentence about the metric.
         values: The labels and values of counters and gauges.
         histograms: The labels, upper bounds, counts and sums of histograms.
     """

@@ -141,7 +141,6 @@ class Metrics:
 
     def calls(self, handle: CallHandler) -> CallHandler:
         """Return a layer that counts calls by outcome, and measures their duration."""
-
         served, sent = self._served.seen, self._sent.seen
 
         async def counted(call: Call) -> Outcome:
@@ -164,11 +163,9 @@ class Metrics:
                 self._calls[server, ended] += 1
                 seconds = monotonic() - began
                 # Inlined: each function would make every call slower.
-                entry, caller, tool, method = call.entry, call.caller, "", "tools/call"
-                if isinstance(entry, Entry):
-                    tool = entry.address
-                else:
-                    method = call.method
+                entry, caller = call.entry, call.caller
+                tool = entry.address if isinstance(entry, Entry) else ""
+                method = "tools/call" if tool else call.method
                 if caller.surface == "mcp":
                     transport = "tcp" if caller.address else "pipe"
                     labels = (method, tool, error_type, caller.revision, transport)

@@ -87,6 +87,7 @@ def serve(
         raise click.UsageError(f"{option} and --stdio exclude each other")
     if start_servers and not check:
         raise click.UsageError("--start-servers is for --check; a server starts when it is served")
+    open_log()  # problems at the start are printed below
     address = None if http is None else _address("--http", http)
     load = partial(_load, config, set(), None if admin is None else _address("--admin", admin))
     loaded = load()
@@ -94,7 +95,6 @@ def serve(
         raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
     if not stdio and loaded.gateway is not None and loaded.gateway.audit.mode == "off":
         raise ConfigError(f'{loaded.path}: gateway.audit.mode is "off", which is for --stdio only')
-    open_log()  # problems at the start are printed below
     if check:
         from interlock.cli.gateway.serve_check import check_configuration
 
