@@ -19,7 +19,9 @@ from interlock.errors import (
     AuditUnavailable,
     CallRefused,
     InvalidArguments,
+    RemoteError,
     RequestTimeout,
+    ServerUnavailable,
 )
 from interlock.histogram import Histogram
 from interlock.layers.exposition import (
@@ -218,8 +220,8 @@ class Metrics:
             return "cancelled", "cancelled"
         if isinstance(error, RequestTimeout):
             return "timeout", "timeout"
-        code = getattr(error, "code", None)
-        return "error", type(error).__name__ if code is None else str(code)
+        has_code = isinstance(error, RemoteError | ServerUnavailable)
+        return "error", str(error.code) if has_code else type(error).__name__
 
     def _histograms(self, server: str) -> tuple[Histogram, Histogram]:
         made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
