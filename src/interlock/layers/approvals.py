@@ -280,7 +280,6 @@ class Approvals:
             AuditRecord(
                 *("decided", found.call, who.user, who.key, found.server, found.tool),
                 body=body,
-                people=(found.user,),
                 tenant=who.tenant,
             ),
             claim,
@@ -414,7 +413,7 @@ class Approvals:
             if found is not None:
                 if self._holds(found, found.state_at(now), binding):
                     return found
-                if found.is_open:  # it has expired since, and would prevent the next one
+                if found.is_open:  # it has expired, and would block the next approval
                     await self._expire(found, now)
             created = await self._create(binding, call, decision)
             if created is not None:
@@ -567,7 +566,6 @@ class Approvals:
         record = AuditRecord(
             *("decided", approval.call, "", "", approval.server, approval.tool),
             body=_decided(approval, "expire"),
-            people=(approval.user,),
             tenant=approval.tenant,
         )
         await self._write(record, self._store.expiry(approval.id, now))

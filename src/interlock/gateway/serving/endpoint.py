@@ -296,7 +296,7 @@ class Endpoint(GatewayFront):
         settings = self._assembly.parts.settings
         public_url = "" if is_admin else settings.public_url
         is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
-        # Behind a proxy, all gateways must use the same name.
+        # Behind a proxy, all gateways must use the same cookie name.
         port = (urlsplit(public_url).port or HTTP_PORT) if public_url else address.port
         cookie = SessionCookie.of(is_local=is_local, port=port, is_admin=is_admin)
         keys = LatestAuth(lambda: self._callers.authenticator(self._resource, scope=""))

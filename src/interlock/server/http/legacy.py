@@ -114,7 +114,7 @@ class Legacy:
             try:
                 answer = await session.answer(request, call)
             except asyncio.CancelledError:
-                if not call.is_cancelled or http.task.cancelling() > 1:  # by the host
+                if not call.is_cancelled or http.task.cancelling() > 1:  # cancelled by the host
                     raise
             finally:
                 if call.is_cancelled:
@@ -284,7 +284,7 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
             self.watch.add_done_callback(self._gone)
 
     def _gone(self, watch: asyncio.Task[None]) -> None:
-        """Cancel a call without session whose client has left, as it cannot return for it."""
+        """Cancel a stateless call when its client disconnects: nothing could fetch the result."""
         if not watch.cancelled() and self.session.is_running(self):
             self.cancel()
 

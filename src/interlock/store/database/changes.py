@@ -37,7 +37,7 @@ _ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
 
 _log = logging.getLogger("interlock.gateway")
 
-# Both read the newest row in any case, because it shows whether a backup was restored.
+# Both statements always return the newest row, because it shows whether a backup was restored.
 _IN_SQLITE = text(
     "SELECT id, kind, key, 0, 0, 0 FROM changes"
     " WHERE id > :newest OR id = (SELECT max(id) FROM changes)"

@@ -229,7 +229,6 @@ audit = Table(
     Column("kind", String, nullable=False),
     Column("call", String, nullable=False),
     Column("user", String, nullable=False),
-    Column("people", String, nullable=False),  # "", or a JSON list: see `audit.names`
     Column("key", String, nullable=False),
     Column("server", String, nullable=False),
     Column("tool", String, nullable=False),
@@ -361,7 +360,7 @@ approvals = Table(
     Column("note", Text),
     Column("used_by_call", String),
     Column("binding", LargeBinary, nullable=False),  # keyed hash of all that it is bound to
-    Column("told", BigInteger),  # when a gateway began to tell its approvers
+    Column("told", BigInteger),  # when a gateway began to send the message to approvers
     Index("approvals_state_created", "state", "created"),
     Index("approvals_binding", "binding", "created"),
     Index("approvals_call", "call"),
