@@ -220,8 +220,9 @@ class Metrics:
             return "cancelled", "cancelled"
         if isinstance(error, RequestTimeout):
             return "timeout", "timeout"
-        has_code = isinstance(error, RemoteError | ServerUnavailable)
-        return "error", str(error.code) if has_code else type(error).__name__
+        if isinstance(error, RemoteError | ServerUnavailable):
+            return "error", str(error.code)
+        return "error", type(error).__name__
 
     def _histograms(self, server: str) -> tuple[Histogram, Histogram]:
         made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
