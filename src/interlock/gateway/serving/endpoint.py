@@ -184,7 +184,10 @@ class Endpoint(GatewayFront):
         is_public = bool(settings.public_url or settings.proxies)
         is_local = urls.is_loopback(address.host) and not is_public
         self.serves_operators = is_local and settings.admin is None
-        self.app = HttpApp(assembly.server, self._options(address))
+        durable = self._services.sessions
+        self.app = HttpApp(assembly.server, self._options(address), durable)
+        if durable is not None:
+            durable.on_ended = self.app.sessions.end_named
         assembly.serve_by(self)
 
     def _options(self, address: Address) -> HttpOptions:

@@ -206,8 +206,7 @@ class Legacy:
         body = await session.answer(request, LegacyCall(session, session.standalone, False))
         extra: list[Header] = list(http.extra)
         if session.session.revision and not self._sessions.is_stateless:
-            self._sessions.check_room(http.principal)
-            self._sessions.add(session)
+            self._sessions.begin(session)
             extra.append((_SESSION, session.id.encode()))
         await reply(http.send, 200, body, extra)
 
@@ -233,7 +232,7 @@ class Legacy:
             await self.send(http, stream, after)
 
     async def end(self, http: HttpRequest) -> None:
-        self._sessions.remove(self._session_of(http))
+        await self._sessions.end(self._session_of(http))
         await reply_empty(http.send, 204, http.extra)
 
     async def send(self, http: HttpRequest, stream: ReplayStream, after: int) -> None:
