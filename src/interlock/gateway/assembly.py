@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from msgspec.structs import replace
 
 from interlock import aio
+from interlock.auth.principal import Principal
 from interlock.config import Config, load
 from interlock.errors import ConfigError
 from interlock.gateway.forwarding.server import IDLE_TIMEOUT, ForwardingServer
@@ -38,11 +39,13 @@ from interlock.layers import Layers
 from interlock.layers.exposition import Gauge
 from interlock.layers.login_questions import LoginQuestions
 from interlock.layers.quotas import Quotas
+from interlock.policy import LOCAL_USER
 from interlock.store.approvals import ApprovalStore
 from interlock.store.chat.expiry import purge_regularly
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.text.timestamps import now_micros
+from interlock.text.urls import is_loopback
 from interlock.types import JsonObject
 
 
@@ -92,6 +95,7 @@ class Assembly:
             own_tools=[self._prompts.tool],
             pins=services.pins,
             observer=services.recorder,
+            trusts=self._trusts,
             refuses_clashes=True,
         )
 
@@ -153,6 +157,21 @@ class Assembly:
     def serve_by(self, front: GatewayFront) -> None:
         """Set the HTTP side, which is notified of reloads and ended keys, and which asks people."""
         self.front = front
+
+    def _trusts(self, principal: Principal | None, address: str) -> bool:
+        """Return whether the trace of a caller may continue.
+
+        That is the process that started this gateway, the key of this run on loopback, and the
+        callers that the configuration names.
+        """
+        if principal is None or (
+            principal.id == LOCAL_USER.id and not principal.key_id and not address
+        ):
+            return True
+        if self.services.keys.is_of_this_run(principal.key_id) and is_loopback(address):
+            return True
+        who = self.parts.settings.telemetry.trust
+        return bool(who) and self.parts.policy.is_one_of(principal, who)
 
     # The layers of calls
 

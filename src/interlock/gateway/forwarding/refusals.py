@@ -12,6 +12,7 @@ from math import ceil
 
 from msgspec import Raw
 
+from interlock import observing
 from interlock.calls import Entry, Item
 from interlock.errors import (
     ApprovalMissing,
@@ -111,6 +112,8 @@ def _logged(entry: Entry | Item, error: InterlockError, call: str) -> tuple[str,
     if isinstance(error, CallRefused | AuditUnavailable) and request_refusal(error) is not None:
         raise error
     code, reference = reason_of(error), call or secrets.token_hex(6)
+    if observing.observer is not None:
+        observing.observer.refused(code, reference)
     # The text of a server may quote arguments.
     shown = f"error {error.code}" if isinstance(error, RemoteError) else str(error)
     members = {"server": entry.server, "reason": code} | ({"call_id": call} if call else {})

@@ -43,7 +43,7 @@ def check_exposure(
     host: str,
     *,
     protected: bool,
-    remedy: str = "call run_http in Python with auth=... or unprotected=True",
+    remedy: str = "pass auth=... or unprotected=True to run_http in Python",
 ) -> None:
     """Refuse an address that other machines can reach, unless callers must authenticate.
 
