@@ -36,8 +36,8 @@ from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
 from interlock.gateway.replicas import Replicas
 from interlock.gateway.services import GatewayServices, open_services
 from interlock.layers import Layers
+from interlock.layers.exposition import Gauge
 from interlock.layers.login_questions import LoginQuestions
-from interlock.layers.metrics import Gauge
 from interlock.layers.quotas import Quotas
 from interlock.policy import LOCAL_USER
 from interlock.store.approvals import ApprovalStore
@@ -63,6 +63,7 @@ class Assembly:
         front: The gateway's HTTP side.
         started: The settings at the start. Some of them cannot change later; see `restart_needed`.
         loaded_at: When the configuration was read, in microseconds since 1970.
+        is_reloaded: Whether the last reload succeeded.
         replicas: The gateways of the same database; None with a SQLite file.
         read: Reads the configuration file again.
         failed: Set when calls cannot be recorded until the process is restarted.
@@ -74,6 +75,7 @@ class Assembly:
         self.started = parts.settings
         self.front = GatewayFront()
         self.loaded_at = now_micros()
+        self.is_reloaded = True
         self.failed = asyncio.Event()
         self.replicas: Replicas | None = None
         self.read = self._read_file
@@ -127,6 +129,7 @@ class Assembly:
                 lambda approval: assembly.front.decided_at(approval),
             )
             await stack.enter_async_context(notifier.running(services.feed))
+            await stack.enter_async_context(aio.beside(services.metrics.measure_lag()))
             purging = purge_regularly(services.database, lambda: assembly.parts.settings.keep)
             await stack.enter_async_context(aio.beside(purging))
             if services.database.is_shared and services.writer is not None:
@@ -149,7 +152,7 @@ class Assembly:
         self.failed.set()
 
     def gauges(self) -> Mapping[str, Gauge]:
-        return gauges_of(self.parts, self.services, self.server, self.front)
+        return gauges_of(self, self.services)
 
     def serve_by(self, front: GatewayFront) -> None:
         """Set the HTTP side, which is notified of reloads and ended keys, and which asks people."""
@@ -209,13 +212,16 @@ class Assembly:
             ConfigError: The configuration cannot be used; nothing was replaced.
         """
         async with self._reloading:
+            self.is_reloaded = False
             fixed = await self._reload(config)
+            self.is_reloaded = True
         if self.replicas is not None:
             await self.replicas.note()
         return fixed
 
     async def reread(self) -> list[str]:
         """Read the configuration file again, and replace the configuration; see `reload`."""
+        self.is_reloaded = False
         return await self.reload(self.read())
 
     def _read_file(self) -> Config:
