@@ -64,8 +64,9 @@ def test_a_signal_ends_the_servers_and_stores_an_interrupted_result(
     assert children_of(chat.pid) == []
     (listed,) = interlock("conversations", "list", "--json").json
     messages = interlock("conversations", "export", listed["id"]).json["messages"]
-    assert [each["role"] for each in messages] == ["user", "assistant", "tool"]
+    assert [each["role"] for each in messages] == ["user", "assistant", "tool", "assistant"]
     assert "interrupted" in messages[2]["content"]
+    assert messages[3]["unfinished"]["reason"] == "stopped"
 
 
 def test_the_servers_of_a_killed_program_end_soon(start_hanging_chat, interlock, script):

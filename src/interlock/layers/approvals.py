@@ -280,7 +280,6 @@ class Approvals:
             AuditRecord(
                 *("decided", found.call, who.user, who.key, found.server, found.tool),
                 body=body,
-                people=(found.user,),
                 tenant=who.tenant,
             ),
             claim,
@@ -567,7 +566,6 @@ class Approvals:
         record = AuditRecord(
             *("decided", approval.call, "", "", approval.server, approval.tool),
             body=_decided(approval, "expire"),
-            people=(approval.user,),
             tenant=approval.tenant,
         )
         await self._write(record, self._store.expiry(approval.id, now))

@@ -49,7 +49,6 @@ from interlock.errors import (
 from interlock.layers.refusals import Refusals
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
-from interlock.store.audit.names import people_in
 from interlock.store.audit.writer import Added
 from interlock.store.database.claims import Claim
 from interlock.types import JsonObject
@@ -276,7 +275,7 @@ class AuditTrail:
         """
         if self._settings.mode != "off":
             record = AuditRecord(kind, call, user, "", server, tool, body=_encode(body))
-            self._write_soon(replace(record, people=people_in(body)))
+            self._write_soon(record)
 
     async def announce(self, call: Call) -> None:
         """Record the intent of a call that another program is about to make.
@@ -442,8 +441,8 @@ def _deed(
     kind: str, body: JsonObject, principal: Principal, server: str = "", tool: str = ""
 ) -> AuditRecord:
     """Return a record of an action that is not a call."""
-    record = record_of(Caller(principal), kind, server=server, tool=tool, body=_encode(body))
-    return replace(record, people=people_in(body))
+    encoded = _encode(body)
+    return record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
 
 
 def record_of(

@@ -192,6 +192,7 @@ def test_every_command_refuses_a_database_of_an_older_checkout_in_one_line(
     assert interlock("conversations", "list").code == 0
     with closing(sqlite3.connect(place)) as database:
         database.execute("UPDATE alembic_version SET version_num = '0019'")
+        database.execute("DROP TABLE schema_compatibility")
         database.commit()
     before = place.read_bytes()
     config = ("--config", servers())

@@ -69,9 +69,9 @@ RECORDS = {
         f"{OF_CALL} approval surface rule risk approvers expires argumentsHash",
         "key arguments",
     ),
-    "decided": (f"{OF_CALL} approval verdict caller rule argumentsHash", "key surface note people"),
-    "admin": ("user action surface", "key address id before after created people"),
-    "credential": ("user server action name of surface", "key people"),
+    "decided": (f"{OF_CALL} approval verdict caller rule argumentsHash", "key surface note"),
+    "admin": ("user action surface", "key address id before after created"),
+    "credential": ("user server action name of surface", "key"),
     "pin": (
         "user server",
         "tool key surface state of accepted seen decision definitions before after",

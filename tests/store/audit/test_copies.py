@@ -16,7 +16,7 @@ from interlock.store.audit.copy_reading import Mark, read_copy
 from interlock.text.timestamps import now_micros, rfc3339
 
 KEY = GatewayKey(bytes(range(32)))
-ROW = (1_000_000, "t", "intent", "c1", "user:anna", "", "k1", "crm", "crm:refund", "", "")
+ROW = (1_000_000, "t", "intent", "c1", "user:anna", "k1", "crm", "crm:refund", "", "")
 
 
 def row(seq: int) -> tuple[object, ...]:

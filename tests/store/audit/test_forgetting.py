@@ -13,6 +13,7 @@ from interlock.store.audit.names import Pseudonyms, people_in
 
 KEY = GatewayKey(bytes(range(32)))
 ANNA, BERT, CARL = "user:anna", "user:bert", 'https://issuer.example#"c\\arl"'
+EVE = "group:eve"
 NAMES = Pseudonyms(KEY)
 CHANGED = "was changed, or does not follow the record before it"
 
@@ -20,7 +21,7 @@ CHANGED = "was changed, or does not follow the record before it"
 def deed(user: str, about: str) -> AuditRecord:
     body = '{"action":"changed","before":{"user":%s},"note":"user:anna"}'
     encoded = (body % quoted(about)).encode()
-    return AuditRecord("admin", user=user, body=encoded, people=(about,))
+    return AuditRecord("admin", user=user, body=encoded)
 
 
 def quoted(name: str) -> str:
@@ -42,21 +43,20 @@ async def test_forgotten_names_leave_a_whole_trail_and_a_whole_copy(place: str, 
             )
             assert await forget_in_trail(writer.tables, name, NAMES[name]) == 0
         await writer.append(call(BERT))  # the chain goes on
-        rows = await writer.tables.fetch('SELECT "user", people, body FROM audit ORDER BY seq')
+        rows = await writer.tables.fetch('SELECT "user", body FROM audit ORDER BY seq')
     for name in (ANNA, CARL):
         assert forget_in_copy(tmp_path / "copy", name, NAMES[name])
         assert forget_in_copy(tmp_path / "copy", name, NAMES[name]) == 0
 
     assert [row[0] for row in rows] == [NAMES[ANNA], BERT, BERT, NAMES[ANNA], BERT, BERT]
-    assert rows[2][1:] == (
-        f'["{NAMES[ANNA]}"]',
-        f'{{"action":"changed","before":{{"user":"{NAMES[ANNA]}"}},"note":"{NAMES[ANNA]}"}}',
+    assert rows[2][1] == (
+        f'{{"action":"changed","before":{{"user":"{NAMES[ANNA]}"}},"note":"{NAMES[ANNA]}"}}'
     )
-    assert rows[3][1] == '["user:bert"]'
-    assert "arl" not in rows[4][1] + rows[4][2]
+    assert '"user":"user:bert"' in rows[3][1]
+    assert "arl" not in rows[4][1]
     copied = "".join(path.read_text() for path in (tmp_path / "copy").iterdir())
-    assert copied.count(NAMES[ANNA]) == 7
-    assert copied.count(NAMES[CARL]) == 2
+    assert copied.count(NAMES[ANNA]) == 6
+    assert copied.count(NAMES[CARL]) == 1
     assert "arl" not in copied
     async with AuditReader.open(place) as reader:
         found = await reader.verify(KEY, copy=read_copy([tmp_path / "copy"], KEY))
@@ -66,29 +66,32 @@ async def test_forgotten_names_leave_a_whole_trail_and_a_whole_copy(place: str, 
 async def test_only_the_name_itself_and_its_pseudonym_fit_a_record(place: str):
     async with AuditWriter.open(place, key=KEY) as writer:
         await writer.append_all([call(ANNA), deed(BERT, ANNA)])
+        deep = '{"a":' * 100_000
         changes = {
             f"\"user\" = '{NAMES[ANNA]}' WHERE seq = 1": "",
             "\"user\" = 'user:anna' WHERE seq = 1": "",
             "\"user\" = 'user:bert' WHERE seq = 1": CHANGED,
             f"\"user\" = '{NAMES[BERT]}' WHERE seq = 1": CHANGED,
             "\"user\" = '' WHERE seq = 1": CHANGED,
-            "people = '' WHERE seq = 2": CHANGED,
-            "people = '[\"user:bert\"]' WHERE seq = 2": CHANGED,
-            f"people = '[\"{NAMES[ANNA]}\"]' WHERE seq = 2": CHANGED,  # the body has the name
-            "people = '[]' WHERE seq = 2": CHANGED,
-            "people = '{' WHERE seq = 2": "was changed: invalid people",
+            f"body = replace(body, '{ANNA}', '{NAMES[ANNA]}') WHERE seq = 2": "",
+            f"body = replace(body, '{ANNA}', '{NAMES[BERT]}') WHERE seq = 2": CHANGED,
+            f"body = replace(body, '{ANNA}', '{BERT}') WHERE seq = 2": CHANGED,
+            "body = '{}' WHERE seq = 2": CHANGED,
+            "body = '{' WHERE seq = 2": CHANGED,
+            f"body = '{deep}' WHERE seq = 2": CHANGED,
         }
-        before = await writer.tables.fetch('SELECT "user", people FROM audit ORDER BY seq')
+        before = await writer.tables.fetch('SELECT "user", body FROM audit ORDER BY seq')
         for change, problem in changes.items():
             await writer.tables.write((f"UPDATE audit SET {change}", [()]))
             async with AuditReader.open(place) as reader:
                 found = await reader.verify(KEY)
             assert [each.text for each in found.problems] == ([problem] if problem else []), change
             for seq, row in enumerate(before, 1):
-                put_back = 'UPDATE audit SET "user" = ?, people = ? WHERE seq = ?'
+                put_back = 'UPDATE audit SET "user" = ?, body = ? WHERE seq = ?'
                 await writer.tables.write((put_back, [(*row, seq)]))
 
 
 def test_people_of_a_body_are_found_wherever_they_are():
-    body = {"of": ANNA, "before": {"user": BERT, "by": ANNA, "name": "x"}, "after": None, "by": ""}
-    assert people_in(body) == (ANNA, BERT)
+    before = f'{{"user":"{BERT}","by":"{ANNA}","name":"x","arguments":{{"user":"user:eve"}}}}'
+    body = f'{{"of":"{ANNA}","before":{before},"after":null,"by":"","approvers":["{EVE}"]}}'
+    assert people_in(body) == (ANNA, BERT, EVE)

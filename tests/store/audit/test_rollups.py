@@ -128,7 +128,7 @@ class Clock:
 
 
 def row_of(record: AuditRecord) -> tuple[Any, ...]:
-    of = (record.user, "", record.key, record.server, record.tool, record.status, record.reason)
+    of = (record.user, record.key, record.server, record.tool, record.status, record.reason)
     return "w", 1, 0, "default", record.kind, record.call, *of, record.body.decode(), b""
 
 

@@ -54,8 +54,8 @@ class Trail(NamedTuple):
         await self.run(f"DELETE FROM audit WHERE writer = '{writer}'")
         previous, made = FIRST_HASH, []
         for seq, row in enumerate(rows, 1):
-            previous = chain_hash(previous, seq, row[2:13], row[13], OTHER.derive("audit chain"))
-            made.append((writer, seq, *row[2:14], previous))
+            previous = chain_hash(previous, seq, row[2:12], row[12], OTHER.derive("audit chain"))
+            made.append((writer, seq, *row[2:13], previous))
         if made:
             await self.put("audit", made)
 

@@ -397,6 +397,7 @@ def test_a_read_only_database_of_an_older_checkout_is_refused_as_such(tmp_path: 
     id = asyncio.run(fill(path))
     with closing(sqlite3.connect(path)) as database:
         database.execute("UPDATE alembic_version SET version_num = '0019'")
+        database.execute("DROP TABLE schema_compatibility")
         database.commit()
 
     with only_readable(path, path.parent):

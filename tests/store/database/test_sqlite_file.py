@@ -117,6 +117,7 @@ def test_only_a_whole_file_of_this_version_is_ready(sqlite: str):
     assert sqlite_file.is_ready(file)
     with closing(sqlite3.connect(sqlite, isolation_level=None)) as database:
         database.execute("UPDATE alembic_version SET version_num = '0001'")
+        database.execute("UPDATE schema_compatibility SET compatible_from = '0001'")
         assert not sqlite_file.is_ready(file)
         database.execute("DELETE FROM alembic_version")
         assert not sqlite_file.is_ready(file)

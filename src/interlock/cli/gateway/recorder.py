@@ -49,7 +49,6 @@ class Recorder:
         import msgspec
 
         from interlock.store import AuditRecord
-        from interlock.store.audit.names import people_in
 
         records = [
             AuditRecord(
@@ -58,7 +57,6 @@ class Recorder:
                 server=server,
                 tool=tool,
                 body=msgspec.json.encode({"surface": "cli"} | body),
-                people=people_in(body),
             )
             for body, server, tool in about
         ]

@@ -27,7 +27,7 @@ import msgspec
 from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
-from interlock.store.audit.names import Pseudonyms
+from interlock.store.audit.names import Pseudonyms, people_of
 from interlock.store.audit.records import as_object
 from interlock.store.database.claims import Row
 from interlock.store.database.location import folder_beside
@@ -144,17 +144,15 @@ class LineChain:
         """Return the next line."""
         encoded = _encode(content)
         self.line += 1
-        self.mac = self.mac_of(
-            self.line, encoded, [content.get("user", ""), *content.get("people", ())]
-        )
+        self.mac = self.mac_of(self.line, encoded, people_of(content))
         return b'%b,"line":%d,"mac":"%b"}\n' % (encoded[:-1], self.line, self.mac)
 
-    def mac_of(self, line: int, encoded: bytes, names: Iterable[str]) -> bytes:
+    def mac_of(self, line: int, encoded: bytes, people: Iterable[str]) -> bytes:
         """Return the keyed hash of the line after this one: half of HMAC-SHA256, in hexadecimal.
 
         Like a record's hash, it covers the pseudonyms in place of the names of people.
         """
-        covered = self._pseudonyms.replaced(names, encoded.decode())
+        covered = self._pseudonyms.replaced(people, encoded.decode())
         message = b"%b %d %b" % (self.mac, line, covered.encode())
         return hmac.digest(self._key, message, "sha256")[:16].hex().encode()
 

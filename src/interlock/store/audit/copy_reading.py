@@ -13,6 +13,7 @@ from msgspec import Struct
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError
 from interlock.store.audit.copies import LineChain, files_of
+from interlock.store.audit.names import people_of
 from interlock.text.timestamps import now_micros
 
 _LINE = re.compile(rb'(.+),"line":(\d{1,15}),"mac":"([0-9a-f]{32})"\}\n', re.DOTALL)
@@ -51,12 +52,6 @@ class _Content(Struct):
     seq: int
     hash: str
     at: str
-    user: str = ""
-    people: list[str] = []
-
-    @property
-    def names(self) -> list[str]:
-        return [self.user, *self.people]
 
 
 def read_copy(
@@ -101,6 +96,10 @@ class _Line(NamedTuple):
     number: int
     mac: bytes
 
+    @property
+    def people(self) -> tuple[str, ...]:
+        return people_of(msgspec.json.decode(self.encoded))
+
 
 class _CopiedChain:
     """The check of one writer's lines."""
@@ -120,7 +119,7 @@ class _CopiedChain:
             where = "a line" if line.number < expected else f"line {expected} of this writer"
             if not (is_record and content.seq > known + 1):
                 yield content.seq, f"in the copy, {where} is missing or was moved before this one"
-        elif self._can_check and line.mac != chain.mac_of(line.number, line.encoded, content.names):
+        elif self._can_check and line.mac != chain.mac_of(line.number, line.encoded, line.people):
             yield content.seq, "was changed in the copy, or was not written with this key"
         if is_record and content.seq > known + 1:
             yield known + 1, f"is missing in the copy, with all records before {content.seq}"

@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 
 from interlock.store.audit.copies import files_of, open_locked
 from interlock.store.audit.copy_reading import line_of
-from interlock.store.audit.names import quoted
+from interlock.store.audit.names import OF_CALLS, people_in, quoted
 from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.database.rows import storable
 
@@ -17,17 +17,16 @@ _AT_ONCE = 2_000  # records that are searched in one transaction
 _PAUSE = 0.02  # seconds between two transactions, so that calls can write their records
 
 _CHAINS = "SELECT writer, min(seq), max(seq) FROM audit GROUP BY writer"
-_NAMES = "replace(people, ?, '') <> people"
-_REPLACE = (
-    'UPDATE audit SET "user" = CASE WHEN "user" = ? THEN ? ELSE "user" END,'  # noqa: S608
-    f" body = CASE WHEN {_NAMES} THEN replace(body, ?, ?) ELSE body END,"
-    " people = replace(people, ?, ?)"
-    f' WHERE writer = ? AND seq BETWEEN ? AND ? AND ("user" = ? OR {_NAMES})'
+_RENAME = 'UPDATE audit SET "user" = ? WHERE writer = ? AND seq BETWEEN ? AND ? AND "user" = ?'
+_BODIES = (
+    "SELECT seq, kind, body FROM audit WHERE writer = ? AND seq BETWEEN ? AND ?"
+    " AND replace(body, ?, '') <> body"
 )
+_REPLACE = "UPDATE audit SET body = ? WHERE writer = ? AND seq = ?"
 
 
 async def forget_in_trail(tables: AuditTables, name: str, pseudonym: str) -> int:
-    """Replace a name in all records of a trail; return the number of changed records.
+    """Replace a name in all records of a trail; return the number of changed columns.
 
     Args:
         tables: The audit tables.
@@ -42,9 +41,16 @@ async def forget_in_trail(tables: AuditTables, name: str, pseudonym: str) -> int
     changed = 0
     for writer, first, last in await tables.fetch(_CHAINS):
         for start in range(first, last + 1, _AT_ONCE):
-            until = start + _AT_ONCE - 1
-            columns = (name, pseudonym, old, old, new, old, new, writer, start, until, name, old)
-            changed += await tables.write((_REPLACE, [columns]))
+            part = (writer, start, start + _AT_ONCE - 1)
+            changed += await tables.write((_RENAME, [(pseudonym, *part, name)]))
+            rows = [
+                (body.replace(old, new), writer, seq)
+                for seq, kind, body in await tables.fetch(_BODIES, *part, old)
+                if kind not in OF_CALLS and name in people_in(body)
+            ]
+            if rows:
+                await tables.write((_REPLACE, rows))
+                changed += len(rows)
             await asyncio.sleep(_PAUSE)
     return changed
 
@@ -69,7 +75,7 @@ def _forget_in_file(path: Path, name: str, old: bytes, new: bytes) -> int:
             try:
                 for raw in file:
                     line = line_of(raw) if old in raw else None
-                    if line is not None and name in line.content.names:
+                    if line is not None and name in line.people:
                         raw = raw.replace(old, new)
                         changed += 1
                     other.write(raw)

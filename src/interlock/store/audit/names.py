@@ -2,7 +2,7 @@
 
 A record's hash covers the pseudonym in place of each name. So a name can be replaced by its
 pseudonym, as `interlock people forget` does, and the record keeps its hash. Every other change of
-a name is noticed. The column `people` lists the names in a record's body as a JSON array.
+a name is noticed. Names are in the column `user`, and in some members of bodies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 import msgspec
 
 from interlock.auth.gateway_key import GatewayKey
+from interlock.types import JsonObject
 
 FORGOTTEN = "forgotten:"  # begins each pseudonym, and no name of a principal
+# Records of calls, whose bodies name nobody, but may contain what callers sent.
+OF_CALLS = frozenset(("intent", "outcome", "refused", "unfinished"))
 _PURPOSE = "pseudonyms"  # the use of the key from which pseudonyms are derived
 _MAX_KNOWN = 10_000
-_MEMBERS = frozenset(("user", "of", "by", "caller"))  # the members of bodies that name a person
-
+_MEMBERS = frozenset(("user", "of", "by", "caller", "approvers"))  # name principals
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[str]).decode
 
 
 class Pseudonyms(dict[str, str]):
@@ -42,16 +43,13 @@ class Pseudonyms(dict[str, str]):
         return pseudonym
 
     def covered(self, columns: Sequence[Any], body: str) -> tuple[tuple[Any, ...], str]:
-        """Return the columns from `at` to `reason` and the body as a record's hash covers them.
+        """Return the columns from `at` to `reason` and the body as a record's hash covers them."""
+        at, tenant, kind, call, user, *rest = columns
+        return (at, tenant, kind, call, self[user], *rest), self.covered_body(kind, body)
 
-        Raises:
-            ValueError: The column `people` is not a JSON array of text.
-        """
-        at, tenant, kind, call, user, people, *rest = columns
-        if people:
-            named = names_in(people)
-            body, people = self.replaced(named, body), self.replaced(named, people)
-        return (at, tenant, kind, call, self[user], people, *rest), body
+    def covered_body(self, kind: str, body: str) -> str:
+        """Return the body of a record of this kind as its hash covers it."""
+        return body if kind in OF_CALLS else self.replaced(people_in(body), body)
 
     def replaced(self, people: Iterable[str], text: str) -> str:
         """Return JSON text with the pseudonyms of these people in place of their names."""
@@ -60,23 +58,19 @@ class Pseudonyms(dict[str, str]):
         return text
 
 
-def people_in(body: Any) -> tuple[str, ...]:
-    """Return the names of people in the body of a record, without repetition."""
-    return tuple(dict.fromkeys(_names(body)))
+def people_in(body: str | bytes) -> tuple[str, ...]:
+    """Return the names of principals in the body of a record that does not belong to a call."""
+    try:
+        return tuple(dict.fromkeys(_names(msgspec.json.decode(body))))
+    except (ValueError, RecursionError):  # the record was tampered with
+        return ()
 
 
-def names_in(people: str) -> list[str]:
-    """Return the names in a value of the column `people`.
-
-    Raises:
-        ValueError: The value is not a JSON array of text.
-    """
-    return _decode(people) if people else []
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names as in the column `people`."""
-    return _encode(names).decode() if names else ""
+def people_of(record: JsonObject) -> tuple[str, ...]:
+    """Return the names of principals in a record, as `records.as_object` returns it."""
+    if record.get("kind") in OF_CALLS:
+        return (record.get("user", ""),)
+    return tuple(dict.fromkeys(_names(record)))
 
 
 def quoted(name: str) -> str:
@@ -85,9 +79,11 @@ def quoted(name: str) -> str:
 
 
 def _names(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for member, each in value.items():
-            if member in _MEMBERS and isinstance(each, str) and ":" in each:  # an id of a principal
-                yield each
-            else:
-                yield from _names(each)
+    if not isinstance(value, dict):
+        return
+    for member, each in value.items():
+        if member in _MEMBERS:
+            named = each if isinstance(each, list) else [each]
+            yield from (name for name in named if isinstance(name, str) and ":" in name)
+        elif member != "arguments":  # what callers sent
+            yield from _names(each)

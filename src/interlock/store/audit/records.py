@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 
 from interlock.auth.stored_key import TENANT
-from interlock.store.audit.names import names_in
 from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
@@ -19,7 +18,6 @@ COLUMNS = (
     "kind",
     "call",
     "user",
-    "people",
     "key",
     "server",
     "tool",
@@ -45,7 +43,6 @@ SELECTED = tuple(f'"{name}"' for name in COLUMNS)  # quoted for SQL
 
 _TYPES = dict.fromkeys(COLUMNS, str) | {"seq": int, "at": int, "hash": bytes}
 _ALL_TYPES = [*_TYPES.values()]
-_PEOPLE = COLUMNS.index("people")
 
 _decode = msgspec.json.Decoder(JsonObject).decode
 
@@ -59,10 +56,8 @@ def as_object(row: tuple[Any, ...]) -> JsonObject:
     found = dict(zip(COLUMNS, columns, strict=False))
     found["at"] = rfc3339(found["at"])
     found["tenant"] = found["tenant"] or TENANT
-    people = {"people": names_in(found["people"])} if found["people"] else {}
     return {
         **{name: value for name, value in found.items() if value != ""},
-        **people,
         **{name: value for name, value in _decode(body).items() if name not in found},
         "hash": hash.hex(),
     }
@@ -79,7 +74,7 @@ def stored_object(row: tuple[Any, ...]) -> JsonObject:
         try:
             return as_object(row)
         except (ValueError, RecursionError):
-            invalid = ["body"] if _is_list(row[_PEOPLE]) else ["people"]
+            invalid = ["body"]
     found = dict(zip(COLUMNS, row, strict=True))
     found |= {name: as_text(found[name]) for name in invalid}
     if "at" not in invalid:
@@ -110,14 +105,6 @@ def is_valid(value: object, kind: Any) -> bool:
     surrogates.
     """
     return isinstance(value, kind) and (not isinstance(value, str) or is_unicode(value))
-
-
-def _is_list(people: str) -> bool:
-    try:
-        names_in(people)
-    except ValueError:
-        return False
-    return True
 
 
 def is_unicode(text: str) -> bool:

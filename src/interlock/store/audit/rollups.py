@@ -136,7 +136,7 @@ class RollupWriter:
             self._turn(minute)
         changed: dict[_Key, Totals] = {}
         known = self._rows
-        for _, _, _, tenant, kind, _, _, _, key, server, tool, status, reason, body, _ in records:
+        for _, _, _, tenant, kind, _, _, key, server, tool, status, reason, body, _ in records:
             if kind == "intent":
                 continue
             outcome = outcome_of(kind, status, reason)

@@ -18,6 +18,7 @@ from msgspec import Struct
 from interlock.auth.gateway_key import GatewayKey
 from interlock.store.audit.copy_reading import TrailCopy
 from interlock.store.audit.heads import FIRST_HASH, ChainHash, Register, StoredHead, chain_hash
+from interlock.store.audit.names import OF_CALLS
 from interlock.store.audit.records import as_text, invalid_columns
 from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
@@ -27,9 +28,9 @@ COPY_LAG = 10_000_000  # microseconds within which a record must be in the copy
 MAX_PROBLEMS = 100  # problems that are listed; further problems are only counted
 
 # Positions in a row that is read without the writer's column.
-_AT, _KIND, _USER, _PEOPLE, _BODY, _HASH = 1, 3, 5, 6, 12, 13
+_AT, _KIND, _USER, _BODY, _HASH = 1, 3, 5, 11, 12
 _COLUMNS, _TEXTS = slice(_AT, _BODY), slice(_AT + 1, _BODY)
-_BEFORE, _AFTER = slice(_AT, _USER), slice(_PEOPLE, _BODY)
+_BEFORE, _AFTER = slice(_AT, _USER), slice(_USER + 1, _BODY)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -265,11 +266,10 @@ class _Chain:
         try:
             for row in rows:  # inlined for speed: all checks of an undamaged record
                 seq, hash = row[0], row[_HASH]
-                if row[_PEOPLE]:
-                    columns, body = pseudonyms.covered(row[_COLUMNS], row[_BODY])
-                else:
-                    body = row[_BODY]
-                    columns = (*row[_BEFORE], pseudonyms[row[_USER]], *row[_AFTER])
+                columns = (*row[_BEFORE], pseudonyms[row[_USER]], *row[_AFTER])
+                body = row[_BODY]
+                if row[_KIND] not in OF_CALLS:
+                    body = pseudonyms.covered_body(row[_KIND], body)
                 first, second = inner.copy(), outer.copy()
                 first.update(previous + seq.to_bytes(8, "big") + _encode(columns) + body.encode())
                 second.update(first.digest())
@@ -305,8 +305,7 @@ class _Chain:
     def _report_damage(self, row: tuple[Any, ...]) -> None:
         """Report a damaged row, and continue the chain after it."""
         seq, hash = row[0], row[_HASH]
-        # Other values that cannot be hashed are no list of names.
-        invalid = invalid_columns((self.writer, *row)) or ["people"]
+        invalid = invalid_columns((self.writer, *row))
         if "seq" in invalid:
             self._report(self.writer, 0, f"has a record with the invalid number {as_text(seq)}")
             return

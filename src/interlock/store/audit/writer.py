@@ -31,7 +31,7 @@ from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store.audit.copies import AuditCopy, copy_folder
 from interlock.store.audit.group_commit import GroupCommit
 from interlock.store.audit.heads import FIRST_HASH, ChainHash, StoredHead, change_head
-from interlock.store.audit.names import listed, names_in
+from interlock.store.audit.names import OF_CALLS
 from interlock.store.audit.postgres_tables import AuditTables, PostgresAudit
 from interlock.store.audit.rollups import Changes, RollupWriter, upsert
 from interlock.store.audit.sqlite_tables import SqliteAudit
@@ -47,8 +47,8 @@ SIGN_EVERY = 60.0  # or after this many seconds
 PROVEN_FOR = 60.0  # seconds for which a write shows that the database can be written to
 
 _INSERT = (
-    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", people, key, server, tool,'
-    " status, reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status,'
+    " reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _KIND, _CALL = 4, 5  # positions in a row
 _OWNER = "SELECT fingerprint FROM gateway_key"
@@ -71,7 +71,6 @@ class AuditRecord(Struct, frozen=True):
     status: str = ""
     reason: str = ""
     body: bytes = b"{}"  # the members that have no column, as a JSON object
-    people: tuple[str, ...] = ()  # the names of people in the body; see `names.people_in`
     tenant: str = TENANT
 
 
@@ -321,7 +320,7 @@ class AuditWriter:
             raise
         has_recovered, self._head, self.head = self.is_failing, head, head
         if statements:
-            self._note_write()
+            self.is_failing, self._written_at = False, monotonic()
         self.rows += len(rows)
         self._committed(rows, counts)
         if has_recovered:  # another gateway may have closed the chain in the meantime
@@ -342,7 +341,6 @@ class AuditWriter:
                     record.kind,
                     record.call,
                     record.user,
-                    listed(record.people) if record.people else "",
                     record.key,
                     record.server,
                     record.tool,
@@ -353,13 +351,9 @@ class AuditWriter:
                 if not together.isascii() or "\0" in together:  # such as an invented tool name
                     body, *rest = map(storable, (body, *texts))
                     texts = tuple(rest)  # type: ignore[assignment] # same length
-                tenant, kind, call, user, people, *rest = texts
-                hashed = body
-                if people:
-                    listed_names = names_in(people)
-                    hashed = names.replaced(listed_names, body)
-                    people = names.replaced(listed_names, people)
-                columns = (at, tenant, kind, call, names[user], people, *rest)
+                tenant, kind, call, user, *rest = texts
+                hashed = body if kind in OF_CALLS else names.covered_body(kind, body)
+                columns = (at, tenant, kind, call, names[user], *rest)
                 seq += 1
                 # The code of `chain_hash`, inlined for speed.
                 first, second = inner.copy(), outer.copy()
@@ -368,10 +362,6 @@ class AuditWriter:
                 hash = second.digest()
                 rows.append((self.id, seq, at, *texts, body, hash))
         return rows
-
-    def _note_write(self) -> None:
-        self.is_failing = False
-        self._written_at = monotonic()
 
     def _committed(self, rows: list[Row], counts: Changes) -> None:
         if counts:
@@ -420,7 +410,7 @@ class AuditWriter:
 
         await change_head(self._tables, self._key, self.id, change)
         self._signed, self._signed_at = end, monotonic()
-        self._note_write()
+        self.is_failing, self._written_at = False, monotonic()
         if self._copy is not None:
             self._copy.add_head(self.id, *end, at)
 

@@ -46,7 +46,8 @@ async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
             server_settings={"application_name": "interlock"},
         )
         # Not one of the settings above, because PgBouncer refuses those that it does not know.
-        await connection.execute(f"SET lock_timeout = {int(timeout * 1000)}")
+        limit = str(int(timeout * 1000))
+        await connection.execute("SELECT set_config('lock_timeout', $1, false)", limit)
         return connection
     except ValueError:
         # Drop the driver's text, because it may contain the URL with the password.

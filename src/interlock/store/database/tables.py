@@ -229,7 +229,6 @@ audit = Table(
     Column("kind", String, nullable=False),
     Column("call", String, nullable=False),
     Column("user", String, nullable=False),
-    Column("people", String, nullable=False),  # "", or a JSON list: see `audit.names`
     Column("key", String, nullable=False),
     Column("server", String, nullable=False),
     Column("tool", String, nullable=False),
