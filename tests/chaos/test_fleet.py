@@ -299,7 +299,7 @@ async def test_audit_has_the_client_behind_each_shipped_balancer(
                     assert reply.status == 401, name
             program.terminate()
             await asyncio.to_thread(program.wait)
-            while address not in await here.records():
+            while address not in await here.records():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 
