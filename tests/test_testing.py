@@ -126,6 +126,8 @@ def test_arguments_may_be_named_like_the_parameters_of_call():
         lambda: Client({"mcpServers": {}}),  # type: ignore[arg-type]  # is refused
     ],
 )
-def test_client_refuses_what_it_cannot_connect_to_with_the_way_out(make: Callable[[], Client]):
+def test_client_refuses_an_object_it_cannot_connect_to_and_names_the_remedy(
+    make: Callable[[], Client],
+):
     with pytest.raises(LocalProtocolError, match="pass a Server object or an http URL, or use"):
         make()

@@ -89,7 +89,7 @@ TOO_MANY_CALLS = (
 )
 NO_OUTPUT = "the tool ran without output"  # some providers refuse an empty message
 MAX_FILE = 5 * 1024 * 1024  # bytes; larger images and sounds in results are not sent to the model
-SLICE_SECONDS = 0.002  # for which an answer is read before other tasks run
+SLICE_SECONDS = 0.002  # after this time, other tasks run before more of an answer is read
 MAX_FILES = 8  # images and sounds of one result
 
 Record = Callable[[Sequence[Message]], Awaitable[object]]

@@ -80,7 +80,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("debug", "info", "warning", "error"), "log(level, data)"),
     **dict.fromkeys(("report_progress",), "progress(progress, total, message)"),
     **dict.fromkeys(("get_state", "set_state", "delete_state"), 'state, a dict: state["key"]'),
-    **dict.fromkeys(("lifespan_context", "request_context"), "lifespan, what the lifespan yielded"),
+    **dict.fromkeys(("lifespan_context", "request_context"), "lifespan, the object it yielded"),
     **dict.fromkeys(("get_http_request", "request"), "headers and address"),
     **dict.fromkeys(("access_token", "auth", "get_access_token"), "principal"),
     **dict.fromkeys(("client_id",), "principal or client_info"),
@@ -296,7 +296,7 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
         try:
             return asyncio.get_running_loop() is self.loop
         except RuntimeError:
-            return False  # in the thread of a plain function
+            return False  # the caller is a plain function in a thread
 
     def _send(self, method: str, params: bytes) -> None:
         if not self.finished:  # a notification must not follow the answer

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from interlock.attachments import UNKNOWN, sniff
 from interlock.types import AudioContent, EmbeddedResource, ImageContent, ResourceContents
 
-_SUBTYPES = {  # of formats and suffixes that are spelled differently
+_SUBTYPES = {  # for formats and suffixes whose subtype is spelled differently
     "jpg": "jpeg",
     "svg": "svg+xml",
     "tif": "tiff",

@@ -1,4 +1,4 @@
-"""Stores the text of an answer while it streams, so that little of it is lost whatever happens."""
+"""Stores the text of an answer while it streams, so that a crash loses little of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StreamedAnswer:
             self._pieces.clear()
             self._draft = None
             last = messages[-1] if messages else None
-            if isinstance(last, AssistantMessage) and last.is_draft:  # of an agent that was stopped
+            if isinstance(last, AssistantMessage) and last.is_draft:  # the agent was stopped
                 self._pieces, self._draft = [last.content], position
 
     async def end(self, why: Unfinished) -> AssistantMessage:
@@ -87,7 +87,7 @@ class StreamedAnswer:
 
 
 def ended(messages: list[Message], answer: AssistantMessage) -> None:
-    """Add an unfinished answer to a conversation, in place of its draft if that is its end."""
+    """Add an unfinished answer to a conversation; it replaces a draft at the end."""
     last = messages[-1] if messages else None
     if isinstance(last, AssistantMessage) and last.is_draft:
         messages.pop()

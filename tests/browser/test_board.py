@@ -611,7 +611,7 @@ def calls_of(server: ScriptedServer) -> list[Json]:
         ("use", ["Ran", "Ran"], "ok"),
     ],
 )
-async def test_audit_row_of_a_call_shows_what_became_of_its_approval(
+async def test_audit_row_of_a_call_shows_the_fate_of_its_approval(
     open_page: OpenPage,
     tmp_path: Path,
     decision: str | None,
@@ -641,7 +641,9 @@ async def test_audit_row_of_a_call_shows_what_became_of_its_approval(
             await expect(found).to_have_count(1)
 
 
-async def test_held_counts_what_waits_for_a_decision_now(open_page: OpenPage, tmp_path: Path):
+async def test_held_counts_calls_and_definitions_that_wait_for_a_decision(
+    open_page: OpenPage, tmp_path: Path
+):
     async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
         key = await gateway.key("anna", "mcp:*", limits={"rate": "100/s"})
         for amount in range(22):

@@ -599,7 +599,7 @@ async def test_a_remark_about_the_model_is_a_line_above_its_answer(
         await expect(page.get_by_text("Read.", exact=True)).to_be_visible()
 
 
-async def test_tools_are_searched_and_switched_and_the_model_gets_those_that_are_on(
+async def test_tools_are_searched_and_switched_and_the_model_gets_the_enabled_ones(
     open_page: OpenPage, tmp_path: Path
 ):
     other = Server("other")

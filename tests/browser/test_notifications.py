@@ -45,7 +45,7 @@ async def told(page: Page) -> Any:
     )
 
 
-async def test_person_who_wants_it_is_told_that_a_conversation_waits(
+async def test_user_who_turned_notifications_on_is_notified_of_a_waiting_conversation(
     open_page: OpenPage, tmp_path: Path
 ):
     made = [calls(call("delete", name="SECRET")) for _ in range(2)]
@@ -70,7 +70,7 @@ async def test_person_who_wants_it_is_told_that_a_conversation_waits(
         await expect(page.locator("[data-state=asking]")).to_be_visible()
 
 
-async def test_approver_is_told_of_new_calls_and_of_no_others(open_page: OpenPage, tmp_path: Path):
+async def test_approver_is_notified_of_new_calls_only(open_page: OpenPage, tmp_path: Path):
     async with board(tmp_path, open_page, ASK, crm=offering("refund")) as gateway:
         key = await gateway.key("anna", "mcp:*")
         await gateway.call(key, "crm__refund", amount=1)

@@ -199,6 +199,20 @@ class Fleet:
         except (aiohttp.ClientError, TimeoutError) as error:
             return 0, repr(error)
 
+    async def legacy(self, key: str, method: str, session: str = "") -> tuple[int, str]:
+        """Send a request of a legacy client; return the status, and the session's id."""
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        headers = {
+            "authorization": f"Bearer {key}",
+            "accept": "application/json, text/event-stream",
+        }
+        if session:
+            headers["mcp-session-id"] = session
+        async with self.http.post(self.balanced, json=body, headers=headers) as reply:
+            await reply.read()
+            return reply.status, reply.headers.get("mcp-session-id", session)
+
     def executed(self) -> Counter[str]:
         ids: list[str] = []
         for each in self.replicas:

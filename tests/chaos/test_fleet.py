@@ -71,7 +71,8 @@ async def test_rolling_restart_has_no_error(tmp_path: Path, postgres: Postgres):
     async with fleet(tmp_path, postgres.url, DRAIN) as here:
         await here.start(4)
         await here.balance()
-        load, codes = Load(here, RATE), []
+        load, codes, lost = Load(here, RATE), [], []
+        sessions = {key: (await here.legacy(key, "initialize"))[1] for key in here.keys}
         async with load.running():
             await load.make(100)
             for each in here.replicas:
@@ -80,7 +81,11 @@ async def test_rolling_restart_has_no_error(tmp_path: Path, postgres: Postgres):
                 each.start()
                 await each.ready()
                 await load.make(50)
+                for key, session in sessions.items():
+                    status, _ = await here.legacy(key, "ping", session)
+                    lost += [] if status == 200 else [(status, session)]
         load.report("rolling restart")
+        assert lost == []
         load.check()
         assert load.failed == []
         assert codes == [0] * 4

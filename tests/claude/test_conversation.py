@@ -81,7 +81,7 @@ def uuids(trace: Path) -> list[str]:
     return [each[0] for each in named if each] or ["11111111-1111-4111-8111-111111111111"]
 
 
-def test_text_and_reasoning_of_neighbours_are_joined_while_nobody_reads():
+def test_adjacent_pieces_of_text_and_reasoning_are_joined_while_unread():
     talk = conversation()
     turn = talk.begin("u")
     for piece in ("a", "b"):

@@ -42,7 +42,7 @@ async def test_three_waiting_callers_get_the_same_decision():
     assert decide.count == 1
 
 
-async def test_a_person_decides_about_what_is_sent_and_the_program_keeps_what_it_gave():
+async def test_user_decides_about_the_sent_arguments_and_the_program_keeps_its_own():
     asked: list[Any] = []
 
     async def decide(request: PermissionRequest) -> Allow:

@@ -190,7 +190,7 @@ class Agreeing(TerminalPrompt):
         return "y"
 
 
-async def test_model_answers_a_server_ten_times_even_if_it_asks_at_once(tmp_path: Path):
+async def test_of_twelve_simultaneous_sampling_requests_the_model_answers_ten(tmp_path: Path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"content": "Four."}] * 12))
     model = ScriptedModel.from_file(str(script))

@@ -123,8 +123,8 @@ def test_a_wrong_member_is_refused_with_its_place(change: dict[str, Any], proble
     [
         ({"vaule": 1}, "(did you mean 'value'?)"),
         ({"name": "a b"}, "must be 1 to 64 letters"),
-        ({"value": 1, "default": 2}, 'stands beside "value"'),
-        ({"hide": True, "default": 2}, 'stands beside "hide"'),
+        ({"value": 1, "default": 2}, 'cannot be combined with "value"'),
+        ({"hide": True, "default": 2}, 'cannot be combined with "hide"'),
         ({"maximum": "5"}, "must be a number"),
         ({"enum": []}, "must be a list of values"),
     ],

@@ -369,7 +369,7 @@ HTTP: dict[str, Any] = {"url": "https://h"}
         ),
         (
             HTTP | {"oauth": {"clientId": "a", "clientMetadataUrl": "https://h/c"}},
-            '.oauth.clientMetadataUrl stands beside "clientId": keep one of them',
+            '.oauth.clientMetadataUrl cannot be combined with "clientId": keep one of them',
         ),
         *(
             (
@@ -468,7 +468,7 @@ def test_a_wrong_member_of_a_server_costs_that_server(entry: Any, problem: str) 
         ),
         (
             b'{"mcpServers": {"a": {}},\n"servers": {"b": {}}}',
-            'f.json, line 2: servers stands beside "mcpServers": keep one of them',
+            'f.json, line 2: servers cannot be combined with "mcpServers": keep one of them',
         ),
         (
             b'{"mcp": {"command": "x"}}',

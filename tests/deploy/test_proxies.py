@@ -191,7 +191,7 @@ async def test_a_refreshed_token_stays_at_its_replica_where_the_proxy_can_read_i
 
 # nginx has no active checks: the operator marks a server as down.
 @pytest.mark.parametrize("fleet", [haproxy, caddy], indirect=True)
-async def test_a_leaving_replica_ends_its_calls_and_gets_no_others(fleet: Fleet):
+async def test_a_draining_replica_finishes_its_calls_and_gets_no_new_ones(fleet: Fleet):
     headers = {"Authorization": "Bearer ilk_1"}
     leaving = fleet.by_port(await fleet.port_of(headers))
     call = asyncio.create_task(fleet.ask(headers, "/hold"))

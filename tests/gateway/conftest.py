@@ -127,7 +127,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
         file.write_bytes(make(gateway, **servers))
         config = load(file)
         async with (
-            KeyStore.open(tmp_path / "gateway.db") as keys,
+            KeyStore.open(config.gateway.database) as keys,
             Assembly.open(config, environ={}) as assembly,
             assembly.server.running(),
         ):

@@ -91,7 +91,7 @@ async def _is_refused(gateway: RunningGateway, headers: dict[str, str]) -> None:
 
 
 @pytest.mark.slow("fills a database")
-async def test_explain_names_what_the_server_gets_and_refuses_a_key_without_claims(running):
+async def test_explain_names_the_values_sent_to_a_server_and_denies_a_key_without_claims(running):
     servers = {"traces": HEADERS, "tenants": {"X-Tenant": "${caller.claim:tenant}"}}
     async with echoing() as url:
         entries = {name: server(url, **headers) for name, headers in servers.items()}

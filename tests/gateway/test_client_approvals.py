@@ -555,7 +555,7 @@ async def test_arguments_over_8_kib_get_no_form(
 
 @pytest.mark.slow("fills a database")
 @ERAS
-async def test_form_is_not_sent_to_a_client_without_forms_or_if_others_must_approve(
+async def test_form_is_sent_neither_to_a_client_without_forms_nor_if_others_must_approve(
     revision: str, running: Callable[..., Any]
 ):
     answer, forms = answering("accept", approve=True)

@@ -118,7 +118,7 @@ class Receiver:
 
 
 @pytest.mark.slow("fills a database")
-async def test_waiting_call_is_told_once_with_a_link_that_requires_a_sign_in(
+async def test_waiting_call_sends_one_message_with_a_link_that_requires_a_sign_in(
     running, tmp_path: Path
 ):
     (tmp_path / "script.json").write_text("[]")
@@ -238,7 +238,7 @@ def test_failed_attempt_is_repeated_a_few_times_while_the_call_waits(
     assert bool(logged) == bool(caplog.text)
 
 
-async def test_caller_who_may_decide_is_told_only_if_the_call_still_waits_later():
+async def test_caller_who_may_decide_is_notified_only_if_the_call_still_waits_later():
     asked, told = approval(approvers=("caller",)), asyncio.Event()
     now = [asked.created]
 
@@ -261,7 +261,7 @@ async def test_caller_who_may_decide_is_told_only_if_the_call_still_waits_later(
     await told.wait()
 
 
-async def test_of_several_gateways_on_one_database_one_tells():
+async def test_of_several_gateways_on_one_database_one_sends_the_message():
     sent: asyncio.Queue[str] = asyncio.Queue()
 
     async def post(url: str, body: bytes, headers: dict[str, str]) -> int:

@@ -49,7 +49,7 @@ class Outer(Struct):
         ({"data": {"a": None}, "unknown": 1, "text": float("inf")}, Outer("inf", data={"a": None})),
     ],
 )
-def test_values_are_read_as_what_they_mean(value: Any, expected: Outer) -> None:
+def test_values_are_read_by_their_meaning(value: Any, expected: Outer) -> None:
     assert convert(value, Outer) == expected
 
 

@@ -248,7 +248,7 @@ def test_an_answer_with_another_issuer_is_refused_without_its_text(
 ):
     pending = start(found(authorization_response_iss_parameter_supported=promised))
 
-    with pytest.raises(AuthError, match=r"is not from https://as.example/tenant") as raised:
+    with pytest.raises(AuthError, match=r", not from https://as.example/tenant") as raised:
         pending.code({"state": pending.request.state, "iss": iss, **more})
 
     assert "WORDS" not in str(raised.value)

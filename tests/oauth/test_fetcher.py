@@ -328,7 +328,7 @@ async def test_a_name_with_one_address_that_is_not_public_is_refused(found: str)
     [
         ("127.0.0.1", "it is on this machine, but the server that refers to it is not"),
         ("10.0.0.1", "it is in a private network, but the server that refers to it is not"),
-        ("169.254.169.254", "its IP address is reserved and not that of a server"),
+        ("169.254.169.254", "its IP address is in a reserved range, which no server uses"),
     ],
 )
 async def test_error_states_why_an_address_is_refused(address: str, reason: str):

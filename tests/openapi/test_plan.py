@@ -300,7 +300,7 @@ def filtered(style: dict[str, object]) -> Plan:
     return plans["t"]
 
 
-def test_keys_of_an_object_that_are_read_as_another_value_are_refused():
+def test_object_keys_that_an_api_would_read_as_another_parameter_are_refused():
     exploded = filtered({})
     for key in ROOT_NAMES:
         with pytest.raises(InvalidArguments, match="a key of filter is read as the value"):
@@ -315,7 +315,7 @@ def test_keys_of_an_object_that_are_read_as_another_value_are_refused():
 
 
 @pytest.mark.parametrize("media", ["application/x-www-form-urlencoded", "multipart/form-data"])
-def test_keys_of_an_object_in_a_form_that_are_read_as_a_constant_are_refused(media: str):
+def test_object_keys_in_a_form_that_an_api_would_read_as_a_constant_are_refused(media: str):
     schema = {"type": "object", "properties": {"tenant": {"type": "string"}, "filter": OBJECT}}
     encoding = {"filter": {"style": "form", "explode": True}}
     body = {"content": {media: {"schema": schema, "encoding": encoding}}}

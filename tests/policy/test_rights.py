@@ -53,7 +53,7 @@ def test_remembered_callers_and_rights_are_limited(monkeypatch: pytest.MonkeyPat
         assert sum(rights) <= strict._remembered <= 20
 
 
-def test_the_hash_changes_with_whatever_changes_a_decision():
+def test_the_hash_changes_with_every_rule_that_changes_a_decision():
     one = rule("a", "allow", "*", "*:*", arguments={"a": {"const": 1}})
     other = rule("a", "allow", "*", "*:*", arguments={"a": {"const": 2}})
     hashes = [

@@ -90,7 +90,7 @@ def test_null_in_values_of_users_stays():
         (InitializeResult, b'{"protocolVersion":null}'),
     ],
 )
-def test_null_for_what_is_required_is_refused(type: Any, encoded: bytes):
+def test_null_for_a_required_member_is_refused(type: Any, encoded: bytes):
     with pytest.raises(msgspec.ValidationError):
         decode_leniently(type, encoded)
 

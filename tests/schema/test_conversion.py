@@ -112,7 +112,7 @@ def test_null_is_left_out_if_the_member_is_optional_and_takes_no_null(
     assert converted(given, a=rule, keep_null=("a",))[0] == {"a": given}
 
 
-def test_what_fits_is_converted_beside_what_does_not():
+def test_valid_members_are_converted_beside_invalid_members():
     arguments = {"a": "1", "b": "x", "c": None}
     members = {"a": INTEGER, "b": INTEGER, "c": TEXT}
     whole = json.dumps({"properties": members, "required": ["c"]}).encode()

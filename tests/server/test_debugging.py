@@ -74,7 +74,7 @@ async def test_failed_resource_shows_the_exception_and_a_tool_error_stays_as_it_
     ("variable", "given", "shows"),
     [("1", None, True), ("0", None, False), ("", None, False), ("1", False, False)],
 )
-async def test_variable_decides_unless_the_program_does(
+async def test_environment_variable_decides_unless_the_debug_argument_does(
     variable: str, given: bool | None, shows: bool
 ):
     with pytest.MonkeyPatch.context() as patch:

@@ -454,7 +454,7 @@ async def yields_dict(_server: Server) -> AsyncIterator[dict[str, int]]:
         (None, Context[Database], False),
     ],
 )
-def test_the_context_must_name_what_the_lifespan_yields(lifespan, hint, fits):
+def test_the_context_must_have_the_type_that_the_lifespan_yields(lifespan, hint, fits):
     server = Server("s", lifespan=lifespan)
     if fits:
         server.tool(takes(hint))

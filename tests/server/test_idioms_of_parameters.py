@@ -388,7 +388,7 @@ def fetch(url: str, api_key: str, retries: int = 1) -> str:
     ],
 )
 @each_row("given", [None, {"type": "object", "properties": {"url": {"type": "string"}}}])
-async def test_what_a_partial_binds_is_neither_listed_nor_accepted(bound, given):
+async def test_arguments_bound_by_a_partial_are_neither_listed_nor_accepted(bound, given):
     server = Server("partials")
     if given is None:
         bound.func.__annotations__.update(url=str, retries=int)

@@ -84,7 +84,7 @@ async def test_a_mounted_server_works_as_it_does_alone():
         assert (await client.complete(reference, "tone", "k")).values == ["kind", "curt"]
 
 
-async def test_what_a_mounted_server_adds_or_removes_later_appears_and_disappears():
+async def test_later_changes_of_a_mounted_server_reach_its_parent():
     child, between, parent = child_server(), Server("between"), Server("main")
     between.mount("b", child)
     parent.mount("", between)
@@ -303,7 +303,7 @@ async def test_tools_with_their_own_schema_can_be_edited_as_well():
         ({"fetch": {"arguments": {"q": {"name": "a b"}}}}, "name 'a b' must be 1 to 64"),
         ({"fetch": {"arguments": {"q": {"hide": True}}}}, "'q' is required but hidden; set its"),
         ({"fetch": {"arguments": {"limit": {"value": "x"}}}}, "constant for 'limit' is not valid"),
-        ({"fetch": {"arguments": {"q": {"value": "x", "name": "y"}}}}, "'name' stands beside"),
+        ({"fetch": {"arguments": {"q": {"value": "x", "name": "y"}}}}, "'name' cannot be combined"),
         ({"fetch": {"arguments": {"q": {"default": "x", "hide": True}}}}, "write 'value' instead"),
     ],
 )

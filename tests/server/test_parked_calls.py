@@ -78,7 +78,7 @@ async def test_key_of_an_open_question_cannot_be_used_for_another_question():
     asking = asyncio.create_task(call.ask({"a": NAME}))
     await asyncio.sleep(0)
 
-    with pytest.raises(LocalProtocolError, match="questions are open under the keys a"):
+    with pytest.raises(LocalProtocolError, match="questions with the keys a are already open"):
         await call.ask({"a": NAME, "b": NAME})
     asking.cancel()
 

@@ -87,7 +87,7 @@ async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_
     assert [each["call"] for each in records if each["kind"] == "intent"] == [found.used_by_call]
 
 
-async def test_call_has_one_open_approval_whichever_gateway_requests_it(place: str):
+async def test_call_has_one_open_approval_across_all_gateways(place: str):
     databases = [await open_database(place) for _ in range(3)]
     stores = [ApprovalStore(each, KEY) for each in databases]
     binding, later = APPROVAL.binding, replace(APPROVAL, created=2_000)
@@ -121,7 +121,9 @@ async def test_call_has_one_open_approval_whichever_gateway_requests_it(place: s
 
 
 @pytest.mark.slow("fills a database")
-async def test_one_of_several_gateways_tells_and_another_does_if_it_ends_before(place: str):
+async def test_another_gateway_sends_a_message_that_the_first_did_not_send_before_it_ended(
+    place: str,
+):
     databases = [await open_database(place) for _ in range(3)]
     try:
         first, second, third = (ApprovalStore(each, KEY) for each in databases)

@@ -80,7 +80,7 @@ async def test_row_moved_to_another_user_cannot_be_decrypted(
         connection.execute(f'UPDATE credentials SET "{column}" = ?', (value,))
     moved = {"user": "user:anna", "server": "github", "tenant": "default", column: value}
 
-    with pytest.raises(StoreCorrupt, match="cannot be opened; set it again"):
+    with pytest.raises(StoreCorrupt, match="cannot be decrypted; set it again"):
         await store.values(moved["user"], moved["server"], tenant=moved["tenant"])
 
 

@@ -56,7 +56,7 @@ def test_tool_name_cannot_imitate_a_hashed_wire_name(one: tuple[str, str], other
 @example(("a", "b.c"), ("b", "b.c"))
 @example(("a", "b.c"), ("a", "b c"))
 @example(("a", "b.c"), ("b", plain_name("a", "b.c")))
-def test_plain_names_are_valid_and_only_equal_names_are_equal(
+def test_plain_names_are_valid_and_two_names_never_share_one(
     one: tuple[str, str], other: tuple[str, str]
 ):
     names = plain_name(*one), plain_name(*other)

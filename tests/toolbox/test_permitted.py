@@ -21,7 +21,7 @@ def permitted(**settings: Any) -> PermittedQuestions:
     return PermittedQuestions(StdioServer(command="x", **settings))
 
 
-def test_a_server_may_use_only_what_its_configuration_lists():
+def test_a_server_may_use_only_the_features_in_its_configuration():
     found = permitted(asks=("roots",)).of(CAN)
 
     assert (found.elicitation, found.sampling, found.roots) == (None, None, {})

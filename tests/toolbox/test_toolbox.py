@@ -361,7 +361,7 @@ def test_a_call_that_waits_for_a_start_learns_why_it_failed():
     run_stepped(use())
 
 
-async def test_cancelled_open_closes_what_has_started():
+async def test_cancelled_open_closes_the_servers_that_have_started():
     slow, quick = served(initialize=never), served("x")
     toolbox = box_of(slow=slow, quick=quick)
     opening = asyncio.create_task(toolbox.open())

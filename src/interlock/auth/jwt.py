@@ -305,7 +305,7 @@ class _Jwks(Struct):
 
 
 def _metadata_urls(issuer: str) -> list[str]:
-    """Return where an issuer's metadata may be: RFC 8414, and OpenID Connect Discovery."""
+    """Return the possible URLs of an issuer's metadata: RFC 8414, and OpenID Connect Discovery."""
     parts = urlsplit(issuer)
     home, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     urls = [f"{home}{path}{_OPENID}", f"{home}{_OAUTH}{path}"]

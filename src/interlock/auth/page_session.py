@@ -199,7 +199,7 @@ class PageSessions:
             return await self._find(cookie, page_key)
 
     async def exists(self, cookie: str) -> bool:
-        """Return whether a session has this cookie, whatever its page key is.
+        """Return whether a session has this cookie, regardless of its page key.
 
         Raises:
             AuthUnavailable: The database is unavailable.

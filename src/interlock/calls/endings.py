@@ -34,7 +34,7 @@ def reason_of(error: InterlockError) -> str:
 
 
 def effect_of(error: InterlockError) -> str:
-    """Return whether a tool ran whose request failed with an error; "" if the error says so."""
+    """Return "the tool ran" or "the tool may have run"; "" if the error itself shows the answer."""
     if isinstance(error, _RAN):
         return "the tool ran"
     if isinstance(error, RequestTimeout | ConnectionClosed) and not isinstance(error, _UNSENT):

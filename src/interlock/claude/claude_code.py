@@ -482,7 +482,7 @@ class ClaudeCode:
         await self._running().control("set_permission_mode", mode=mode)
 
     async def context_usage(self) -> JsonObject:
-        """Return what fills the model's context and how many tokens, as Claude Code reports it."""
+        """Return the parts of the model's context and their tokens, as Claude Code reports them."""
         return object_of(await self._running().control("get_context_usage"))
 
     async def rewind(self, prompt_uuid: str) -> JsonObject:

@@ -62,7 +62,7 @@ class Answerer(Protocol):
         ...
 
     def program_ended(self, error: InterlockError) -> None:
-        """Handle that Claude Code ended by itself, not by `close`."""
+        """Handle the end of Claude Code without a call of `close`."""
         ...
 
 

@@ -698,7 +698,7 @@ class Client:
 
 
 def _connecting(server: object) -> Callable[[], Transport]:
-    """Return the function that connects to a server in this process, or is one already."""
+    """Return the function that connects to a server in this process, or `server` if it is one."""
     connect = getattr(server, "connect", None)
     if connect is not None and not isinstance(server, type):
         return cast("Callable[[], Transport]", connect)

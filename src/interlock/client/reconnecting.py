@@ -53,7 +53,7 @@ class Events(Struct, frozen=True):
         [Connection, Request], Coroutine[Any, Any, None]
     ]  # a legacy server sent a request
     notification: Callable[[Notification], None]
-    loss: Callable[[InterlockError], None]  # the connection ended by itself
+    loss: Callable[[InterlockError], None]  # called when the connection ends without `close`
     renewal: Callable[[], Awaitable[None]]  # the server has lost all state
     stale_tools: Callable[[], Awaitable[None]]  # the header annotations of tools are outdated
 
@@ -106,7 +106,7 @@ class ReconnectingConnection:
             )
         self._renewing: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[InterlockError | None] | None = None
-        self._refused: tuple[Connection, InterlockError] | None = None  # by a ping
+        self._refused: tuple[Connection, InterlockError] | None = None  # the error of a ping
         self._retired: dict[Connection, asyncio.Task[None]] = {}
 
     @property
@@ -306,7 +306,7 @@ class ReconnectingConnection:
             await connection.request("ping", options=RequestOptions(PING_TIMEOUT))
         except InterlockError as error:
             if not isinstance(error, SessionExpired) and not may_be_lost(error):
-                return None  # for example, the server does not know pings
+                return None  # for example, the server does not support pings
             self._refused = connection, self.named(error)
             return error
         finally:

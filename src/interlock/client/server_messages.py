@@ -130,7 +130,7 @@ class ServerMessages:
         connection.flush()
 
     def _answers_for(self, connection: Connection, during: RequestId | None) -> Answers:
-        """Return what answers a question: the calling client, or this client's own handlers.
+        """Return the receiver of a question: the calling client, or this client's own handlers.
 
         Raises:
             AskRefused: Several calls are in progress, and the transport does not show which

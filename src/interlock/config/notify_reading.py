@@ -14,7 +14,7 @@ from interlock.config.section import Section
 from interlock.errors import ConfigError
 from interlock.text import urls
 
-SECRET_BYTES = (24, 64)  # the least and the most; Standard Webhooks, "Signature scheme"
+SECRET_BYTES = (24, 64)  # minimum and maximum; Standard Webhooks, "Signature scheme"
 _FORMATS = ("standard", "slack", "teams")
 _SLACK = ("hooks.slack.com", "hooks.slack-gov.com")
 # Hosts of the connectors, and of the workflows that replace them.

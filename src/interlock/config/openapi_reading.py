@@ -230,9 +230,9 @@ def _argument(argument: Section) -> None:
     if "value" in members:
         for key in ("name", "default", "hide", "enum", *_BOUNDS):
             if key in members:
-                argument.refuse('stands beside "value", which is always sent', key)
+                argument.refuse('cannot be combined with "value", which is always sent', key)
     if "default" in members and argument.flag("hide", False):
-        argument.refuse('stands beside "hide": write "value" to send it always', "default")
+        argument.refuse('cannot be combined with "hide": write "value" instead', "default")
 
 
 def _is_number(value: Any) -> bool:

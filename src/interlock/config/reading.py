@@ -180,7 +180,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
             root.refuse('is a server outside of "mcpServers": move it inside', key)
     roots = [key for key in other_programs.OWN_ROOTS if root.members.get(key)]
     if len(roots) > 1:
-        root.refuse(f'stands beside "{roots[0]}": keep one of them', roots[1])
+        root.refuse(f'cannot be combined with "{roots[0]}": keep one of them', roots[1])
     questions = inputs.read(root)
     place = other_programs.place_of_servers(root.members)
     _warn_of_mistakes(root, (place[0], *other_programs.OWN_ROOTS, *_OTHER_MEMBERS))
@@ -524,7 +524,7 @@ def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
         oauth.refuse(problem, "issuer")
     metadata = oauth.filled(METADATA_KEY) if METADATA_KEY in oauth.members else ""
     if metadata and id in oauth.members:
-        oauth.refuse(f'stands beside "{id}": keep one of them', METADATA_KEY)
+        oauth.refuse(f'cannot be combined with "{id}": keep one of them', METADATA_KEY)
     if metadata and (problem := metadata_problem(metadata)):
         oauth.refuse(problem, METADATA_KEY)
     given = oauth.members.get("scopes")

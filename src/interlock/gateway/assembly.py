@@ -14,7 +14,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from msgspec.structs import replace
 
 from interlock import aio
-from interlock.config import Config
+from interlock.config import Config, load
+from interlock.errors import ConfigError
 from interlock.gateway.forwarding.server import IDLE_TIMEOUT, ForwardingServer
 from interlock.gateway.front import GatewayFront
 from interlock.gateway.gauges import gauges_of
@@ -22,6 +23,7 @@ from interlock.gateway.manifests import following
 from interlock.gateway.notifier import Notifier
 from interlock.gateway.parts import (
     Parts,
+    configuration_hash,
     described_parts,
     layers_of,
     limits_of,
@@ -30,6 +32,7 @@ from interlock.gateway.parts import (
     restart_needed,
 )
 from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
+from interlock.gateway.replicas import Replicas
 from interlock.gateway.services import GatewayServices, open_services
 from interlock.layers import Layers
 from interlock.layers.login_questions import LoginQuestions
@@ -57,6 +60,8 @@ class Assembly:
         front: The gateway's HTTP side.
         started: The settings at the start. Some of them cannot change later; see `restart_needed`.
         loaded_at: When the configuration was read, in microseconds since 1970.
+        replicas: The gateways of the same database; None with a SQLite file.
+        read: Reads the configuration file again.
         failed: Set when calls cannot be recorded until the process is restarted.
     """
 
@@ -67,6 +72,8 @@ class Assembly:
         self.front = GatewayFront()
         self.loaded_at = now_micros()
         self.failed = asyncio.Event()
+        self.replicas: Replicas | None = None
+        self.read = self._read_file
         self._reloading = asyncio.Lock()
         self._logins = LoginQuestions(services.vault)
         self._prompts = PermissionPrompts(self._deciding)
@@ -117,6 +124,14 @@ class Assembly:
             await stack.enter_async_context(notifier.running(services.feed))
             purging = purge_regularly(services.database, lambda: assembly.parts.settings.keep)
             await stack.enter_async_context(aio.beside(purging))
+            if services.database.is_shared and services.writer is not None:
+                found = Replicas(
+                    services.feed,
+                    services.writer.id,
+                    lambda: (assembly.hash_of(assembly.parts.written), assembly.loaded_at),
+                    assembly.reread,
+                )
+                assembly.replicas = await stack.enter_async_context(found.running())
             yield assembly
 
     # Methods of `RunningGateway`
@@ -174,7 +189,24 @@ class Assembly:
             ConfigError: The configuration cannot be used; nothing was replaced.
         """
         async with self._reloading:
-            return await self._reload(config)
+            fixed = await self._reload(config)
+        if self.replicas is not None:
+            await self.replicas.note()
+        return fixed
+
+    async def reread(self) -> list[str]:
+        """Read the configuration file again, and replace the configuration; see `reload`."""
+        return await self.reload(self.read())
+
+    def _read_file(self) -> Config:
+        path = self.parts.config.path
+        if path is None:
+            raise ConfigError("the configuration did not come from a file; restart to change it")
+        return load(path)
+
+    def hash_of(self, config: Config) -> str:
+        """Return the hash of a configuration; see `configuration_hash`."""
+        return configuration_hash(config, self.services.secret)
 
     async def _reload(self, config: Config) -> list[str]:
         services, described = self.services, described_parts(self.parts)

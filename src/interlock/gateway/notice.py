@@ -32,7 +32,7 @@ EVENT = "approval.requested"
 def request_of(
     approval: Approval, link: str | None, notify: Notify, at: int
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the body and the headers of the request that tells of an approval.
+    """Return the body and the headers of the request that announces an approval.
 
     Args:
         approval: The approval, which waits for a decision.

@@ -1,12 +1,12 @@
-"""Tells approvers about calls that wait for them, by a request to the URL in `gateway.notify`.
+"""Notifies approvers of waiting calls, by a request to the URL in `gateway.notify`.
 
-1. The database is the queue: a row that waits and was not told yet. So a slow receiver delays no
-   call and fills no memory, and approvals that were decided or have expired are not told.
+1. The database is the queue: the pending approvals whose message was not sent yet. So a slow
+   receiver delays no call and fills no memory, and decided or expired approvals send no message.
 2. Of several gateways on one database, the one that marks the row first sends its message. A
    gateway that ends unmarks the rows of unfinished messages, so that another one sends them.
    Receivers can recognise a repetition by `webhook-id`.
-3. Callers who may decide about their own call are asked by their client or page. They are told
-   only if the call still waits after `GRACE` seconds.
+3. Callers who may decide about their own call are asked by their client or page. A message is
+   sent only if the call still waits after `GRACE` seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from interlock.text.timestamps import now_micros
 if TYPE_CHECKING:
     from interlock.oauth.fetcher import FetchedResponse
 
-GRACE = 10.0  # seconds for callers to decide about their own call, before they are told
+GRACE = 10.0  # seconds in which callers may decide about their own call before a message is sent
 MAX_SENDING = 8  # messages that are sent, or wait for their next attempt, at the same time
 PAUSES = (5.0, 30.0, 120.0)  # seconds before each further attempt
 MAX_READ = 100  # rows that are read at once
@@ -131,14 +131,14 @@ class Notifier:
             if is_final:
                 break
         host = urls.split(notify.url).hostname if notify else ""
-        _log.warning("no approver was told of %s: %s %s", approval.id, host, problem)
+        _log.warning("no approver was notified of %s: %s %s", approval.id, host, problem)
 
     async def _is_waiting(self, id: str) -> bool:
         try:
             return (await self._store.get(id)).state_at(self._now()) == "pending"
         except UnknownApproval:
             return False
-        except StoreError:  # try to tell: a repetition does less harm than silence
+        except StoreError:  # send anyway: a second message does less harm than none
             return True
 
     async def _attempt(self, approval: Approval, notify: Notify) -> tuple[str, bool]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.auth.bearer import check_url
+from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.config import Config, GatewaySettings, ServerConfig
 from interlock.config.gateway import Rate
@@ -19,6 +22,7 @@ from interlock.layers.fair_queue import FairQueue, queued
 from interlock.layers.limits import Limiter
 from interlock.layers.results import ResultLimits
 from interlock.policy import Policy
+from interlock.schema.condition import Condition
 from interlock.text.surrogates import path_text
 from interlock.toolbox.user_credentials import needs_of
 from interlock.transports import InProcessServer
@@ -141,6 +145,23 @@ def described_parts(parts: Parts) -> JsonObject:
         "policy": parts.policy.hash,
         "plugins": {each.name: each.version for each in parts.plugins.found},
     }
+
+
+def configuration_hash(config: Config, secret: GatewayKey) -> str:
+    """Return a keyed hash of a configuration. Comments, whitespace and addresses do not change it.
+
+    Gateways of one database listen at different addresses, with the same configuration.
+    """
+    settings = config.gateway
+    if settings is not None:
+        settings = replace(settings, listen=None, admin=None)
+    said = (config.servers, settings)
+    encoded = msgspec.json.encode(said, enc_hook=_document, order="deterministic")
+    return hmac.digest(secret.derive("configuration"), encoded, "sha256").hex()[:16]
+
+
+def _document(value: object) -> object:
+    return value.document if isinstance(value, Condition) else str(value)
 
 
 def layers_of(parts: Parts, trail: AuditTrail | None) -> Layers:

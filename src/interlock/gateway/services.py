@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from interlock.config.gateway import GatewaySettings
 from interlock.gateway.callers import GatewayCallers
 from interlock.gateway.client_approvals import ClientQuestions, open_approvals
 from interlock.gateway.definitions.pinning import Pinning, make_pinning
+from interlock.gateway.durable_sessions import DurableSessions
 from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.front import GatewayFront
 from interlock.gateway.logins.connect import Logins
@@ -36,7 +38,7 @@ from interlock.store.credentials import CredentialStore
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.database import Database
 from interlock.store.database.key_owner import open_owned
-from interlock.store.database.location import folder_beside
+from interlock.store.database.location import find, folder_beside
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
 from interlock.types import JsonObject
@@ -83,6 +85,8 @@ class GatewayStores(Struct, frozen=True, kw_only=True):
         trail: The audit trail; None if it is off.
         kept: The store for large results.
         approvals: The approvals of calls.
+        sessions: Makes sessions that outlive this process; None with a SQLite file, which only one
+            gateway serves from.
     """
 
     secret: GatewayKey
@@ -93,6 +97,7 @@ class GatewayStores(Struct, frozen=True, kw_only=True):
     trail: AuditTrail | None
     kept: KeptResultStore
     approvals: Approvals
+    sessions: DurableSessions | None
 
 
 class GatewayServices(GatewayStores, frozen=True, kw_only=True):
@@ -207,6 +212,10 @@ async def _open_stores(
         )
     )
     await stack.enter_async_context(approvals.running(feed))
+    sessions = None
+    if not isinstance(find(location), Path):
+        sessions = DurableSessions(secret, feed, lambda: gateway().parts)
+        await stack.enter_async_context(sessions.running())
     return GatewayStores(
         secret=secret,
         database=database,
@@ -216,6 +225,7 @@ async def _open_stores(
         trail=trail,
         kept=kept,
         approvals=approvals,
+        sessions=sessions,
     )
 
 

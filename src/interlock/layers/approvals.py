@@ -413,7 +413,7 @@ class Approvals:
             if found is not None:
                 if self._holds(found, found.state_at(now), binding):
                     return found
-                if found.is_open:  # it has expired since, and would prevent the next one
+                if found.is_open:  # it has expired, and would block the next approval
                     await self._expire(found, now)
             created = await self._create(binding, call, decision)
             if created is not None:

@@ -18,7 +18,7 @@ from interlock.layers.limits import DAY, DayCounter
 from interlock.store.quotas import QuotaStore
 
 SAVE_EVERY = 10.0  # seconds between two saves
-SHARE_EVERY = 2.0  # the same if several gateways share the database
+SHARE_EVERY = 2.0  # seconds, if several gateways share the database
 
 _log = logging.getLogger("interlock.gateway")
 

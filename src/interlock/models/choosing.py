@@ -252,7 +252,7 @@ async def _named(name: str, own: Collection[str], options: Mapping[str, Any]) ->
 
 
 def _hint(name: str) -> str:
-    """Return what to write instead of a name without a known provider."""
+    """Return a hint about a name without a known provider."""
     kind, _, rest = name.partition(":")
     meant = ""
     if name.lower().endswith(".gguf"):

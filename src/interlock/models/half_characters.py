@@ -30,5 +30,5 @@ class HalfCharacters:
         return whole
 
     def end(self) -> str:
-        """Return what is left at the end of the text."""
+        """Return the half character, if any, at the end of the text."""
         return MISSING if self.is_open else ""

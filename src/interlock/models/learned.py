@@ -18,7 +18,7 @@ from interlock import durable
 
 KEPT = 30  # days, after which a model may have changed
 MOST = 200  # models; with more, the oldest lessons are dropped
-MOST_LESSONS = 300  # of one model
+MOST_LESSONS = 300  # for one model
 _DAY = 86_400
 
 

@@ -102,8 +102,8 @@ class Pending(Redacted, frozen=True, kw_only=True):
         if iss is not None and iss != self.request.issuer:
             other = self._shown(iss, answer)
             raise AuthError(
-                f"the answer from the browser is from {other} and is not from {issuer}; "
-                f"if you trust that one, {CONFIGURE_ISSUER}"
+                f"the answer from the browser comes from {other}, not from {issuer}; "
+                f"if you trust {other}, {CONFIGURE_ISSUER}"
             )
         if "error" in answer:
             why = reason(answer["error"], answer.get("error_description"), self._secrets(answer))

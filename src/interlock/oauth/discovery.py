@@ -287,7 +287,7 @@ def _checked(reply: FetchedResponse, issuer: str) -> ServerMetadata:
     if not same_issuer(metadata.issuer, issuer):
         raise AuthError(
             f"the metadata at {display(reply.url)} names another issuer: {echo(metadata.issuer)}, "
-            f"not {echo(issuer)}; if you trust that one, {CONFIGURE_ISSUER}"
+            f"not {echo(issuer)}; if you trust the issuer that it names, {CONFIGURE_ISSUER}"
         )
     return metadata
 

@@ -273,7 +273,7 @@ class Fetcher:
         # Do not show the IP address: the server that named this host may be unable to look up names
         # in the user's network, and could learn the address from the message.
         if kind == "special":
-            raise _refused(target, "its IP address is reserved and not that of a server")
+            raise _refused(target, "its IP address is in a reserved range, which no server uses")
         if kind != "public" and kind != await self._near_kind():
             where = "on this machine" if kind == "loopback" else "in a private network"
             raise _refused(target, f"it is {where}, but the server that refers to it is not")

@@ -76,8 +76,8 @@ class OAuth(TokenSource):
         ask: Shows `request.url` to a user or a browser, and returns the query with which the
             browser arrives at `redirect_uri`. If None, `LoginRequired` is raised instead.
         client: The client that the operator has registered at the authorization server, if any.
-        issuer: The authorization server to use, whatever the server names; "" for that of `client`,
-            or else one that the server names.
+        issuer: The authorization server to use, even if the server names another. If "", the one
+            of `client` is used, or else one that the server names.
         client_metadata_url: The https URL at which this client's metadata is published. It is used
             with authorization servers that support it.
         client_name: The client's name in registrations, which authorization servers show to users.

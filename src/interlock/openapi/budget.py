@@ -310,9 +310,10 @@ def _mapped(
 
 
 def _own_size(schema: JsonObject) -> int:
-    """Return the least bytes that a schema adds to the result, without its subschemas.
+    """Return a lower bound of the bytes that a schema adds to the result, without its subschemas.
 
-    Only an eighth of a long text counts, because a text beside a reference may replace it.
+    Texts count with an eighth of their length, because a shorter text beside a reference may
+    replace them.
     """
     size = 0
     for keyword, value in schema.items():

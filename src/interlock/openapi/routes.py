@@ -42,7 +42,7 @@ class PathTemplate:
             InvalidArguments: The path would reach another operation.
         """
         if not all(values.values()):
-            raise InvalidArguments("a path argument is empty; send a name")
+            raise InvalidArguments("a path argument is empty; send a value")
         parts = self._parts.copy()
         parts[1::2] = map(values.__getitem__, self._parts[1::2])
         path = "".join(parts)

@@ -253,7 +253,7 @@ class OpenApiServer:
         return [] if file is None else Drift.kept(file).lines
 
     def behind(self, tool: str) -> JsonObject | None:
-        """Return what a model does not see of a tool: the request and the whole schema.
+        """Return the parts of a tool that models do not see: the request and the whole schema.
 
         None if no tool has this name.
         """

@@ -103,7 +103,7 @@ class TypedForm:
         return field
 
     def _merged(self, name: str, kinds: list[JsonObject], schema: JsonObject) -> JsonObject:
-        """Return the one schema of a union, which may also have had null."""
+        """Return the only schema of a union other than null."""
         if len(kinds) == 1:
             merged = dict(kinds[0])
         elif {each.get("type") for each in kinds} == {"integer", "number"}:
@@ -159,7 +159,7 @@ class TypedForm:
 
 
 class _NoContext:
-    """A type that no member of a form has: forms have no context."""
+    """A type that no form contains, because forms have no context."""
 
 
 def _values(schema: JsonObject) -> list[Any]:

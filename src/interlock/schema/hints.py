@@ -44,7 +44,7 @@ _SIZED = (
     *(abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet),
     *(abc.Mapping, abc.MutableMapping),
 )
-# The limits that msgspec checks for each type. A type that is missing here is for pydantic.
+# The limits that msgspec checks for each type; pydantic checks every type that is missing here.
 _LIMITS_OF: dict[Any, frozenset[str]] = {
     **dict.fromkeys((bool, type(None)), frozenset()),
     **dict.fromkeys((int, float), NUMBERS),
@@ -227,7 +227,7 @@ class _Rewriter:
         return with_meta(base, notes) if notes else base
 
     def _known(self, metadata: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
-        """Yield what the known metadata says, as keyword arguments of `Meta`."""
+        """Yield the known metadata as keyword arguments of `Meta`."""
         if text := text_of(metadata):
             yield {"description": text}
         for each in metadata:
@@ -346,7 +346,7 @@ def _origin(hint: Any) -> Any:
 
 
 def _for_pydantic(hint: Any) -> Any:
-    """Return a hint for a `TypeAdapter`, with the metadata that only we know as `Field`."""
+    """Return a hint for a `TypeAdapter`; each `Meta`, which pydantic ignores, becomes a `Field`."""
     hint = getattr(hint, "__supertype__", hint)
     origin = get_origin(hint)
     if origin is Annotated:

@@ -1,4 +1,4 @@
-"""Types that msgspec does not know: how they are described, read and written.
+"""Types that msgspec does not support: their schemas, and how values are read and written.
 
 These are paths and network addresses, which are text in JSON, and the types of pydantic. Only the
 user's program imports pydantic.
@@ -31,7 +31,7 @@ TEXTS: dict[type, JsonObject] = {
 
 
 class _AnyInstance(type):
-    """A type of which every value is an instance, as msgspec checks what `read` returns."""
+    """A type with every value as an instance, because msgspec checks the result of `read`."""
 
     def __instancecheck__(cls, _: object) -> bool:
         return True
@@ -147,7 +147,7 @@ def _from_text(hint: Any, value: Any) -> Any:
         raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     try:
         return hint(value)
-    except ValueError:  # whose text shows the value
+    except ValueError:  # its text contains the value
         raise ValueError(f"not a valid {hint.__name__}") from None
 
 
@@ -183,7 +183,7 @@ def module_of(hint: type) -> str:
 # Errors of pydantic
 
 MAX_COINCIDENCE = 3  # characters of a value that a text may have by chance, as in a limit
-_OWN_TEXTS = {  # instead of texts that show a part of the value
+_OWN_TEXTS = {  # replace error texts that contain a part of the value
     "uuid_parsing": "Input should be a valid UUID",
     "import_error": "Input should be a valid python path",
     "byte_size_unit": "Input should have a known unit of bytes",
@@ -200,7 +200,7 @@ def _problem(error: Any, hint: Any) -> str:
         own = error.get("ctx", {}).get("error")  # raised by a validator of the user's program
         # pydantic's own checks, such as that for email addresses, explain with parts of the value.
         text = str(own) if own is not None else text.partition(":")[0]
-    names = set(_names(input_schema(hint)))  # other steps are keys of the client, or types
+    names = set(_names(input_schema(hint)))  # other steps are keys from the client, or types
     steps = list(error["loc"])
     if error["type"] == "extra_forbidden":
         names.add(steps[-1])
@@ -213,7 +213,7 @@ def _problem(error: Any, hint: Any) -> str:
 
 
 def _names(schema: Any) -> Iterator[str]:
-    """Yield the names of members and definitions in a schema; other names are from the client."""
+    """Yield the names of members and definitions in a schema. Other names come from the client."""
     if isinstance(schema, dict):
         yield from schema.get("properties", {})
         yield from (each.rpartition(".")[2] for each in schema.get("$defs", {}))

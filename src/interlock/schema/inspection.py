@@ -243,7 +243,7 @@ class Survey:
     # References
 
     def target(self, schema: dict[str, Any], reference: str) -> Any:
-        """Return what a reference in a subschema of the document leads to."""
+        """Return the target of a reference in a subschema of the document."""
         resource, fragment = self._locate(self.rules[id(schema)].resource, reference)
         if fragment and not fragment.startswith("/"):
             return resource.anchors[fragment].schema

@@ -50,7 +50,7 @@ def _note(hint: Any, schema: JsonObject) -> None:
             schema.setdefault("description", text)
         _note(hint.__origin__, schema)
     elif origin in (typing.Union, types.UnionType):
-        for member in arguments:  # of which at most one is text
+        for member in arguments:  # at most one of them is text
             for branch in schema.get("anyOf", ()):
                 _note(member.__origin__ if get_origin(member) is Annotated else member, branch)
     elif origin is None:

@@ -93,7 +93,7 @@ class Merger:
         return self._known[id(node)][1]
 
     def target(self, node: JsonObject) -> Any:
-        """Return what the reference of a subschema leads to; None if it has no reference.
+        """Return the target of a subschema's reference; None if it has no reference.
 
         Raises:
             SchemaError: The reference leads outside of the document or nowhere, and the merger is
@@ -239,7 +239,7 @@ def _possible_parts(node: JsonObject) -> Iterator[Any]:
 
 
 def _common_types(first: Iterable[str], second: Iterable[str]) -> list[str]:
-    """Return the types that both lists allow: an integer is a number."""
+    """Return the types that both lists allow; "number" allows integers too."""
     found: dict[str, None] = {}
     for one in first:
         for other in second:

@@ -45,7 +45,7 @@ def said_by(meta: Meta) -> dict[str, Any]:
 
 
 def with_meta(base: Any, said: dict[str, Any]) -> Any:
-    """Return a hint with one `Meta`, which says also what the hint's own one says.
+    """Return a hint with one `Meta`, merged with the hint's own.
 
     Raises:
         NeedsPydantic: `Meta` does not accept a value.
@@ -63,7 +63,7 @@ def with_meta(base: Any, said: dict[str, Any]) -> Any:
 
 
 def merge(said: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add what further metadata says: of two limits the stricter one, of two notes the second.
+    """Merge further metadata: keep the stricter of two limits, and the second of two notes.
 
     Raises:
         NeedsPydantic: Two limits cannot be combined.
@@ -94,14 +94,14 @@ def merge(said: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def is_of_peers(each: Any) -> bool:
-    """Return whether pydantic or `annotated_types` defines what the metadata means."""
+    """Return whether pydantic or `annotated_types` defines the metadata."""
     kind = each if isinstance(each, type) else type(each)
     return (
         hasattr(each, "__get_pydantic_core_schema__")
         or hasattr(each, _GROUPED)
         or any(
             hooks.module_of(base) in ("pydantic", "annotated_types")
-            and base.__name__ != "BaseMetadata"  # which a class of the user may extend
+            and base.__name__ != "BaseMetadata"  # a class of the user may extend BaseMetadata
             for base in kind.__mro__
         )
     )
@@ -116,7 +116,7 @@ def is_field(each: Any) -> bool:
 
 
 def of_peer(each: Any) -> dict[str, Any]:
-    """Return what metadata of pydantic or `annotated_types` says.
+    """Return the limits and notes in metadata of pydantic or `annotated_types`.
 
     Raises:
         NeedsPydantic: `Meta` cannot say it.
@@ -227,7 +227,7 @@ def default_of(field: Any) -> tuple[Any, Callable[[], Any] | None]:
 
 
 def only_about_values(field: Any) -> Any:
-    """Return a copy of a field without what concerns the parameter, and not its values."""
+    """Return a copy of a field without its alias and default, which concern the parameter."""
     field = copy.copy(field)
     field.alias = field.validation_alias = field.serialization_alias = None
     field.default, field.default_factory = sys.modules["pydantic_core"].PydanticUndefined, None

@@ -87,7 +87,7 @@ class _Translation:
             self._open = [id(target)]
             definitions[name] = self._inlined(self._merger.merge(target), 1)
         for name, each in definitions.items():
-            if name in _reached(each, definitions, deeper=False):  # it says nothing about a value
+            if name in _reached(each, definitions, deeper=False):  # a direct reference to itself
                 definitions[name] = _anything()
         used = _reached(root, definitions, deeper=True)
         kept = {name: each for name, each in definitions.items() if name in used}

@@ -105,7 +105,7 @@ def _at(file: str, line: int, problem: str) -> SignatureError:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function or of what a partial calls; "" for other objects."""
+    """Return the name of a function, also inside a `functools.partial`; "" for other objects."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", "")
@@ -323,7 +323,7 @@ _AT = re.compile(r"^(.*) - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 _NOT_OF_THESE = re.compile(r"^Invalid (?:enum )?value .*$", re.DOTALL)
-_FIRST_WORD = re.compile(r"^[A-Z](?=\w* )")  # and not a place, which ends with a colon
+_FIRST_WORD = re.compile(r"^[A-Z](?=\w* )")  # not a place, which would end with a colon
 _MAX_PROBLEM = 300  # characters; the client chooses the names of members
 
 
@@ -376,7 +376,7 @@ def _has_content(hint: Any) -> bool:
 
 
 def _is_any_list(hint: Any) -> bool:
-    """Return whether a type is a list or tuple of anything, of which a schema says nothing."""
+    """Return whether a type is a list or tuple of any items, whose schema has no limits."""
     origin = get_origin(hint) or hint
     return origin in (list, tuple, abc.Sequence, abc.Iterable, abc.Iterator) and all(
         each in (Any, object, ...) for each in get_args(hint)

@@ -23,7 +23,7 @@ def schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
         )
     except KeyError as error:  # msgspec's error for two types of the same name
         raise TypeError(f"two types have the same name: {error}; rename one") from error
-    except (NameError, AttributeError, SyntaxError) as error:  # from a hint that is a string
+    except (NameError, AttributeError, SyntaxError) as error:  # evaluating a hint in quotes
         raise TypeError(f"the type of a member cannot be resolved: {error}") from error
     add_notes([each for each in parts if has_members(each)], components)
     if set(schema) == {"$ref"}:

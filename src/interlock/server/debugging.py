@@ -40,7 +40,7 @@ observer: ContextVar[Callable[[BaseException, str], str] | None] = ContextVar(
 
 
 def is_debugging(given: bool | None) -> bool:
-    """Return whether a server shows exceptions: as given, else as INTERLOCK_DEBUG says."""
+    """Return whether a server shows exceptions: the argument decides, else INTERLOCK_DEBUG."""
     return os.environ.get(VARIABLE, "").lower() not in _OFF if given is None else given
 
 
@@ -99,5 +99,5 @@ def explain(error: BaseException) -> str:
 
 
 def is_of_author(file: str) -> bool:
-    """Return whether a file is neither of Python nor of an installed package."""
+    """Return whether a file belongs neither to Python nor to an installed package."""
     return bool(file) and not file.startswith(("<frozen", *_OF_OTHERS))

@@ -41,7 +41,7 @@ class Dependency(Struct, frozen=True):
 
 
 def Depends(provide: Callable[..., Any], /) -> Any:  # noqa: N802 - FastAPI and FastMCP spell it so
-    """Mark a parameter that the server fills with what `provide` returns or yields.
+    """Mark a parameter that the server fills with the value that `provide` returns or yields.
 
     Write `Annotated[Customer, Depends(customer)]` as the hint, or `= Depends(customer)` as the
     default.
@@ -66,7 +66,7 @@ def Depends(provide: Callable[..., Any], /) -> Any:  # noqa: N802 - FastAPI and 
 
 
 class _UnresolvedHint(SignatureError):
-    """A type hint cannot be evaluated, so it is unknown whether it marks a dependency."""
+    """A type hint cannot be evaluated, so interlock cannot tell whether it marks a dependency."""
 
 
 class DependencyStep(Struct, frozen=True):
@@ -213,7 +213,7 @@ def hint_of(function: Callable[..., Any], name: str) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """Return the name of a function, of what a partial calls, or of an object's class."""
+    """Return the name of a function, also inside a `functools.partial`, or of an object's class."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -325,7 +325,7 @@ def _opened(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool, boo
 
 
 def is_context(hint: Any) -> bool:
-    """Return whether a type hint is `Context`, `Context[T]`, or one of these or None."""
+    """Return whether a type hint is `Context` or `Context[T]`, optional or not."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     return any(each is Context or get_origin(each) is Context for each in (hint, *get_args(hint)))
@@ -346,7 +346,7 @@ def check_lifespan(hint: Any, yields: Any, where: str) -> None:
 
 
 def _fits(yields: Any, wanted: Any) -> bool:
-    """Return whether a value of one type is of another, as far as `issubclass` can tell."""
+    """Return whether values of one type are of another, as far as `issubclass` can tell."""
     kinds = [get_origin(kind) or kind for kind in (yields, wanted)]
     if not all(isinstance(kind, type) for kind in kinds) or Any in kinds:
         return True

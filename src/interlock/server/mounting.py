@@ -108,7 +108,7 @@ class Mountable:
             mount.update()
 
     def mount(self, prefix: str, child: Mountable, edits: ToolEdits) -> None:
-        """Add the items of another server, now and whenever that one changes; see `Mount`.
+        """Add the items of another server, now and whenever it changes; see `Mount`.
 
         Raises:
             SignatureError: An item clashes, an edit cannot be made, or the child contains this.
@@ -186,7 +186,7 @@ class Mount:
         return key
 
     def check(self, table: Table, key: Any, item: Any) -> None:
-        """Check that the parent can get an item of the child, which the child need not have yet.
+        """Check that the parent can add an item of the child, even before the child has it.
 
         Raises:
             SignatureError: The parent has another item of this name, or an edit cannot be made.

@@ -85,7 +85,7 @@ class ParkedCall:
         """
         twice = sorted(set(questions) & set(self._asked))
         if twice:
-            raise LocalProtocolError(f"questions are open under the keys {', '.join(twice)}")
+            raise LocalProtocolError(f"questions with the keys {', '.join(twice)} are already open")
         loop = asyncio.get_running_loop()
         asked = {key: _Asked(each, loop.create_future()) for key, each in questions.items()}
         self._asked |= asked

@@ -1,4 +1,4 @@
-"""Conversion of what a prompt's function returns to the messages of the prompt."""
+"""Conversion of the return value of a prompt's function to the messages of the prompt."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def prompt_result(value: Any, description: str | None) -> GetPromptResult:
 
 
 def _messages(value: Any) -> list[PromptMessage]:
-    """Return a message; text, content and other values, as JSON, are the user's.
+    """Return the messages for a value: one for each part, because a message of MCP has one part.
 
-    Content of several parts becomes several messages, because a message of MCP has one part.
+    A value that is not a message becomes a message of the user: text and content as they are, any
+    other value as JSON.
     """
     if isinstance(value, PromptMessage):
         return [value]

@@ -1,4 +1,4 @@
-"""Functions with dependencies: what they share with others, and how a call runs them."""
+"""Functions with dependencies: the objects that they share, and the steps of a call."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Resolver:
         return self._run_plain(plan, values, None)
 
     def _own(self, values: dict[Any, Any]) -> dict[str, Any]:
-        """Return what the function itself receives, without its dependencies."""
+        """Return the arguments of the function itself, without those of its dependencies."""
         own = dict(values)
         context = own.pop(CONTEXT)
         if self._context is not None:

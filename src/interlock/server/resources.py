@@ -57,7 +57,7 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A function whose arguments arrive as text, and which is called with keywords."""
+    """A function that is called with keyword arguments, which arrive as text."""
 
     def __init__(self, function: Callable[..., Any], runtime: Runtime) -> None:
         marks = Marks(function, runtime.yields)

@@ -1,4 +1,4 @@
-"""Arguments that arrive as text: those of prompts, and the variables of URI templates."""
+"""Arguments that arrive as text: arguments of prompts and variables of URI templates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TextArguments:
                 self.choices[name] = values
 
     def _kinds(self, schema: JsonObject) -> tuple[set[str], list[str] | None]:
-        """Return the JSON types of a schema, and its values if it has only a few."""
+        """Return the JSON types of a schema, and its possible values if they are few."""
         for _ in range(len(self._definitions) + 1):
             if "$ref" not in schema:
                 break
@@ -68,7 +68,7 @@ class TextArguments:
         return {kind} if isinstance(kind, str) else set(kind), values
 
     def hint(self, name: str) -> str:
-        """Return what to add to the description of an argument; "" if it is plain text."""
+        """Return the text to add to the description of an argument; "" if it is plain text."""
         if name not in self._json:
             return ""
         schema = self._schema["properties"][name]
@@ -106,6 +106,6 @@ class Choices:
         self._values = values
 
     async def complete(self, value: str, arguments: dict[str, str], context: object) -> list[str]:  # noqa: ARG002
-        """Return the values that begin with what the user has typed, in upper or lower case."""
+        """Return the values that begin with the typed text, in upper or lower case."""
         typed = value.casefold()
         return [each for each in self._values if each.casefold().startswith(typed)]

@@ -1,4 +1,4 @@
-"""Edits to the tools of a mounted server, in the words of an `openapi` member's `tools`."""
+"""Edits to the tools of a mounted server, with the keys of an `openapi` member's `tools`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from interlock.schema.signature import at_caller
 from interlock.types import JsonObject
 
 ARGUMENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-# Keywords beside `properties` that can name an argument, so an edit would not be complete.
+# Keywords besides `properties` that can name an argument, which an edit would miss.
 _COMPLEX = frozenset(
     ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas")
 )
@@ -47,7 +47,7 @@ ToolEdits: TypeAlias = Mapping[str, ToolEdit | Literal[False]]
 
 
 def check_edits(tools: ToolEdits, known: Collection[str]) -> None:
-    """Check the words of the edits, and that their tools exist.
+    """Check the keys of the edits, and that their tools exist.
 
     Raises:
         SignatureError: A tool or a key is unknown, or two keys contradict each other.
@@ -76,9 +76,9 @@ def _check_argument(change: ArgumentEdit, where: str) -> None:
     _check_keys(change, ArgumentEdit, where, "a dict of changes")
     others = [key for key in ("name", "description", "default", "hide") if key in change]
     if "value" in change and others:
-        raise at_caller(f"{where}: {others[0]!r} stands beside 'value', which is always used")
+        raise at_caller(f"{where}: {others[0]!r} cannot be combined with 'value'")
     if "default" in change and change.get("hide"):
-        raise at_caller(f"{where}: 'default' stands beside 'hide'; write 'value' instead")
+        raise at_caller(f"{where}: 'default' cannot be combined with 'hide'; write 'value' instead")
     name = change.get("name", "x")
     if not isinstance(name, str) or not ARGUMENT_NAME.fullmatch(name):
         raise at_caller(f"{where}: name {name!r} must be 1 to 64 letters, digits, _, . and -")

@@ -129,5 +129,5 @@ class LayeredObject:
             try:
                 return await pass_on(call, self.layers[depth])
             finally:
-                call.context.lifespan = outer  # which the layers see after the call, too
+                call.context.lifespan = outer  # the layers see this value after the call, too
         return await self._tool.call(Raw(encode_large(call.arguments)), call.context)

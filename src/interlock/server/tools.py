@@ -220,7 +220,7 @@ class FunctionTool:
         return tool
 
     def _read_leniently(self, raw: Raw) -> dict[str, Any] | None:
-        """Read arguments that do not fit as they are meant, as far as nothing is lost.
+        """Convert arguments of the wrong type, if their meaning is plain and nothing is lost.
 
         A whole number may be written as 3.0. Without `strict`, text may stand for other JSON, as
         `schema.conversion` describes. Return None if the arguments do not fit even so.
@@ -302,7 +302,7 @@ class FunctionTool:
                 return await self._function(**named)
             return await self._run_in_thread(named, context)
         finally:
-            context.lifespan = outer  # which the layers see after the call, too
+            context.lifespan = outer  # the layers see this value after the call, too
 
     async def _run_in_thread(self, arguments: dict[str, Any], context: Context) -> Any:
         value = await self._workers.run(self._function, arguments, context)

@@ -171,8 +171,8 @@ class Approval(Struct, frozen=True, kw_only=True):
 class PendingCalls(NamedTuple):
     """The number of calls that wait for a decision, and the bytes of their arguments."""
 
-    calls: int  # of one user
-    bytes: int  # of one user
+    calls: int  # pending calls of one user
+    bytes: int  # bytes of arguments of one user's pending calls
     bytes_of_all: int
 
 
@@ -311,7 +311,7 @@ class ApprovalStore:
 
         return [self._approval(row) for row in await self._database.read(work)]
 
-    # Telling approvers
+    # Notifying approvers
 
     async def untold(self, now: int, limit: int) -> _Approvals:
         """Return pending approvals whose approvers were not told yet, oldest first."""
@@ -319,7 +319,7 @@ class ApprovalStore:
         return await self._read(query.order_by(_of.created, _of.id).limit(limit))
 
     async def tell(self, id: str, now: int) -> bool:
-        """Mark an approval as told; return False if another gateway was first."""
+        """Mark an approval's message as sent; return False if another gateway marked it first."""
         change = update(tables.approvals).where(_of.id == id, _of.told.is_(None)).values(told=now)
 
         async def work(connection: AsyncConnection) -> bool:

@@ -400,7 +400,7 @@ class _Seal:
         try:
             return self._cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _encode(place))
         except (InvalidTag, ValueError):
-            raise StoreCorrupt(f"{what} cannot be opened; set it again") from None
+            raise StoreCorrupt(f"{what} cannot be decrypted; set it again") from None
 
     @property
     def _cipher(self) -> AESGCM:

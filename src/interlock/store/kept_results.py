@@ -42,10 +42,10 @@ FOLDER = "results"  # the folder's name, beside the database
 SWEEP_EVERY = 60.0  # seconds between two cleanups
 # Seconds for which a file may lack a row, because another process may be about to write the row.
 ORPHAN_AGE = 600.0
-CHUNK = 1024 * 1024  # bytes in a row
+CHUNK = 1024 * 1024  # bytes in a table row
 _NONCE_BYTES = 12
 KIND = "results"  # the kind of the sum in `stored_bytes`
-_ALL = ""  # its owner
+_ALL = ""  # the owner of the sum of all users
 
 _log = logging.getLogger("interlock.results")
 
@@ -305,7 +305,8 @@ class KeptResultStore:
             StoreError: The database fails.
             OSError: The folder cannot be read.
         """
-        ages = await asyncio.to_thread(_ages, folder)  # first, as a file precedes its row
+        # Before the rows are read, because a file is written before its row.
+        ages = await asyncio.to_thread(_ages, folder)
         rows = await self._database.read(lambda each: _rows(each, select(*_COLUMNS)))
         known = {row.file for row in rows}
         for name, age in ages.items():

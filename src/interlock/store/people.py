@@ -93,7 +93,7 @@ class PeopleStore:
         self._database = database
 
     async def find(self, principal: str) -> PersonalData:
-        """Return what the database contains of a person."""
+        """Return the data of a person in the database."""
         person = storable(principal)
 
         async def work(connection: AsyncConnection) -> PersonalData:

@@ -466,7 +466,7 @@ class Upstream:
         return self._clients.make(key, values, self._failures.lost, self._lists.note_change)
 
     async def _open(self, pooled: PooledClient) -> bool:
-        """Open a connection; return whether its lists are the lists for all callers."""
+        """Open a connection; return whether the server's items were listed over it."""
         client = pooled.client
         try:
             await client.open()

@@ -172,7 +172,7 @@ class HttpTransport:
         """Close the HTTP request, which cancels it at a modern server."""
         task = self._posts.get(id)
         if task is not None:
-            task.add_done_callback(lambda _: self._posts.pop(id, None))  # it may not have started
+            task.add_done_callback(lambda _: self._posts.pop(id, None))  # also if it never started
             task.cancel()
 
     async def _post(self, key: object, method: str, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The page that a browser shows for an address that nothing serves, in place of a JSON error."""
+"""The page for an unknown address, which browsers get instead of a JSON error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABSENT = Shell("interlock", "shared/absent.js", SHARED_STYLES)
 async def serve_or_absent(
     app: AsgiApp, request: HttpRequest, page: Callable[[], HttpResponse]
 ) -> None:
-    """Pass a request to an application; a browser that gets 404 for an address shows a page.
+    """Pass a request to an application; show a page to a browser instead of a 404 error in JSON.
 
     Requests of scripts and of the pages' modules do not accept HTML, and get the 404 unchanged.
 
@@ -43,7 +43,7 @@ async def serve_or_absent(
 
 
 def takes_page(request: HttpRequest) -> bool:
-    """Return whether a browser sent a request to show the answer as a page."""
+    """Return whether a request accepts HTML, as a browser's request for a page does."""
     is_reading = request.scope["method"] in ("GET", "HEAD")
     return is_reading and b"text/html" in request.headers.get(b"accept", b"")
 

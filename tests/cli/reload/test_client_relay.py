@@ -96,7 +96,7 @@ async def initialized(client: Client) -> Child:
     return child
 
 
-async def test_new_process_is_told_what_an_old_client_has_told_its_predecessor(client: Client):
+async def test_settings_of_a_legacy_client_are_repeated_to_a_new_process(client: Client):
     first = await initialized(client)
     client.say(id=2, method="logging/setLevel", params={"level": "debug"})
     for id, method, uri in [

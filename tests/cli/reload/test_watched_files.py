@@ -56,7 +56,7 @@ async def test_files_of_the_folder_and_imported_files_are_watched(
     waiting.cancel()
 
 
-async def test_file_is_taken_once_it_stops_changing(tmp_path: Path):
+async def test_file_is_loaded_once_it_stops_changing(tmp_path: Path):
     path = tmp_path / "server.py"
     path.write_text("")
     waiting = asyncio.create_task(WatchedFiles(path).changed())

@@ -149,7 +149,7 @@ def test_desktop_client_gets_values_as_it_has_no_variables(
         (("cursor", "nobody"), "no server 'nobody'"),
         (("cursor", "https://x.test/mcp", "--name", "a b"), "name 'a b' is not"),
         (("claude-desktop", "https://x.test/mcp"), "Claude Desktop reads no URLs"),
-        (("cursor", "notes.py", "--scope", "local"), "cursor has no scope local"),
+        (("cursor", "notes.py", "--scope", "local"), "cursor has no scope 'local'"),
     ],
 )
 def test_install_of_a_server_that_the_client_cannot_use_is_refused(

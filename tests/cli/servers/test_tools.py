@@ -216,7 +216,7 @@ def test_describe_prints_the_type_of_each_argument(schema: object, kind: str):
     assert description == f"t\n\narguments:\n  x ({kind}, optional)"
 
 
-def test_describe_prints_what_references_and_alternatives_hide():
+def test_describe_prints_the_targets_of_references_and_the_alternatives():
     node = {
         "type": "object",
         "properties": {

@@ -42,14 +42,14 @@ OBJECTS: dict[str, tuple[str, str]] = {
     "seen tool": ("address name risk effect state", "title description"),
     "missing": ("address reason detail", "url"),
     "credential": ("user server name kind state", "updated expires url"),
-    "status": ("version uptime configuration servers audit calls", ""),
+    "status": ("version uptime configuration servers audit calls gateways", ""),
     "configuration": ("file hash loaded warnings", ""),
     "server": ("name state reason revision tools instances calls queue", ""),
     "audit": ("mode lag head writer records lost", ""),
     "head": ("seq hash", ""),
     "usage": ("running concurrent limits refusals", ""),
     "limit": ("limit left retryAfter", "burst server"),
-    "plan": ("servers tools names views rights restart warnings applied", ""),
+    "plan": ("servers tools names views rights restart warnings applied", "gateways"),
     "verification": ("whole records writers first last problems copy", ""),
     "series": ("by since until step lines total", "others"),
     "problem": ("type title status detail reason", "reference retryAfter"),
@@ -83,6 +83,7 @@ RECORDS = {
 RARE = {
     "credential": {"expires"},
     "missing": {"url"},
+    "plan": {"gateways"},  # of a shared database
     "problem": {"retryAfter"},
     "series": {"others"},
 }

@@ -90,7 +90,7 @@ async def test_unreadable_pins_make_every_tool_wait_until_they_can_be_read(
 
 
 @pytest.mark.slow("fills a database")
-async def test_unreadable_pins_of_prompts_are_read_again_though_those_of_tools_were_read(
+async def test_unreadable_pins_of_prompts_are_read_again_even_if_pins_of_tools_were_read(
     running, monkeypatch: pytest.MonkeyPatch
 ):
     check, fails = PinStore.check, True

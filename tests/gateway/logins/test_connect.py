@@ -27,7 +27,7 @@ from tests.support.authorization import Browser, Protected
 __all__ = ["notes", "users"]
 
 
-async def test_users_log_in_by_the_link_of_a_refusal_and_get_their_own_accounts(
+async def test_each_user_who_follows_the_login_link_of_a_refusal_gets_their_own_account(
     running, protected_server: Protected
 ):
     """The authorization server is a real one."""

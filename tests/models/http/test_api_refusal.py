@@ -127,7 +127,7 @@ def test_other_events_of_a_stream_are_no_errors(event: Any) -> None:
     assert error_in(event) is None
 
 
-def test_web_pages_are_told_from_texts() -> None:
+def test_web_pages_are_distinguished_from_texts() -> None:
     assert [is_page(each) for each in ("<html>", "<?xml", "a < b", "")] == [
         True,
         True,

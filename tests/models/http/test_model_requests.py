@@ -358,7 +358,7 @@ def _has_system(body: dict[str, Any]) -> str | None:
 @pytest.mark.parametrize(
     "refuses", [_lacks_reasoning, _lacks_signature, _lacks_answer, _lacks_turns, _has_system]
 )
-async def test_a_conversation_of_another_model_gets_what_a_server_needs(
+async def test_a_conversation_of_another_model_is_adapted_to_the_needs_of_a_server(
     provider: Refusing, refuses: Refuses
 ) -> None:
     provider.refuses = refuses

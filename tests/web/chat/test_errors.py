@@ -70,7 +70,7 @@ def failed(kind: type[ModelError], status: int = 0, code: str = "", wait: float 
         (MissingExtra("canary", "local"), "lacks a package"),
     ],
 )
-def test_error_of_a_model_tells_its_owner_everything_and_a_user_of_a_gateway_what_to_do(
+def test_error_of_a_model_shows_a_local_user_the_cause_and_a_gateway_user_a_remedy(
     error: ModelError | MissingExtra, says: str
 ) -> None:
     assert explained(error, is_local=True) == ("model_failed", str(error))

@@ -108,7 +108,7 @@ async def await_end(turns: Turns, turn: Turn) -> None:
         (await_end, ModelInterrupted("cut off"), Unfinished("model_failed", "cut off")),
     ],
 )
-async def test_text_of_an_answer_that_ends_early_is_stored_with_the_reason_and_told_to_the_model(
+async def test_text_of_an_answer_that_ends_early_is_stored_with_the_reason_and_sent_to_the_model(
     place: Path, agent: str, end: Any, error: Exception | None, why: Unfinished
 ) -> None:
     model = Halting("It is n", error, "It is noon.")
@@ -189,7 +189,7 @@ async def test_turns_of_one_conversation_at_two_gateways_lose_no_message(
     )
 
 
-async def test_answer_that_never_waits_is_stopped_all_the_same(place: Path) -> None:
+async def test_answer_that_never_waits_can_be_stopped(place: Path) -> None:
     class Flooding(ScriptedModel):
         async def stream(
             self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()

@@ -30,7 +30,7 @@ def test_parts_of_a_text_and_a_list_add_up_to_the_whole():
         assert value == result[member]
 
 
-def test_part_is_small_whatever_the_result_consists_of():
+def test_part_is_small_for_every_kind_of_result():
     wide = {f"k{n}": {f"k{m}": "x" * 50 for m in range(300)} for n in range(300)}
     deep: Any = "x" * 1_000_000
     for _ in range(60):

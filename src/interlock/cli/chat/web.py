@@ -93,7 +93,7 @@ async def _serve(
         config, names, port, opens=opens_model, settings=wishes.settings, engine=engine
     )
     async with site_of_user as site:
-        open_log(logging.WARNING)  # errors of models, for one
+        open_log(logging.WARNING)  # for example, errors of models
         url = await site.link()
         emit(url)
         sys.stdout.flush()

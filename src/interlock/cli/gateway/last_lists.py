@@ -20,7 +20,7 @@ from interlock.toolbox import Toolbox
 async def stored_lists(
     servers: Servers, place: str | Path
 ) -> AsyncIterator[tuple[Toolbox, list[str]]]:
-    """Yield a toolbox with each server's stored list, and the servers that are launched otherwise.
+    """Yield a toolbox with the stored lists, and the servers whose launch differs from their pin's.
 
     Args:
         servers: The configured servers.

@@ -82,7 +82,7 @@ async def _forget(config: Config, principal: str, yes: bool) -> None:
     finally:
         await database.close()
     records = "1 audit record" if renamed == 1 else f"{renamed} audit records"
-    say(f"erased; where a name is needed, it is {pseudonym} now, as in {records}")
+    say(f"erased; {records} and the decisions that stay show {pseudonym} instead of the name")
 
 
 async def _forget_in_trail(

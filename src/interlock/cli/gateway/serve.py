@@ -18,6 +18,7 @@ from interlock.cli import config_option
 from interlock.cli.log import open_log
 from interlock.cli.terminal import complain, say, warn
 from interlock.errors import ConfigError, InterlockError, SpawnError
+from interlock.gateway.serving.worker import Worker
 from interlock.text.urls import origin
 
 if TYPE_CHECKING:
@@ -47,6 +48,13 @@ YOUNG_OBJECTS = 10_000  # new objects between two runs of the garbage collector
     help="Serve the admin API and the health checks here, not at gateway.admin.listen.",
 )
 @click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Serve with N processes; this needs PostgreSQL and a stored key.",
+)
 @click.option("--view", metavar="NAME", default="", help="Serve this view only.")
 @click.option(
     "--check",
@@ -63,6 +71,7 @@ def serve(
     http: str | None,
     admin: str | None,
     stdio: bool,
+    workers: int,
     view: str,
     check: bool,
     start_servers: bool,
@@ -78,23 +87,24 @@ def serve(
       interlock serve --config gateway.json --http 127.0.0.1:9000
       interlock serve --stdio --view support
     """
-    if stdio and (http is not None or admin is not None):
-        option = "--http" if http is not None else "--admin"
+    not_stdio = {"--http": http is not None, "--admin": admin is not None, "--workers": workers > 1}
+    if stdio and any(not_stdio.values()):
+        option = next(name for name, is_given in not_stdio.items() if is_given)
         raise click.UsageError(f"{option} and --stdio exclude each other")
     if start_servers and not check:
         raise click.UsageError("--start-servers is for --check; a server starts when it is served")
     address = None if http is None else _address("--http", http)
     load = partial(_load, config, set(), None if admin is None else _address("--admin", admin))
     loaded = load()
-    if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
-        raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
-    if not stdio and loaded.gateway is not None and loaded.gateway.audit.mode == "off":
-        raise ConfigError(f'{loaded.path}: gateway.audit.mode is "off", which is for --stdio only')
+    _check_use(loaded, view, stdio=stdio)
     open_log()  # problems at the start are printed below
     if check:
         from interlock.cli.gateway.serve_check import check_configuration
 
         return check_configuration(loaded, start_servers=start_servers)
+    worker = Worker.of_environment()
+    if workers > 1 and worker is None:
+        return _supervise(loaded, address, workers)
     with _reaper_of(loaded):
         if stdio:
             from interlock.transports.pipes import take_standard_streams
@@ -102,8 +112,44 @@ def serve(
             source, target = take_standard_streams()
             _run(_serve_stdio(load, loaded, source, target, view))
         else:
-            _run(_serve_http(load, loaded, address, view))
+            _run(_serve_http(load, loaded, address, view, worker))
     return 0
+
+
+def _check_use(config: Config, view: str, *, stdio: bool) -> None:
+    if view and view not in (config.gateway.views if config.gateway is not None else {}):
+        raise ConfigError(f"no view {view!r} in {config.path or 'the configuration'}")
+    if not stdio and config.gateway is not None and config.gateway.audit.mode == "off":
+        raise ConfigError(f'{config.path}: gateway.audit.mode is "off", which is for --stdio only')
+
+
+def _supervise(config: Config, address: Address | None, workers: int) -> int:
+    """Start this command once for each worker, and hand them the connections."""
+    import asyncio
+    import os
+    import sys
+
+    from interlock.config import gateway_reading
+    from interlock.gateway.serving.listeners import DEFAULT, address_of
+    from interlock.gateway.serving.supervisor import WorkerProcesses
+    from interlock.server.http.listening import bound
+    from interlock.store.database.location import find
+
+    settings = gateway_reading.resolve(config, os.environ)
+    if isinstance(find(settings.database or None), Path):
+        raise ConfigError(
+            "--workers needs PostgreSQL, as gateway.database; a SQLite file is for one process"
+        )
+    command = [sys.executable, "-m", "interlock", *sys.argv[1:]]
+    with bound(address or settings.listen or DEFAULT) as listener:
+        supervisor = WorkerProcesses(
+            listener,
+            command,
+            workers,
+            announce=lambda: say(f"{workers} workers serve http://{address_of(listener)}"),
+            complain=warn,
+        )
+        return asyncio.run(supervisor.run())
 
 
 @contextmanager
@@ -156,15 +202,24 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve_http(
-    load: Callable[[], Config], config: Config, address: Address | None, view: str
+    load: Callable[[], Config],
+    config: Config,
+    address: Address | None,
+    view: str,
+    worker: Worker | None,
 ) -> None:
     from interlock.aio import beside, in_thread
     from interlock.gateway.assembly import Assembly
-    from interlock.gateway.serving.listeners import listeners
+    from interlock.gateway.serving.listeners import listeners, listeners_of
 
     async with Assembly.open(config) as assembly:
-        callers = assembly.services.callers
-        with listeners(assembly.parts.settings, callers, address) as bound:
+        assembly.read = load
+        callers, settings = assembly.services.callers, assembly.parts.settings
+        with (
+            listeners(settings, callers, address)
+            if worker is None
+            else listeners_of(worker, settings, callers)
+        ) as bound:
             # The servers start while the rest of the gateway is being imported.
             importing = beside(in_thread(partial(_import_http, config)))
             async with importing as imported, assembly.server.running():
@@ -173,7 +228,7 @@ async def _serve_http(
                     assembly,
                     bound,
                     view=view,
-                    announce=lambda served: _announce(served, assembly.server.toolbox),
+                    announce=partial(_announce, assembly.server.toolbox, worker),
                     announce_servers=lambda: _say_servers(assembly.server.toolbox),
                     reload=_Reloading(assembly, load).begin,
                 )
@@ -236,6 +291,8 @@ class _Reloading:
             fixed = await self._assembly.reload(found)
         except InterlockError as error:
             complain(f"not reloaded, the old configuration is served: {error}")
+            if self._assembly.replicas is not None:
+                await self._assembly.replicas.note(type(error).__name__)
             return
         say(f"reloaded {found.path}" if found.path else "reloaded")
         for kept in self._assembly.parts.written.warnings[len(found.warnings) :]:
@@ -250,9 +307,11 @@ class _Reloading:
 # Output
 
 
-def _announce(served: Served, toolbox: Toolbox) -> None:
+def _announce(toolbox: Toolbox, worker: Worker | None, served: Served) -> None:
     open_log(logging.WARNING)
     gc.freeze()  # these objects stay, so the garbage collector need not look at them again
+    if worker is not None and not worker.announces:
+        return
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")

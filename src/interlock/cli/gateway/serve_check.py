@@ -7,18 +7,21 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+from interlock import __version__
+from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Entry
 from interlock.cli.gateway.last_lists import stored_lists
 from interlock.cli.server_status import problem_of
 from interlock.cli.terminal import say, warn
 from interlock.config import Config
 from interlock.config.resolving import resolve
-from interlock.errors import ConfigError
-from interlock.gateway.parts import Parts, described_parts, make_parts
+from interlock.errors import AuditUnavailable, ConfigError
+from interlock.gateway.parts import Parts, configuration_hash, described_parts, make_parts
 from interlock.gateway.planning import compared
 from interlock.policy import find_unchecked, find_warnings
 from interlock.store import AuditReader
 from interlock.store.database import location
+from interlock.store.replicas import running_at
 from interlock.toolbox import Toolbox
 from interlock.toolbox.user_credentials import placeholders_of
 from interlock.types import JsonObject
@@ -47,6 +50,8 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
         odd = asyncio.run(_with_servers(config, parts))
     else:
         odd, changes = asyncio.run(_with_last_lists(config, parts, database))
+    if isinstance(place, str):
+        odd += asyncio.run(_other_gateways(config, place))
     for line in odd:
         warn(line)
     for line in changes:
@@ -92,6 +97,29 @@ async def _with_last_lists(
         ]
     heading = [f"changes since {last['at']}, when a configuration was loaded last:"]
     return odd, [*heading, *(f"  {each}" for each in changes)] if changes else []
+
+
+async def _other_gateways(config: Config, url: str) -> list[str]:
+    """Return the running gateways of a shared database, and whether their configuration differs."""
+    try:
+        running = await running_at(url)
+    except AuditUnavailable as error:
+        return [f"other gateways are not known: {error}"]
+    folder = location.folder_beside(url)
+    own = ""
+    if running and GatewayKey.exists(folder):
+        own = configuration_hash(config, GatewayKey.load(folder))
+    lines = []
+    for each in running:
+        about = f"gateway {each.writer} on {each.host} is running, version {each.version}"
+        if each.version != __version__:
+            about += f" (here {__version__})"
+        if own and each.configuration != own:
+            about += f", with another configuration ({each.configuration}, here {own})"
+        lines.append(f"{about}, but could not load its file" if each.error else about)
+    if running:
+        lines.append("send all requests of a caller to the same gateway: hash its credential")
+    return lines
 
 
 def _odd_names(config: Config, tools: Collection[Entry], why_unchecked: str) -> list[str]:

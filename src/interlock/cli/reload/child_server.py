@@ -117,7 +117,7 @@ class ChildServer:
 
     async def _wait(self, process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
         await process.wait()
-        await asyncio.wait([reading])  # its last report
+        await asyncio.wait([reading])  # wait for the process's last report
         self.exited.set()
 
     @property
@@ -143,7 +143,7 @@ class ChildServer:
         """Do nothing: this is for HTTP."""
 
     async def settle(self, timeout: float) -> None:
-        """Return at once: what it answers after the end of its output cannot arrive."""
+        """Return at once: an answer after the end of the output cannot arrive."""
 
     def connection_lost(self, _error: InterlockError) -> None:
         """Wait for the exit, which follows."""
@@ -163,7 +163,7 @@ class ChildServer:
                 os.close(pipe)
             self._pipes = []
             if self._writer is not None:
-                self._writer.close()  # the process then ends itself
+                self._writer.close()  # the process exits when this connection closes
             if self._process is not None:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.exited.wait(), PATIENCE)

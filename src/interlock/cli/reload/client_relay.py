@@ -29,7 +29,7 @@ from interlock.types import RequestId
 DRAIN = 30.0  # seconds
 START_PATIENCE = 10.0  # seconds that a process may take to start after the end of the input
 MAX_WAITING = 1_000  # messages that wait until the file is served
-MAX_REPLAYED = 1_000  # subscriptions that are repeated
+MAX_REPLAYED = 1_000  # subscriptions that are repeated to a new process
 _LISTS = ("tools", "prompts", "resources")
 _OWN = "interlock-reload-"
 
@@ -95,7 +95,7 @@ class ClientRelay:
         self._idle = asyncio.Event()  # changes when a running request has ended
         self._questions: dict[int, _Question] = {}
         self._numbers = 0
-        self._own: dict[RequestId, asyncio.Future[None]] = {}  # our requests to new processes
+        self._own: dict[RequestId, asyncio.Future[None]] = {}  # requests by this relay
         self._initialize: tuple[RequestId, Raw] | None = None
         self._is_accepted = False  # whether `initialize` was answered
         self._initialized = b""
@@ -116,7 +116,7 @@ class ClientRelay:
             try:
                 messages = envelope.messages_in(frame)
             except ParseError:
-                messages = [frame]  # the server refuses it
+                messages = [frame]  # invalid: the server answers with an error
             for each in messages:
                 self._from_client(each)
 
@@ -145,7 +145,7 @@ class ClientRelay:
     def _requested(self, message: Envelope, frame: bytes, child: ChildServer) -> None:
         id, params = message.id, message.params
         if id is None or id is UNSET:
-            child.send(frame)  # the server refuses it
+            child.send(frame)  # invalid: the server answers with an error
             return
         self._running[id] = child
         match message.method:
@@ -260,7 +260,7 @@ class ClientRelay:
     # The processes
 
     async def introduce(self, child: ChildServer) -> None:
-        """Tell a new process what its predecessor knows of the client; return when it is ready.
+        """Repeat the client's settings to a new process; return when it is ready.
 
         The process is ready once it answers, because it answers nothing before its lifespan.
         """
@@ -284,7 +284,7 @@ class ClientRelay:
             del self._own[id]
 
     async def use(self, child: ChildServer) -> None:
-        """Let a process that is ready answer from now on."""
+        """Send requests to a process that is ready, from now on."""
         self.current, self._problem = child, ""
         for id, frame in self._listens.items():
             self._running[id] = child
@@ -366,7 +366,7 @@ class ClientRelay:
         """Do nothing: this is for HTTP."""
 
     async def settle(self, timeout: float) -> None:
-        """Let what the client sent before it ended its input be answered, as in a plain server."""
+        """Answer the requests that the client sent before its input ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(START_PATIENCE if self._waiting else timeout):
                 while self._waiting:
@@ -379,7 +379,7 @@ class ClientRelay:
 
 
 def _read(params: Raw, type: type[Any]) -> Any:
-    """Decode what is known of params; the server itself refuses params that are not valid."""
+    """Decode the known members of params; the server itself refuses invalid params."""
     try:
         return msgspec.json.decode(params, type=type)
     except (msgspec.DecodeError, RecursionError):

@@ -26,7 +26,7 @@ RESTART_PAUSE = 1.0  # seconds before a process that exited by itself is started
 
 
 class _Front(Protocol):
-    """The part that clients are connected to, while processes come and go."""
+    """The part that clients stay connected to while processes are replaced."""
 
     current: ChildServer | None
 
@@ -39,7 +39,7 @@ class _Front(Protocol):
         ...
 
     async def use(self, child: ChildServer) -> None:
-        """Send new requests to a process that is ready, and none to its predecessor."""
+        """Send new requests to a process that is ready, instead of to its predecessor."""
         ...
 
     def fail(self, problem: str) -> None: ...
@@ -52,7 +52,7 @@ class _Front(Protocol):
 
 
 class _Port:
-    """The front of servers over HTTP: a socket on which each process accepts connections."""
+    """The HTTP side of the reloader: a socket on which each process accepts connections."""
 
     def __init__(self) -> None:
         self.current: ChildServer | None = None
@@ -265,7 +265,7 @@ class _Reloader:
             return
         why = await _first(exited=child.exited.wait(), changed=self._files.changed())
         if why == "exited":
-            say(f"the server ended by itself: {child.reason}; it is started again")
+            say(f"the server exited by itself: {child.reason}; it is started again")
             await self._end(child)
             await asyncio.sleep(RESTART_PAUSE)
 

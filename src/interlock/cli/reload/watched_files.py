@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 PAUSE = 0.2  # seconds between two looks
-_SHARE = 20  # a look that takes long is followed by a pause that is so many times as long
+_SHARE = 20  # after a slow check, the pause is this many times the check's duration
 MAX_FILES = 10_000
 
 _Stamp = tuple[int, int, int]  # time in ns, size, inode
@@ -31,7 +31,7 @@ class WatchedFiles:
         self.mark()
 
     def mark(self) -> None:
-        """Take the files as they are now as unchanged."""
+        """Compare with the present state of the files from now on."""
         self._seen = self._look()
 
     def add(self, files: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""`interlock servers add`: write a program or a URL to the file of servers."""
+"""`interlock servers add`: add a server, a command or a URL, to the configuration file."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def place_of(client: str, scope: str) -> ClientFile:
     """
     home, here = Path.home(), Path.cwd()
     if scope == "local" and client != "claude":
-        raise ConfigError(f"{client} has no scope local; use user or project")
+        raise ConfigError(f"{client} has no scope 'local'; use 'user' or 'project'")
     is_shared = scope == "project"
     if client == "claude":
         own = Path(os.environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"

@@ -67,7 +67,7 @@ def _module(path: Path) -> ModuleType:
     except SyntaxError as error:
         place = f"{error.filename or path}, line {error.lineno}"
         raise ConfigError(f"{place}: {error.msg}") from error
-    except SignatureError as error:  # its text begins with the place
+    except SignatureError as error:  # its text already begins with the file and line
         raise ConfigError(str(error)) from error
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{_place(error, path)}: {_format_error(error)}") from error

@@ -103,7 +103,7 @@ def remove(name: str, config: Path | None) -> None:
     remove_server(path, name)
     say(f"removed {name!r} from {path}")
     gone = before.pop(name, None)
-    if gone is not None:  # its entry could be read
+    if gone is not None:  # the entry of the server could be read
         forget([gone])
         _forget_login(name, gone, before.values())
 

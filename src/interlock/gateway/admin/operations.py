@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -23,7 +22,6 @@ from interlock.config import Config
 from interlock.errors import UnknownKey
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.parts import Parts
-from interlock.schema.condition import Condition
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, not_found
 from interlock.store.audit.reading import AuditReader
 from interlock.store.audit.writer import open_tables
@@ -88,10 +86,7 @@ class Operations:
 
     def hash_of(self, config: Config) -> str:
         """Return a keyed hash of a configuration; comments and whitespace do not change it."""
-        key = self.services.secret.derive("configuration")
-        said = (config.servers, config.gateway)
-        encoded = msgspec.json.encode(said, enc_hook=_document, order="deterministic")
-        return hmac.digest(key, encoded, "sha256").hex()[:16]
+        return self.assembly.hash_of(config)
 
     async def record(
         self, request: ApiRequest, body: JsonObject, claim: Claim | None = None
@@ -164,10 +159,6 @@ class Operations:
 def _described(request: ApiRequest, body: JsonObject) -> JsonObject:
     address = {"address": request.http.address} if request.http.address else {}
     return {"surface": "api"} | body | address
-
-
-def _document(value: object) -> object:
-    return value.document if isinstance(value, Condition) else str(value)
 
 
 def page_of(

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from interlock.gateway.admin.operations import BASE, Operations
-from interlock.gateway.admin.status import server
+from interlock.gateway.admin.status import gateways, server
 from interlock.gateway.definitions.decisions import Definitions, as_json
 from interlock.server.http.json_api import ApiRequest, Route
 from interlock.store.audit.rollup_series import Series
@@ -46,6 +46,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         "figures": _figures(gate, series),
         "series": series.as_json(),
         "servers": servers,
+        "gateways": await gateways(gate),
         "needs": {
             "servers": [each for each in servers if each["state"] not in ("ok", "disabled")],
             "approvals": [approvals.shown(each) for each in await approvals.oldest(MAX_SHOWN)],

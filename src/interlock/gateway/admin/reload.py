@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from interlock.config import load
 from interlock.gateway.admin.operations import BASE, Operations
 from interlock.gateway.planning import plan_of
 from interlock.server.http.json_api import ApiRequest, Problem, Route
@@ -18,14 +17,16 @@ class Reload(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Read the file again, and return the changes; apply them unless only a plan is requested."""
+    """Read the file again, and return the changes; apply them unless only a plan is requested.
+
+    All gateways of a shared database then read their own files again.
+    """
     assembly = gate.assembly
-    path = assembly.parts.config.path
-    if path is None:
+    if assembly.parts.config.path is None:
         raise Problem(
             409, "no_file", "the configuration did not come from a file; restart to change it"
         )
-    config = load(path)
+    config = assembly.read()
     plan = await plan_of(assembly, config)
     if request.body.plan:
         return plan | {"applied": False}
@@ -41,7 +42,9 @@ async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
         raise
     # Do not wait for the record, because the reload has already taken effect.
     gate.record_soon(request, {"action": "configuration_reloaded", **hashes})
-    return plan | {"applied": True}
+    if assembly.replicas is None:
+        return plan | {"applied": True}
+    return plan | {"applied": True, "gateways": await assembly.replicas.reload_others()}
 
 
 ROUTES = (
@@ -50,7 +53,7 @@ ROUTES = (
         f"{BASE}/reload",
         "admin:write",
         reload,
-        "reads the file again; with plan, only returns the changes",
+        "reads the file again, in all gateways of a database; with plan, only returns the changes",
         body=Reload,
     ),
 )

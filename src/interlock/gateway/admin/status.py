@@ -39,7 +39,13 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: AR
         "servers": [server(gate, each) for each in gate.server.toolbox.status.values()],
         "audit": _audit_state(gate),
         "calls": parts.limiter.usage(),
+        "gateways": await gateways(gate),
     }
+
+
+async def gateways(gate: Operations) -> list[JsonObject]:
+    """Return the gateways of a shared database; an empty list for a SQLite file."""
+    return [] if gate.assembly.replicas is None else await gate.assembly.replicas.list()
 
 
 def _audit_state(gate: Operations) -> JsonObject:
@@ -140,7 +146,13 @@ def _upstream(gate: Operations, request: ApiRequest) -> Any:
 
 _ONE = f"{BASE}/servers/{{name}}"
 ROUTES = (
-    Route("GET", f"{BASE}/status", "admin:read", show, "version, configuration, servers, audit"),
+    Route(
+        "GET",
+        f"{BASE}/status",
+        "admin:read",
+        show,
+        "version, configuration, servers, audit, gateways",
+    ),
     Route(
         "GET",
         f"{BASE}/usage",

@@ -236,7 +236,7 @@ def reading_approvals(
     """Return the approvals in a database, for reading only."""
 
     async def refuse(*_: object) -> NoReturn:
-        raise StoreError("approvals are only read here")
+        raise StoreError("approvals cannot be changed while a call is explained")
 
     return Approvals(
         ApprovalStore(database, secret),

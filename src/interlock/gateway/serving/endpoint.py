@@ -182,7 +182,10 @@ class Endpoint(GatewayFront):
         is_public = bool(settings.public_url or settings.proxies)
         is_local = urls.is_loopback(address.host) and not is_public
         self.serves_operators = is_local and settings.admin is None
-        self.app = HttpApp(assembly.server, self._options(address))
+        durable = self._services.sessions
+        self.app = HttpApp(assembly.server, self._options(address), durable)
+        if durable is not None:
+            durable.on_ended = self.app.sessions.end_named
         assembly.serve_by(self)
 
     def _options(self, address: Address) -> HttpOptions:
@@ -285,7 +288,7 @@ class Endpoint(GatewayFront):
         settings = self._assembly.parts.settings
         public_url = "" if is_admin else settings.public_url
         is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
-        # Behind a proxy, all gateways must use the same name.
+        # Behind a proxy, all gateways must use the same cookie name.
         port = (urlsplit(public_url).port or HTTP_PORT) if public_url else address.port
         cookie = SessionCookie.of(is_local=is_local, port=port, is_admin=is_admin)
         keys = LatestAuth(lambda: self._callers.authenticator(self._resource, scope=""))

@@ -16,6 +16,7 @@ from interlock.errors import AuditFailed
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import PATH, Endpoint, MakeChat, MakeInspector, MakePages
+from interlock.gateway.serving.handed import HandedServer
 from interlock.gateway.serving.listeners import Listeners, address_of
 from interlock.gateway.serving.process import on_signals
 from interlock.server.http.listening import listen
@@ -73,9 +74,9 @@ async def serve_http(
     """
     endpoint = Endpoint(
         assembly,
-        assembly.parts.settings.public_url or _loopback(listeners.public),
+        assembly.parts.settings.public_url or _loopback(listeners.address),
         view=view,
-        address=address_of(listeners.public),
+        address=listeners.address,
         board=board,
         chat=chat,
         inspector=inspector,
@@ -95,9 +96,11 @@ async def _serve(
     announce: Callable[[], None],
     announce_servers: Callable[[], None],
 ) -> None:
-    server = UvicornServer(
+    make = UvicornServer if listeners.channel is None else partial(HandedServer, listeners.channel)
+    server = make(
         endpoint.app,
-        *listeners.public.getsockname()[:2],
+        listeners.address.host,
+        listeners.address.port,
         handles_signals=False,
         refuses_while_draining=True,
         takes_sockets=endpoint.chat is not None,
@@ -107,8 +110,10 @@ async def _serve(
     leaving = Leaving(endpoint, server)
 
     async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
-        listen(listeners.public)  # before the URL is printed, so that clients can connect at once
-        serving = asyncio.create_task(server.serve([listeners.public]))
+        own = [] if listeners.public is None else [listeners.public]
+        for each in own:
+            listen(each)  # before the URL is printed, so that clients can connect at once
+        serving = asyncio.create_task(server.serve(own))
         with on_signals(leaving.begin, reload):
             announce()
             announcing = _announce_later(assembly.server.toolbox, announce_servers)
@@ -164,9 +169,11 @@ async def _end_after(failed: asyncio.Event, end: Callable[[], None]) -> None:
 
 
 def _served(endpoint: Endpoint, listeners: Listeners, public_url: str) -> Served:
-    url = f"http://{address_of(listeners.public)}"
-    operators = listeners.admin or (listeners.public if endpoint.serves_operators else None)
-    api = f"http://{address_of(operators)}{BASE}" if operators else ""
+    url = f"http://{listeners.address}"
+    operators = listeners.address if endpoint.serves_operators else None
+    if listeners.admin is not None:
+        operators = address_of(listeners.admin)
+    api = f"http://{operators}{BASE}" if operators else ""
     chat = "" if endpoint.chat is None else f"{url}/"
     return Served(url + PATH, public_url or url + PATH, listeners.key, api, chat)
 
@@ -190,9 +197,8 @@ async def _admin_listener(
         await serving
 
 
-def _loopback(listener: socket.socket) -> str:
+def _loopback(address: Address) -> str:
     """Return the URL that challenges state if no public URL is configured."""
-    address = address_of(listener)
     if not urls.is_loopback(address.host):
         address = Address("127.0.0.1", address.port)
     return f"http://{address}{PATH}"

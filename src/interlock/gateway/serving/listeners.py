@@ -14,6 +14,7 @@ from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
 from interlock.gateway.callers import GatewayCallers
 from interlock.gateway.serving.process import only_gateway
+from interlock.gateway.serving.worker import Worker
 from interlock.server.http.listening import bound
 from interlock.text import urls
 
@@ -24,14 +25,18 @@ class Listeners(Struct, frozen=True):
     """Sockets that are bound but do not accept connections yet.
 
     Attributes:
-        public: The socket for clients.
+        address: The address for clients.
+        public: The socket for clients; None if a supervisor has it.
         admin: The socket for operators; None if operators have no separate listener.
         key: A key that is valid for this run only; None if stored keys exist.
+        channel: The socket over which a supervisor hands connections; None without a supervisor.
     """
 
-    public: socket.socket
+    address: Address
+    public: socket.socket | None
     admin: socket.socket | None = None
     key: str | None = None
+    channel: socket.socket | None = None
 
 
 @contextmanager
@@ -58,7 +63,26 @@ def listeners(
         stack.enter_context(only_gateway(settings.database))
         public = stack.enter_context(bound(address))
         admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
-        yield Listeners(public, admin, _first_key(callers, address.host))
+        yield Listeners(address_of(public), public, admin, _first_key(callers, address.host))
+
+
+@contextmanager
+def listeners_of(
+    worker: Worker, settings: GatewaySettings, callers: GatewayCallers
+) -> Iterator[Listeners]:
+    """Return the sockets of a worker. The first worker has the listener for operators as well.
+
+    Raises:
+        ConfigError: No credential exists: each worker would make a key of its own.
+    """
+    if not callers.exist:
+        raise ConfigError("several workers need a stored key: interlock keys create NAME")
+    with ExitStack() as stack:
+        channel = stack.enter_context(socket.socket(fileno=worker.channel))
+        admin = None
+        if settings.admin is not None and worker.index == 0:
+            admin = stack.enter_context(bound(settings.admin))
+        yield Listeners(Address(worker.host, worker.port), None, admin, None, channel)
 
 
 def address_of(listener: socket.socket) -> Address:

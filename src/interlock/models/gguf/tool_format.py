@@ -147,7 +147,7 @@ class CallReader:
         return ("" if self._seen and not text.strip() else text), calls
 
     def finish(self) -> tuple[str, list[tuple[str, str]]]:
-        """Return what remains when the answer ends: text, or a call that was cut off."""
+        """Return the rest at the end of the answer: text, or a call that was cut off."""
         held, self._held = self._held, ""
         if self.ended or not held:
             return "", []

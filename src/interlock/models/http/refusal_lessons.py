@@ -146,7 +146,7 @@ class SentRequest(Struct, frozen=True):
 
 
 def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
-    """Return what a refusal shows; an empty list if it shows nothing that can be left out.
+    """Return the lessons from a refusal; an empty list if nothing can be left out of a retry.
 
     A lesson of the kind "unsigned" or "guess" is for this request only.
     """

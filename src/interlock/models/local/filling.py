@@ -40,14 +40,15 @@ class Filling(Struct, frozen=True):
 
     Attributes:
         arguments: Values by parameter.
-        spans: The parts of the request that they use.
-        value: The evidence for this tool in the used values, from 0. Values of unusual kinds that
-            match the parameter's kind count most.
+        spans: The parts of the request that these values come from.
+        value: A score from 0: how strongly the values suggest this tool. A value of a rare kind,
+            such as a URL, counts most if the parameter expects this kind.
         missing: Required parameters without a value.
         assumed: Required parameters that got a value which is not in the request: "." for a
             path, the first of several choices.
-        guesses: The number of texts that are only a leftover word.
-        further: Arguments of more calls, for the other values of a list: "in Tokyo and in Paris".
+        guesses: The number of arguments that got an unused word of the request for want of better.
+        further: Arguments of further calls, one for each other value of a list, such as "Paris" in
+            "in Tokyo and in Paris".
     """
 
     arguments: dict[str, Any]

@@ -181,7 +181,7 @@ class ChatAnswer:
         return Reply(message, self._usage, stop_reason)
 
     def _data(self, attached: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
-        """Return what the provider needs back with the answer."""
+        """Return the data that the provider needs back with the answer."""
         data: dict[str, Any] = {name: "".join(parts) for name, parts in self._reasoning.items()}
         data |= {member: list(map(_joined, each)) for member, each in self._details.items()}
         if self._extra:

@@ -42,24 +42,24 @@ RETURNED = {
 }
 SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 FILES = IMAGES | DOCUMENTS | SOUNDS.keys()
-# Google's mark for calls that it did not sign, as those of other models:
+# The value that Google defines for calls that it did not sign, such as calls by other models:
 # https://ai.google.dev/gemini-api/docs/thought-signatures#faqs
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 _MISTRAL = "mistral|mixtral|magistral|ministral|devstral|codestral|pixtral"
-# What conversations need at some providers, and the models that are known to need it. Other models
-# are learned from their refusals. The rules hold behind other providers as well.
+# Requirements on conversations, and the models known to have them, whichever provider serves them.
+# For other models, a requirement is learned from a refused request.
 NEEDS = {
-    # reasoning with each answer of the model, also with those of other models
+    # reasoning in every assistant message, even in one from another model
     "reasoning": re.compile(r"^deepseek:"),
-    # a signature with each call of the model, also with those of other models
+    # a signature on every tool call, even on one by another model
     "signatures": re.compile(r"^gemini:|googleapis\.com/"),
-    # an answer of the model between a result and a message of the user
+    # an assistant message between a tool result and a user message
     "answers": re.compile(_MISTRAL, re.I),
-    # ids of calls that have 9 letters and digits
+    # call ids of exactly 9 letters and digits
     "ids": re.compile(_MISTRAL, re.I),
-    # no two messages of the user in a row, also not with calls and results between them
+    # no two user messages in a row, not even with calls and results between them
     "turns": re.compile(rf"{_MISTRAL}|gemma", re.I),
-    # instructions at the start of the user's first message, instead of a message of the system
+    # instructions at the start of the first user message, instead of a system message
     "instructions": re.compile(r"^gemini:gemma", re.I),
 }
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this

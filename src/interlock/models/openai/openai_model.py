@@ -133,7 +133,8 @@ class OpenAIModel(HttpModel):
     def _chat_request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool
     ) -> dict[str, Any]:
-        # Without its own parts, a conversation is written as one of another model.
+        # Unsigned: the conversation is written as if another model had produced it, so that the
+        # parts that only this provider reads are left out.
         provider = self._source if signed else f"{self._source} (unsigned)"
         refused = frozenset(each for each in RETURNED if self._limits.refuses(each))
         needs = frozenset(each for each in NEEDS if self._limits.lesson("need", each))

@@ -94,7 +94,7 @@ class ResponsesAnswer:
         self._spoken: set[int | None] = set()  # positions of the items whose text has arrived
         self._begun: dict[int, dict[str, Any]] = {}  # items by position in the answer
         self._items: dict[int, dict[str, Any]] = {}  # those that are done
-        self._arguments: dict[int, list[str]] = {}  # of the calls that are not done
+        self._arguments: dict[int, list[str]] = {}  # arguments of unfinished calls
         self._refused = False
         self._end: _Event | None = None
 

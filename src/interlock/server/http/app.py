@@ -46,7 +46,7 @@ from interlock.server.http.responses import (
     reply,
     reply_empty,
 )
-from interlock.server.http.sessions import Sessions
+from interlock.server.http.sessions import SessionIds, Sessions
 from interlock.server.http.streams import Budget
 from interlock.server.http.views import ServedPath, Views, nothing_here
 from interlock.server.request_context import CallParams
@@ -60,7 +60,12 @@ _log = logging.getLogger("interlock.server.http")
 
 
 class HttpApp:
-    """An ASGI application that serves MCP over HTTP. For its arguments see `Server.asgi`.
+    """An ASGI application that serves MCP over HTTP. For its options see `Server.asgi`.
+
+    Args:
+        server: Answers the requests.
+        options: The options.
+        ids: Makes the ids of sessions that other processes can restore; None for random ids.
 
     Attributes:
         path: The path of the endpoint.
@@ -70,7 +75,9 @@ class HttpApp:
         is_draining: Whether new requests are refused.
     """
 
-    def __init__(self, server: Answering, options: HttpOptions) -> None:
+    def __init__(
+        self, server: Answering, options: HttpOptions, ids: SessionIds | None = None
+    ) -> None:
         self._server = server
         self.path = "/" + options.path.strip("/")
         self._raw_path = quote(self.path).encode()
@@ -94,7 +101,7 @@ class HttpApp:
             max_each=options.max_streams_per_principal,
             keep_alive=options.keep_alive,
         )
-        self.sessions = Sessions(server, options, budget)
+        self.sessions = Sessions(server, options, budget, ids)
         self._modern = Modern(server, options, budget)
         self._legacy = Legacy(self.sessions, options.json_silence)
         self._sse = EventSource(self.sessions) if options.sse else None

@@ -114,7 +114,7 @@ class Legacy:
             try:
                 answer = await session.answer(request, call)
             except asyncio.CancelledError:
-                if not call.is_cancelled or http.task.cancelling() > 1:  # by the host
+                if not call.is_cancelled or http.task.cancelling() > 1:  # cancelled by the host
                     raise
             finally:
                 if call.is_cancelled:
@@ -206,8 +206,7 @@ class Legacy:
         body = await session.answer(request, LegacyCall(session, session.standalone, False))
         extra: list[Header] = list(http.extra)
         if session.session.revision and not self._sessions.is_stateless:
-            self._sessions.check_room(http.principal)
-            self._sessions.add(session)
+            self._sessions.begin(session)
             extra.append((_SESSION, session.id.encode()))
         await reply(http.send, 200, body, extra)
 
@@ -233,7 +232,7 @@ class Legacy:
             await self.send(http, stream, after)
 
     async def end(self, http: HttpRequest) -> None:
-        self._sessions.remove(self._session_of(http))
+        await self._sessions.end(self._session_of(http))
         await reply_empty(http.send, 204, http.extra)
 
     async def send(self, http: HttpRequest, stream: ReplayStream, after: int) -> None:
@@ -284,7 +283,7 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
             self.watch.add_done_callback(self._gone)
 
     def _gone(self, watch: asyncio.Task[None]) -> None:
-        """Cancel a call without session whose client has left, as it cannot return for it."""
+        """Cancel a stateless call when its client disconnects: nothing could fetch the result."""
         if not watch.cancelled() and self.session.is_running(self):
             self.cancel()
 

@@ -74,7 +74,7 @@ def http_refusal(refusal: RequestRefusal | None) -> HttpRefusal:
 
 
 def add_challenge(error: BaseException, authenticator: Authenticator | None) -> None:
-    """Tell a client without a scope that a tool needs how to get it, if it authenticates here."""
+    """Add a challenge to an error about a missing scope, if clients authenticate here."""
     if isinstance(error, InsufficientScope) and not error.challenge and authenticator is not None:
         error.challenge = scope_challenge(authenticator.challenge, error.scopes)
 

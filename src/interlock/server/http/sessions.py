@@ -6,6 +6,7 @@ Rules:
 2. It belongs to the credential that began it. A request with another credential gets the same
    answer as for a session that does not exist.
 3. A session that is idle for too long ends, and so do its requests and streams.
+4. With `SessionIds`, a session that this process does not have is restored from its id.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Hashable, Sequence
 from time import monotonic
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -58,6 +60,26 @@ _decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 _log = logging.getLogger("interlock.server.http")
 
 
+class SessionIds(Protocol):
+    """Makes ids from which any process of a service restores a session."""
+
+    def make(self, session: Session, principal: Principal | None) -> str:
+        """Return the id of a new session."""
+        ...
+
+    def restore(self, id: str, principal: Principal | None) -> tuple[Session, int] | None:
+        """Return the session of an id and its age in milliseconds; None if the id is not valid."""
+        ...
+
+    async def end(self, session: Session) -> None:
+        """Record that a client has ended a session.
+
+        Raises:
+            InterlockError: The end could not be recorded.
+        """
+        ...
+
+
 class LegacySession:
     """A session of one legacy client, which begins with `initialize`.
 
@@ -68,6 +90,10 @@ class LegacySession:
         single: Whether one stream carries all messages and ends with the session, as in the
             HTTP+SSE transport of 2024-11-05.
         stateless: Whether the session has one request only, so that no other can find it.
+        restored: The state of a session that another process has begun; None for a new session.
+        first: The number before the first event, stream and question. In a restored session, it
+            exceeds all numbers that the client has seen, because late messages of the client may
+            contain them.
     """
 
     def __init__(
@@ -78,18 +104,20 @@ class LegacySession:
         *,
         single: bool = False,
         stateless: bool = False,
+        restored: Session | None = None,
+        first: int = 0,
     ) -> None:
         self.id = secrets.token_urlsafe(32)
         self.principal = principal
-        self.session = Session(is_stateless=stateless)
+        self.session = restored or Session(is_stateless=stateless)
         self.used = monotonic()
         self._server = server
         self._budget = budget
         self.is_single = single
         self.standalone = ReplayStream(0, budget, numbered=not single)
+        self.standalone.last = self.standalone.seen = first
         self._streams: OrderedDict[int, ReplayStream] = OrderedDict()
-        self._last_stream = 0
-        self._last_asked = 0
+        self._last_stream = self._last_asked = first
         self._running: dict[RequestId, LegacyCall] = {}
         self._asked: dict[int, asyncio.Future[Raw]] = {}
         self._subscriber = for_session(self.session, self._notify, principal)
@@ -266,10 +294,7 @@ class LegacySession:
         if self.session.is_stateless:
             return
         if message.method == "notifications/initialized":
-            try:
-                self._server.subscribers.add(self._subscriber)
-            except InterlockError as error:  # no request of the client fails
-                _log.warning("a session gets no notifications of changes: %s", error)
+            self._subscribe()
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
                 cancelled = envelope.decode_with_id(_decode_cancelled, message.params, "requestId")
@@ -282,6 +307,18 @@ class LegacySession:
                 # `Context.cancel_reason` reads the reason from this event.
                 event = Cancellation(id, cancelled.reason or "")
                 self._running.pop(id).cancel(event)
+
+    def _subscribe(self) -> None:
+        try:
+            self._server.subscribers.add(self._subscriber)
+        except InterlockError as error:  # no request of the client fails
+            _log.warning("a session gets no notifications of changes: %s", error)
+
+    def continue_restored(self) -> None:
+        """Notify the client of changes from now on, and of all that it may have missed."""
+        self._subscribe()
+        for kind in ("tools", "prompts", "resources"):
+            self._notify(f"notifications/{kind}/list_changed", b"{}")
 
     def receive_response(self, message: Envelope) -> None:
         """Pass on the client's response to a request; drop a response to an unknown request."""
@@ -347,7 +384,8 @@ class LegacySession:
         if number.isdecimal() and seen.isdecimal() and len(event_id) < 40:
             stream = self._streams.get(int(number)) if int(number) else self.standalone
             if stream is not None:
-                return stream, int(seen)
+                # A larger number is of the same session in another process.
+                return stream, int(seen) if int(seen) <= stream.last else stream.seen
         raise HttpRefusal(400, "Last-Event-ID is not valid, or its stream was dropped")
 
     def close(self) -> None:
@@ -434,10 +472,18 @@ class Sessions:
         server: Answers the clients' requests.
         options: The HTTP options, which limit the number of sessions and their idle time.
         budget: The limits that all streams of the endpoint share.
+        ids: Makes the ids of sessions that other processes can restore; None for random ids.
     """
 
-    def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
+    def __init__(
+        self,
+        server: Answering,
+        options: HttpOptions,
+        budget: Budget,
+        ids: SessionIds | None = None,
+    ) -> None:
         self.budget = budget
+        self._ids = ids
         self._server = server
         self._max = options.max_sessions
         self._max_per_principal = options.max_sessions_per_principal
@@ -483,6 +529,17 @@ class Sessions:
         session.session.revision = revision
         return session
 
+    def begin(self, session: LegacySession) -> None:
+        """Open a session whose `initialize` request has succeeded.
+
+        Raises:
+            HttpRefusal: 503: too many sessions are open.
+        """
+        self.check_room(session.principal)
+        if self._ids is not None:
+            session.id = self._ids.make(session.session, session.principal)
+        self.add(session)
+
     def add(self, session: LegacySession) -> None:
         self._open[session.id] = session
         if session.principal is not None:
@@ -492,7 +549,7 @@ class Sessions:
     def find(
         self, id: str | bytes, principal: Principal | None, *, single: bool = False
     ) -> LegacySession:
-        """Return a session, and record that it has just been used.
+        """Return a session, restored if necessary, and record that it has just been used.
 
         Args:
             id: The session's id, as text or as a header's bytes.
@@ -500,7 +557,8 @@ class Sessions:
             single: Whether the session must use HTTP+SSE.
 
         Raises:
-            HttpRefusal: 404: this principal has no session with this id.
+            HttpRefusal: 404 or 503: this principal has no session with this id, or it cannot be
+                restored because too many sessions are open.
         """
         if isinstance(id, bytes):
             id = id.decode("latin-1").strip(" \t")
@@ -508,6 +566,8 @@ class Sessions:
         if self._open and next(iter(self._open.values())).used + self._idle <= now:
             self.expire()
         session = self._open.get(id)
+        if session is None and self._ids is not None and not single:
+            session = self._restored(self._ids, id, principal)
         if (
             session is None
             or session.is_single != single
@@ -519,6 +579,40 @@ class Sessions:
             session.use(principal)
         self._open.move_to_end(id)
         return session
+
+    def _restored(
+        self, ids: SessionIds, id: str, principal: Principal | None
+    ) -> LegacySession | None:
+        found = ids.restore(id, principal)
+        if found is None:
+            return None
+        self.check_room(principal)
+        state, first = found
+        session = LegacySession(self._server, principal, self.budget, restored=state, first=first)
+        session.id = id
+        self.add(session)
+        session.continue_restored()
+        return session
+
+    async def end(self, session: LegacySession) -> None:
+        """End a session at its client's request, in all processes.
+
+        Raises:
+            HttpRefusal: 503: the end cannot be recorded for the other processes.
+        """
+        if self._ids is not None:
+            try:
+                await self._ids.end(session.session)
+            except InterlockError as error:
+                text = f"the session cannot be ended: {error}"
+                raise HttpRefusal(503, text, INTERNAL_ERROR, headers=LATER) from None
+        self.remove(session)
+
+    def end_named(self, names: Collection[str]) -> None:
+        """Close sessions that were ended in another process, given their `Session.id`."""
+        for session in list(self._open.values()):
+            if session.session.id in names:
+                self.remove(session)
 
     def remove(self, session: LegacySession) -> None:
         if self._open.pop(session.id, None) is not None and session.principal is not None:

@@ -37,7 +37,7 @@ from interlock.types import JsonObject
 CLOSE_WAIT = 5.0  # seconds that `close` waits until the queued lines are written
 MAX_WAITING = 64 * 1024 * 1024  # bytes of records that are queued while the disk hangs
 SUFFIX = ".jsonl"
-_ROW_BYTES = 500  # of a record without its body
+_ROW_BYTES = 500  # the approximate size of a record without its body
 
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger("interlock.audit")
@@ -148,7 +148,7 @@ class LineChain:
         return b'%b,"line":%d,"mac":"%b"}\n' % (encoded[:-1], self.line, self.mac)
 
     def mac_of(self, line: int, encoded: bytes, people: Iterable[str]) -> bytes:
-        """Return the keyed hash of the line after this one: half of HMAC-SHA256, in hexadecimal.
+        """Return the keyed hash of the next line: half of HMAC-SHA256, in hexadecimal.
 
         Like a record's hash, it covers the pseudonyms in place of the names of people.
         """

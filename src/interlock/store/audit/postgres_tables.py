@@ -32,7 +32,7 @@ class PostgresAudit:
     """
 
     LOOKS = 4  # times a minute that the locks of other writers are examined
-    LOOKS_UNTIL_DEAD = 3  # a writer that is alive connects again in the meantime
+    LOOKS_UNTIL_DEAD = 3  # a live writer reconnects in the meantime
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
         self._url = url

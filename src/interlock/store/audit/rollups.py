@@ -163,7 +163,7 @@ class RollupWriter:
         self._rows.clear()
 
     def _restart(self) -> None:
-        """Drop all rows; count further calls in new rows, as a different writer would."""
+        """Drop all rows; count further calls in new rows, under a new writer name."""
         self._rows.clear()
         self._restarts += 1
         self._name = f"{self._writer}.{self._restarts}"

@@ -120,7 +120,7 @@ class AuditUpkeep:
         self._key = key
         self._keep = int(keep * 1_000_000)
         self._copy = copy
-        self._silent: Counter[str] = Counter()  # looks since which a writer has not held its lock
+        self._silent: Counter[str] = Counter()  # checks in a row without the writer's lock
         self._damaged: set[str] = set()  # dead writers whose chains cannot be closed
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class AuditUpkeep:
                 await _try(purging, "old audit records are not deleted", logging.WARNING)
             for _ in range(self._tables.LOOKS):
                 await asyncio.sleep(SIGN_EVERY / self._tables.LOOKS)
-                await _try(self._look(), "killed writers are not looked for")
+                await _try(self._look(), "chains of killed writers are not closed")
             self._writer.sign_soon()
             added = _try(rollups.add_up(self._tables, is_first=is_first), "calls are not counted")
             is_first = not await added and is_first

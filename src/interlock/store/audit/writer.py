@@ -260,7 +260,7 @@ class AuditWriter:
                 raise
 
     async def renew(self) -> None:
-        """Show other gateways that this writer is alive; open its chain again if one closed it.
+        """Show other gateways that this writer is alive; reopen its chain if one of them closed it.
 
         Raises:
             AuditUnavailable: The database cannot be used.

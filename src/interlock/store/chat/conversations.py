@@ -587,7 +587,7 @@ async def _insert(connection: AsyncConnection, conversation: Conversation) -> No
 
 
 def _copied_calls(original: str, copy: str) -> Insert:
-    """Return an insert that copies all calls. Calls of messages that are not copied stay unused."""
+    """Return a statement that copies all calls, even those of messages that are not copied."""
     columns = tables.chat_calls.c
     others = [each for each in columns if each is not columns.conversation_id]
     copied = select(literal(copy), *others).where(columns.conversation_id == original)

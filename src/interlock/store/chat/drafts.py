@@ -35,7 +35,7 @@ class DraftWriter:
         self._texts[key] = text
         async with self._writing:
             if key not in self._texts:
-                return  # the transaction that has just ended had it
+                return  # the previous transaction has stored this text
             await asyncio.sleep(GATHER_SECONDS)
             texts, self._texts = self._texts, {}
             rows = [

@@ -28,7 +28,9 @@ from interlock.store.database.database import Database
 from interlock.store.database.tables import changes
 from interlock.text.timestamps import now_micros
 
-Kind = Literal["approvals", "credentials", "keys", "people", "pins", "plugins"]
+Kind = Literal[
+    "approvals", "config", "credentials", "keys", "people", "pins", "plugins", "sessions"
+]
 
 POLL_EVERY = 0.9  # seconds, because some changes must take effect within a second
 PATIENCE = 1.0  # seconds after which a running read shows that the database does not answer
@@ -37,7 +39,7 @@ _ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
 
 _log = logging.getLogger("interlock.gateway")
 
-# Both read the newest row in any case, because it shows whether a backup was restored.
+# Both statements always return the newest row, because it shows whether a backup was restored.
 _IN_SQLITE = text(
     "SELECT id, kind, key, 0, 0, 0 FROM changes"
     " WHERE id > :newest OR id = (SELECT max(id) FROM changes)"

@@ -270,7 +270,7 @@ async def _open_postgres(url: str) -> Database:
 
 
 async def _is_pooled(connection: AsyncConnection) -> bool:
-    """Return whether a pooler answers, which states another process id than the server."""
+    """Return whether a pooler answers: its process id differs from the server's."""
     stated = await connection.run_sync(lambda core: core.connection.driver_connection)
     process = await connection.scalar(text("SELECT pg_backend_pid()"))
     return bool(stated is not None and stated.get_server_pid() != process)

@@ -267,6 +267,19 @@ audit_heads = Table(
     Column("base_signature", LargeBinary),
 )
 
+# The running gateways of a shared database; `audit_heads` states which of them have ended.
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("writer", String, primary_key=True),  # of `audit_heads`
+    Column("host", String, nullable=False),
+    Column("version", String, nullable=False),
+    Column("configuration", String, nullable=False),  # a keyed hash
+    Column("loaded", BigInteger, nullable=False),  # microseconds since 1970, UTC
+    Column("reloaded", BigInteger, nullable=False),  # the last common reload; 0 for none
+    Column("error", String, nullable=False),  # "" or the kind of error of the last reload
+)
+
 # One row, which states how many heads there are and what they contain: see `audit.heads`.
 audit_register = Table(
     "audit_register",
@@ -360,7 +373,7 @@ approvals = Table(
     Column("note", Text),
     Column("used_by_call", String),
     Column("binding", LargeBinary, nullable=False),  # keyed hash of all that it is bound to
-    Column("told", BigInteger),  # when a gateway began to tell its approvers
+    Column("told", BigInteger),  # when a gateway began to send the message to approvers
     Index("approvals_state_created", "state", "created"),
     Index("approvals_binding", "binding", "created"),
     Index("approvals_call", "call"),

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def given_as(type: str) -> str:
-    """Return what the model gets of a file of this type: its "text", the "file", or its "name"."""
+    """Return the part of a file of this type that the model gets: "text", "file" or "name"."""
     if type == TEXT:
         return "text"
     return "file" if type in MEDIA else "name"

@@ -76,7 +76,7 @@ class TurnEncoder(ABC):
 
     @abstractmethod
     def interrupted(self) -> list[JsonObject]:
-        """Return the objects that end the answer because it waits for a person."""
+        """Return the objects that end the stream when the answer waits for an approval."""
 
     @abstractmethod
     def _opened(self, kind: str) -> list[JsonObject]: ...

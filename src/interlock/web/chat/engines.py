@@ -173,7 +173,7 @@ class AgentEngine:
         yield
 
     async def broken_off(self, turn: Turn, why: Unfinished) -> None:
-        """Store the text so far. The conversation is valid, because the agent keeps it so."""
+        """Store the text so far. The agent keeps the conversation valid."""
         if turn.streamed is not None and why.reason != "storage_full":
             await turn.streamed.end(why)
 

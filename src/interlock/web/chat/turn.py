@@ -223,7 +223,7 @@ class Turn:
     # Running
 
     def start(self, message_id: str | None, earlier: Turn | None = None) -> None:
-        """Start the answer, once everything of the conversation's earlier turn is stored."""
+        """Start the answer, once the conversation's earlier turn is stored completely."""
         asked = self.asked
         fields: JsonObject = {"message_id": message_id} if message_id else {}
         if not asked.continues:

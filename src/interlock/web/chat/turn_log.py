@@ -176,7 +176,7 @@ class _Text:
         return before - self.count
 
     def since(self, after: int) -> TurnEvent:
-        """Return the text after the piece with a number, as one event."""
+        """Return one event with the text of all pieces after the piece number `after`."""
         if after < self.begin:
             content, begin = "".join([self.joined, *self.pieces]), self.begin
         else:

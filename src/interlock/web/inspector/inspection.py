@@ -228,7 +228,7 @@ class Inspection:
         return {"definition": definition, **self._rights(item)}
 
     def _rights(self, entry: Entry | Item) -> JsonObject:
-        """Return whether the policy lets the caller whose rights are shown use an item, and why."""
+        """Return the policy's decision about an item, and the reason, for the selected caller."""
         caller = self.seen_as[1] if self.seen_as is not None else self.caller
         decision = self.host.policy().decide(caller, entry)
         if decision.effect == "allow" or (decision.effect == "ask" and not self.host.has_gateway):

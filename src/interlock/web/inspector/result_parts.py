@@ -1,4 +1,4 @@
-"""Large results in parts, because a page that gets 15 MB at once does not react meanwhile."""
+"""Large results in parts, because a page that loads 15 MB at once does not respond meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.web.inspector.wire import SHOWN
 TEXT = 64 * 1024  # characters of a text at first
 MORE_TEXT = 1024 * 1024  # characters of a text that one part adds
 MEMBERS = 200  # members of a list or an object in one part
-MOST = 256 * 1024  # characters of a part, about, after which lists and objects are left empty
+MOST = 256 * 1024  # characters, about; beyond them, lists and objects of a part are left empty
 PICTURE = 8 * 1024 * 1024  # characters of a picture or of binary data, which is useless in parts
 _BINARY = ("data", "blob")
 

@@ -27,6 +27,18 @@ const OUTCOMES = ["ran", "stopped", "refused", "limited", "held", "asking", "fai
  */
 
 /**
+ * @typedef {object} Gateway One of the gateways of a shared database.
+ * @property {string} id
+ * @property {string} host
+ * @property {string} version
+ * @property {string} hash
+ * @property {string} loaded
+ * @property {string | null} error
+ * @property {boolean} isThis
+ * @property {boolean} differs
+ */
+
+/**
  * @typedef {object} Key
  * @property {string} id
  * @property {string} user

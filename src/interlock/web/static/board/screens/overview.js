@@ -21,7 +21,7 @@ export default function Overview({ query }) {
   const overview = useLoad(`${API}/overview?range=${range}`, { every: EVERY });
   const [asTable, setAsTable] = useState(false);
 
-  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[]} & import("../parts.js").Waits | null} */
+  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[], gateways: import("../parts.js").Gateway[]} & import("../parts.js").Waits | null} */
   const found = overview.data;
   useEffect(() => {
     if (found) waiting.value = waitingIn(found);
@@ -65,6 +65,7 @@ export default function Overview({ query }) {
         ${found && html`<${NeedsYou} of=${found} />`}
       </div>
       ${found && html`<${Servers} servers=${found.servers} />`}
+      ${found && found.gateways.length > 1 && html`<${Gateways} gateways=${found.gateways} />`}
     </div>
   <//>`;
 }
@@ -156,6 +157,21 @@ function NeedsYou({ of: { needs: { approvals, definitions: pins, servers, keys }
             </li>`,
           )}
         </ul>`}
+  </section>`;
+}
+
+/** @param {{gateways: import("../parts.js").Gateway[]}} props */
+function Gateways({ gateways }) {
+  return html`<section class="box" aria-labelledby="gateways-title">
+    <div class="box-head"><h2 id="gateways-title">${t("gateways")}</h2></div>
+    <ul class="needs">
+      ${gateways.map(
+        ({ id, host, version, hash, loaded, error, isThis, differs }) => html`<li>
+          <${Chip} tone=${error || differs ? "held" : "ran"}>${t(error ? "gateways.error" : differs ? "gateways.differs" : isThis ? "gateways.this" : "gateways.same", { error: error ?? "" })}<//>
+          <span class="grow">${t("gateways.about", { host, id, version, hash, time: ago(loaded) })}</span>
+        </li>`,
+      )}
+    </ul>
   </section>`;
 }
 
