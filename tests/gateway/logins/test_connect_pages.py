@@ -66,12 +66,13 @@ async def test_login_begun_at_one_gateway_is_completed_at_another(running, notes
         there = User(other, anna.key)
         done = await there.come_back(callback, cookie)
         again = await anna.come_back(callback, cookie)  # the authorization server refuses the code
-        await one.assembly.services.vault.refresh()
-        answers = [(await each.call()).text for each in (there, anna)]
+        answer = (await there.call()).text
+        while (await anna.call()).text != answer:  # the gateway follows the database
+            await one.assembly.services.vault.refresh(patience=1.0)
 
     assert [done.code, again.code] == [200, 400]
     assert (done.header("set-cookie") or "").endswith("Max-Age=0")
-    assert [each.startswith("access-1") for each in answers] == [True, True]
+    assert answer.startswith("access-1")
 
 
 @pytest.mark.slow("works through much data")
