@@ -120,7 +120,6 @@ class Assembly:
             quotas = Quotas(QuotaStore(services.database), lambda: assembly.parts.limiter.days)
             await stack.enter_async_context(quotas.running())
             await stack.enter_async_context(services.vault.running(services.feed))
-            stack.push_async_callback(services.logins.close)
             await stack.enter_async_context(services.pins.following(services.feed))
             await stack.enter_async_context(assembly._following_plugins())
             notifier = Notifier(

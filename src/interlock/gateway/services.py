@@ -121,7 +121,7 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
         questions: Asks clients to approve their own calls.
         results: Limits the size of results, and reads kept results.
         vault: The users' credentials for servers.
-        logins: The users' unfinished logins to servers.
+        logins: Begins and completes the users' logins to servers.
         pins: The accepted definitions.
     """
 
@@ -183,7 +183,9 @@ async def open_services(
             questions=ClientQuestions(lambda: gateway().front),
             results=ResultBudget(stores.kept, limits_of(parts)),
             vault=vault,
-            logins=Logins(vault, lambda: servers_by_name(gateway().parts.config), environ),
+            logins=Logins(
+                *(vault, stores.secret, lambda: servers_by_name(gateway().parts.config), environ)
+            ),
             pins=make_pinning(
                 parts.config, parts.settings, stores.database, stores.secret, stores.trail
             ),
