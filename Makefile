@@ -65,7 +65,7 @@ web: .venv/.stamp-interlock
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
 programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
-    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp
+    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp
 
 test: .venv/.stamp-dev
 	@$(pytest) --budget -m 'not (product or program)'
@@ -282,6 +282,13 @@ build/proxies/.stamp:
 	    echo "installing nginx, haproxy and caddy with apt-get" >&2; \
 	    apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light haproxy caddy >&2; \
 	} || { echo "error: install nginx, haproxy and caddy" >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@
+
+build/prometheus/.stamp:
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
+	    echo "installing prometheus with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends prometheus >&2; \
+	} || { echo "error: install prometheus" >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
 
 build/pooler/.stamp:

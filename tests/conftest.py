@@ -79,7 +79,7 @@ PROGRAMS = {
     "postgres_server": "PostgreSQL",
     "reverse_proxy": "nginx and HAProxy",
     "pooler": "PgBouncer",
-    "deploy": "nginx, HAProxy and Caddy",
+    "deploy": "nginx, HAProxy, Caddy and Prometheus",
     "claude_program": "Claude Code",
     "browser": "Chromium",
     "interop": "clients and servers of others",

@@ -36,7 +36,7 @@ from interlock.errors import (
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode
 from interlock.revisions import ALL, LEGACY
-from interlock.server import sealing
+from interlock.server import ServedCall, ToolHandler, sealing
 from interlock.types import (
     ClientCapabilities,
     CreateMessageResult,
@@ -447,7 +447,15 @@ async def test_a_typed_question_is_answered_by_a_value_of_the_type(revision, for
 
 
 async def test_state_is_shared_within_a_request_and_empty_in_the_next():
-    server = Server("s")
+    def layer(handle: ToolHandler) -> ToolHandler:
+        async def handle_noted(call: ServedCall) -> Any:
+            assert call.context.state == {}
+            call.context.state["layer"] = call.name
+            return await handle(call)
+
+        return handle_noted
+
+    server = Server("s", around=[layer])
     seen: list[dict[str, Any]] = []
 
     async def noted(context: Context) -> None:
@@ -469,7 +477,8 @@ async def test_state_is_shared_within_a_request_and_empty_in_the_next():
         await client.call_tool("use", {})
         await client.call_tool("asking", {})
 
-    assert seen == [{"from": "dependency"}, {"from": "dependency"}, {}, {}]
+    asking_first = {"layer": "asking"}
+    assert seen == [{"layer": "use", "from": "dependency"}] * 2 + [asking_first] * 2
 
 
 @BOTH
@@ -503,6 +512,8 @@ async def test_the_lifespan_is_in_the_context_of_every_function(revision):
     [
         ("info", "log"),
         ("report_progress", "progress"),
+        ("read_resource", "the resource's function itself"),
+        ("send_notification", "server.list_changed"),
         ("get_state", "state"),
         ("set_state", "state"),
         ("request_context", "lifespan"),

@@ -12,6 +12,7 @@ import pytest
 
 from interlock import Client, Server, ToolError
 from interlock.errors import InvalidArguments, LocalProtocolError, RemoteError
+from interlock.server.debugging import debugged
 from interlock.testing import call
 from interlock.types import CallToolResult
 from tests.support.rows import each_row
@@ -87,10 +88,19 @@ def test_call_returns_the_result_within_the_lifespan_of_the_server():
     ],
 )
 def test_call_raises_the_exception_of_the_function(
-    tool: str, arguments: dict[str, Any], error: type[Exception], text: str
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+    arguments: dict[str, Any],
+    error: type[Exception],
+    text: str,
 ):
     with pytest.raises(Exception) as caught:
         call(server, tool, **arguments)
+    if error is OutOfStock:
+        monkeypatch.setattr(server, "answer", debugged(server.answer))  # as with debug=True
+        with pytest.raises(OutOfStock):
+            call(server, tool, **arguments)
+        monkeypatch.undo()
 
     assert type(caught.value) is error
     assert text in str(caught.value)

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock import observing
 from interlock.calls import Call, Caller
 from interlock.calls.call import Timing, new_call_id
 from interlock.calls.endings import Ending, ending_of, reason_of
@@ -282,8 +283,14 @@ class Agent:
                     return event.message
         raise ModelInterrupted("the answer ended without its last event")
 
-    async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
+    def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
         """Answer the last message as `complete` does; yield each event, `Done` as the last."""
+        events = self._stream(messages)
+        if observing.observer is not None:
+            return observing.observer.answer("interlock", events)
+        return events
+
+    async def _stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
         model = await self._ready()
         used = Usage()
         left_out = 0  # the number that was last reported to the user
@@ -446,7 +453,7 @@ class Agent:
             return wire_name
 
 
-async def request_answer(
+def request_answer(
     model: Model, messages: Sequence[Message], definitions: Sequence[ToolDefinition] = ()
 ) -> AsyncGenerator[ModelEvent | Compacted, None]:
     """Ask a model; leave out the oldest parts of the conversation if it is too long.
@@ -462,6 +469,15 @@ async def request_answer(
     Raises:
         ModelError: The model failed, or its answer is cut off or too large.
     """
+    events = _request_answer(model, messages, definitions)
+    if observing.observer is not None:
+        return observing.observer.model(model.name, events)
+    return events
+
+
+async def _request_answer(
+    model: Model, messages: Sequence[Message], definitions: Sequence[ToolDefinition]
+) -> AsyncGenerator[ModelEvent | Compacted, None]:
     messages = told_to_model(messages)
     paused = monotonic()
     while True:

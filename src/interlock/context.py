@@ -29,11 +29,12 @@ from interlock.errors import (
     MissingCapability,
     RemoteError,
 )
+from interlock.observing import TraceContext
 from interlock.protocol.back_channel import BackChannel, HasHeaders
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.protocol.optional_members import decode_leniently
 from interlock.schema.elicitation import for_legacy
-from interlock.schema.forms import form_of
+from interlock.schema.forms import check_form, form_of
 from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import (
     ClientCapabilities,
@@ -90,6 +91,11 @@ _ELSEWHERE = {
     **dict.fromkeys(("protocol_version",), "revision"),
     **dict.fromkeys(("fastmcp", "mcp_server", "server"), "the `server` of your module"),
     **dict.fromkeys(("send_resource_updated",), "server.resource_updated(uri)"),
+    **dict.fromkeys(("send_notification",), 'server.list_changed("tools")'),
+    **dict.fromkeys(("enable_components", "disable_components"), "the option visible= of a tool"),
+    **dict.fromkeys(("transport",), "headers, which is {} on stdio"),
+    **dict.fromkeys(("read_resource", "list_resources"), "the resource's function itself"),
+    **dict.fromkeys(("get_prompt", "list_prompts"), "the prompt's function itself"),
 }
 
 
@@ -167,6 +173,8 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
 
     Attributes:
         lifespan: The object that the server's lifespan yielded.
+        trace: The position of the request in a distributed trace; None if the client sent none.
+        trusts_trace: Whether servers behind a gateway get `trace`; for the server.
         state: A dict that layers, dependencies and the function share during this request. If the
             function runs again for the answer to a question, the dict is empty again.
         revision: Protocol revision of this request.
@@ -209,6 +217,8 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
     round_state: str | None = None
     finished: bool = False
     call_params: Struct | None = None
+    trace: TraceContext | None = None
+    trusts_trace: bool = False
     tool: Any = None
     lifespan: _Lifespan = None  # type: ignore[assignment]  # until the server has set it
     state: dict[str, Any] = {}
@@ -369,8 +379,10 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
             `ElicitResult`.
 
         Raises:
-            SignatureError: The type cannot be a form; the text names the member.
+            SignatureError: The type or schema cannot be a form; the text names the member.
         """
+        if isinstance(form, dict):
+            check_form(form)
         typed = None if isinstance(form, dict) else form_of(form)
         question = elicitation(message, form if typed is None else typed.requested_schema)
         answer: ElicitResult = await self._ask_one(question, key)

@@ -22,6 +22,7 @@ import asyncpg
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, KeyStore
+from tests.deploy.test_proxies import FILES, PORTS
 from tests.docs.page import ROOT
 from tests.server.conftest import modern_meta
 
@@ -45,7 +46,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 def _started(command: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 class Replica:
@@ -157,6 +158,17 @@ class Fleet:
         self.balancer = _started(["haproxy", "-db", "-q", "-f", str(file)])
         await until(self._is_answered)
 
+    async def behind(self, proxy: Callable[[Path, str], list[str]]) -> subprocess.Popen[bytes]:
+        """Run a shipped balancer in front of the first replica, on a new port."""
+        self.port = free_port()
+        text = (ROOT / "deploy" / "proxies" / FILES[proxy]).read_text()
+        for port in PORTS:
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{self.replicas[0].port}")
+        command = proxy(self.folder, text.replace("127.0.0.1:8443", f"127.0.0.1:{self.port}"))
+        self.balancer = _started(command)
+        await until(self._is_answered)
+        return self.balancer
+
     async def _is_answered(self) -> bool:
         return (await self.call(self.balanced, self.keys[0], "first"))[0] == 200
 
@@ -212,6 +224,11 @@ class Fleet:
         """Return what `audit verify` reports."""
         async with AuditReader.open(self.url) as reader:
             return list((await reader.verify(KEY, None)).problems)
+
+    async def records(self) -> str:
+        """Return the audit trail as text."""
+        async with AuditReader.open(self.url) as reader:
+            return str([each async for piece in reader.export() for each in piece])
 
     async def open_chains(self) -> int:
         connection = await asyncpg.connect(self.url)

@@ -11,6 +11,7 @@ import pytest
 
 from interlock.cli.doctor import children
 from interlock.extras import install_command
+from tests.support.otlp_collector import collecting
 
 BROKEN = {"command": "no-such-program"}
 
@@ -145,3 +146,20 @@ def test_a_server_of_a_running_interlock_is_not_an_orphan(program, servers, scri
 
     assert line.startswith("[TOOL] e:wait")
     assert [(child.orphan, sys.executable in child.command) for child in mine] == [(False, True)]
+
+
+def test_doctor_shows_where_traces_go_and_whether_the_collector_answers(interlock, monkeypatch):
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=canary")
+        ran = interlock("doctor", "--json")
+        collector.script = [(403, {})]
+        refused = interlock("doctor", "--json")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "xray")
+    invalid = interlock("doctor", "--json")
+
+    assert ran.json["traces"] == f"{collector.url}/v1/traces, with headers"
+    assert "canary" not in ran.out
+    assert not any("traces" in each for each in ran.json["problems"])
+    assert any(each.endswith("it answered 403") for each in refused.json["problems"])
+    assert any("OTEL_TRACES_SAMPLER" in each for each in invalid.json["problems"])

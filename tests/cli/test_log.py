@@ -1,5 +1,6 @@
 """The log of a command: its file, and escaped control characters."""
 
+import json
 import logging
 from pathlib import Path
 
@@ -41,3 +42,46 @@ def test_control_characters_in_a_logged_traceback_are_escaped(
     assert "Traceback" in log
     assert "\\x1b[2J\\u202e" in log
     assert not {"\x1b", "\u202e"} & set(log)
+
+
+def test_json_log_has_one_object_a_line_for_calls_messages_and_tracebacks(
+    interlock, servers, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    servers()
+    monkeypatch.setenv("INTERLOCK_LOG_FORMAT", "json")
+    monkeypatch.setenv("INTERLOCK_LOG", str(home / "log"))
+    interlock("call", "e:say", "text=a secret")
+    open_log()
+    try:
+        raise ValueError("two\nlines \udcff")
+    except ValueError:
+        logging.getLogger("interlock.x").exception("failed")
+    lines = [*map(json.loads, (home / "log").read_text().splitlines())]
+    (call,) = [each for each in lines if each["message"].startswith("tool e:say: ok in ")]
+
+    assert {each: call[each] for each in ("level", "logger", "server", "tool", "outcome")} == {
+        "level": "info",
+        "logger": "interlock.toolbox",
+        "server": "e",
+        "tool": "e:say",
+        "outcome": "ok",
+    }
+    assert call["call_id"].startswith("c_")
+    assert call["ms"] > 0
+    assert call["ts"].endswith("Z")
+    assert "secret" not in str(lines)
+    assert "two\nlines" in lines[-1]["exception"]
+
+
+def test_json_log_on_stderr_includes_the_messages_of_the_command(
+    interlock, servers, monkeypatch: pytest.MonkeyPatch
+):
+    servers()
+    monkeypatch.setenv("INTERLOCK_LOG_FORMAT", "json")
+    monkeypatch.setenv("INTERLOCK_LOG", "-")
+    lines = interlock("call", "e:absent").err.splitlines()
+    assert json.loads(lines[-1]).items() >= {"level": "error", "logger": "interlock"}.items()
+    assert all(json.loads(each)["message"] for each in lines)
+
+    monkeypatch.setenv("INTERLOCK_LOG_FORMAT", "xml")
+    assert interlock("tools").err.startswith("error: INTERLOCK_LOG_FORMAT: unknown format 'xml'")

@@ -33,6 +33,8 @@ class Replica:
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == "/readyz":
+            if request.headers["Host"] != "127.0.0.1":  # the only one that all gateways accept
+                return web.Response(status=403)
             self.checks += 1
             return web.Response(status=self.ready)
         if request.path == "/hold":

@@ -5,17 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pty
 import re
 import shlex
 import subprocess
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from socket import SO_REUSEADDR, SOL_SOCKET, socket
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -76,7 +77,7 @@ class Shell:
         self._environment = environment
         self._ports: dict[str, socket] = {}  # by the port on the page: the one that is used
         self.names: dict[str, str] = {}
-        self._running: list[subprocess.Popen[str]] = []
+        self._running: list[tuple[subprocess.Popen[bytes], TextIO]] = []
         self._scripts: list[str] = []
         self._opened = folder / ".opened"
         browser = folder / ".browser"
@@ -184,23 +185,24 @@ class Shell:
 
     def _start(self, words: list[str], shown: Sequence[str]) -> None:
         """Start a command in the background; wait until it has printed what is shown."""
+        terminal, inside = pty.openpty()
         process = subprocess.Popen(
-            words,
-            cwd=self._folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            words, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside
         )
-        self._running.append(process)
-        assert process.stdout
-        printed = [process.stdout.readline() for _ in shown]
+        os.close(inside)
+        output = os.fdopen(terminal, encoding="utf-8")
+        self._running.append((process, output))
+        printed = [output.readline() for _ in shown]
         lines = [self._of_page(each).rstrip("\n") for each in printed]
         compare(lines, shown, shlex.join(words))
 
-    def _end(self, process: subprocess.Popen[str]) -> None:
+    def _end(self, running: tuple[subprocess.Popen[bytes], TextIO]) -> None:
+        process, output = running
         process.terminate()
-        process.communicate()
+        with suppress(OSError):  # a terminal has no end, but an error
+            output.read()
+        output.close()
+        process.wait()
 
     # In a terminal
 

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from pydantic import BaseModel, Field
 
 from interlock.errors import MalformedAnswer, SignatureError
-from interlock.schema.forms import form_of
+from interlock.schema.forms import check_form, form_of
 from tests.support.rows import each_row
 
 
@@ -54,7 +54,7 @@ class Order(BaseModel):
     mail: str | None = None
 
 
-CHOICES = {"type": "string", "enum": ["blue", "red"]}
+CHOICES = {"type": "string", "enum": ["red", "blue"]}
 
 
 @each_row(
@@ -88,7 +88,7 @@ CHOICES = {"type": "string", "enum": ["blue", "red"]}
         (
             Options,
             {
-                "kind": {"type": "string", "enum": ["1", "a"]},
+                "kind": {"type": "string", "enum": ["a", "1"]},
                 "at": {"type": "string", "format": "date"},
             },
             ["kind"],
@@ -161,7 +161,7 @@ class Many:
         (Any, "of no single type"),
         (tuple[int, int], "a list"),
         (complex, "no JSON Schema"),
-        (["a", "b"], "is not a type"),
+        (["a", "b"], r"is not a type; write Literal\['a', 'b'\]"),
     ],
 )
 def test_type_that_is_not_flat_is_refused(hint, says):
@@ -169,6 +169,13 @@ def test_type_that_is_not_flat_is_refused(hint, says):
         form_of(hint)
 
     assert "a form has text, numbers, booleans, dates, choices and lists" in str(raised.value)
+
+
+def test_a_dict_of_choices_is_not_the_schema_of_a_form():
+    for form in ({}, {"type": "object"}, {"properties": {"a": {"type": "string"}}}):
+        check_form(form)
+    with pytest.raises(SignatureError, match="for choices, write Literal or an Enum"):
+        check_form({"low": {"title": "Low"}, "high": {"title": "High"}})
 
 
 @each_row(

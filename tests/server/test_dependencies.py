@@ -13,6 +13,7 @@ import fastapi
 import fastmcp.dependencies
 import pytest
 from mcp.server.mcpserver import Resolve
+from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from interlock import Client, Context, Depends, Server, ToolError
@@ -148,6 +149,27 @@ async def test_a_client_can_neither_see_nor_set_a_dependency():
     assert result.is_error
     assert result.text == "unknown argument 'value'"
     assert events == []
+
+
+async def test_a_dependency_takes_an_argument_by_the_name_of_its_parameter():
+    def double(n: int) -> int:
+        return 2 * n
+
+    def show(n: Annotated[int, Field(alias="N")], doubled: int = Depends(double)) -> str:
+        return f"{n} {doubled}"
+
+    server = Server("s")
+    server.tool(show)
+    server.resource("x://{N}")(show)
+    server.prompt(show)
+    async with Client.memory(server) as client:
+        texts = [
+            (await client.call_tool("show", {"N": 2})).text,
+            (await client.read_resource("x://2")).text,
+            (await client.get_prompt("show", {"N": "2"})).messages[0].content.text,
+        ]
+
+    assert texts == ["2 4"] * 3
 
 
 async def test_a_dependency_of_a_tool_with_its_own_schema_cannot_be_set():
@@ -417,13 +439,16 @@ loop_a.__annotations__["b"] = Annotated[int, Depends(loop_b)]
     ],
 )
 def test_a_definition_that_cannot_work_is_refused(tool, says):
-    with pytest.raises(SignatureError, match=says):
-        Server("s", lifespan=opened).tool(tool)
+    server = Server("s", lifespan=opened)
+    for register in (server.tool, server.resource("x://{a}"), server.prompt):
+        with pytest.raises(SignatureError, match=says) as raised:
+            register(tool)
+        assert str(raised.value).startswith(f"{__file__}:{tool.__code__.co_firstlineno}: ")
 
 
 @each_row(("given", "kind"), [(3, "int"), (None, "NoneType"), (generator(), "generator")])
 def test_depends_takes_only_functions(given, kind):
-    with pytest.raises(SignatureError, match=rf"not {kind}; write Depends\(f\)"):
+    with pytest.raises(SignatureError, match=rf"^{__file__}:.*not {kind}; write Depends\(f\)"):
         Depends(given)
 
 

@@ -156,6 +156,28 @@ async def test_middleware_wraps_every_request_with_the_first_one_outermost():
     ]
 
 
+async def test_middleware_gets_the_object_of_the_lifespan():
+    seen = []
+
+    @asynccontextmanager
+    async def opened(_server):
+        yield "database"
+
+    def middleware(handler):
+        async def handle(request, context):
+            seen.append(context.lifespan)
+            return await handler(request, context)
+
+        return handle
+
+    server = Server("s", lifespan=opened, middleware=[middleware])
+    server.tool(name="t")(lambda: "")
+    async with Client.memory(server) as client:
+        await client.list_tools()
+
+    assert set(seen) == {"database"}
+
+
 async def test_middleware_can_refuse_requests_and_see_results():
     answers = []
 

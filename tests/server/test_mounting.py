@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
@@ -89,12 +90,17 @@ async def test_later_changes_of_a_mounted_server_reach_its_parent():
     between.mount("b", child)
     parent.mount("", between)
     updated: list[str] = []
+    changed: list[str] = []
 
-    async with Client.memory(parent, on_resource_updated=updated.append) as client:
+    async with Client.memory(
+        parent, on_resource_updated=updated.append, on_list_changed=changed.append
+    ) as client:
         before = await names(client)
+        await client.ping()  # by now the subscription is acknowledged
         child.tool(lambda: "new", name="new")
         child.remove_prompt("greet")
         await client.ping()
+        assert sorted({*changed}) == ["prompts", "tools"]
         assert await names(client) == [*before, "b_new"]
         assert (await client.call_tool("b_new")).text == "new"
         with pytest.raises(RemoteError):
@@ -102,6 +108,10 @@ async def test_later_changes_of_a_mounted_server_reach_its_parent():
         child.remove_tool("new")
         await client.ping()
         assert await names(client) == before
+        changed.clear()
+        child.list_changed("resources")
+        await client.ping()
+        assert changed == ["resources"]
         await client.subscribe("crm://customers/7")
         child.resource_updated("crm://customers/7")
         await client.ping()
@@ -352,3 +362,34 @@ async def test_names_never_clash_whichever_side_comes_later():
         assert (await client.call_tool("crm_find")).text == "own"
         with pytest.raises(SignatureError, match="'main' is running already"):
             parent.mount("y", Server("late"))
+
+
+def calls_to_add_a_tool(server: Server) -> int:
+    """Return how many Python functions are called while the server gets a tool."""
+    count = 0
+
+    def counted(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        server.tool(report_of, name=f"added{len(server._catalogue.tables['tools'])}")
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def report_of(q: str) -> str:
+    return q
+
+
+def test_adding_to_a_mounted_server_costs_the_same_however_many_items_it_has():
+    child, parent = Server("child"), Server("parent")
+    parent.mount("c", child)
+    calls_to_add_a_tool(child)
+    few = calls_to_add_a_tool(child)
+    for number in range(50):
+        child.tool(report_of, name=f"tool{number}")
+
+    assert calls_to_add_a_tool(child) == few

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from interlock import Server
@@ -15,7 +17,15 @@ def add(a: int) -> int:
     return a + 1
 
 
+async def undecorated(server):
+    yield server
+
+
 class Desk:
+    @staticmethod
+    def none() -> list[str]:
+        return []
+
     @classmethod
     def ask(cls) -> str:
         return ""
@@ -39,6 +49,7 @@ class Desk:
         ({"annotations": {"read_only": True}}, "unknown key 'read_only'; use 'readOnlyHint'"),
         ({"annotations": {"readOnlyHint": "yes"}}, "annotations: Expected `bool`, got `str`"),
         ({"annotations": True}, "annotations is a bool; pass a dict or ToolAnnotations"),
+        ({"task": "require"}, "task='require' is not True, 'required' or 'later'"),
     ],
 )
 def test_a_wrong_option_of_a_tool_is_refused_with_file_and_line(options, says):
@@ -64,7 +75,17 @@ def test_a_wrong_option_of_a_tool_is_refused_with_file_and_line(options, says):
         (lambda server: server.resource("x://", mime="a")(print), "'mime'; use 'mime_type'"),
         (lambda server: server.prompt(tilte="a")(add), "unknown option 'tilte'; use 'title'"),
         (lambda server: server.resource("x://{path*}")(add), "{path*} is not supported; write {+p"),
-        (lambda server: server.resource("x://{b}")(add), "has b, but its function has a"),
+        (lambda server: server.resource("x://{b}")(add), "variable 'b', which is not a parameter"),
+        (
+            lambda server: server.resource("x://{a}", annotations={"readOnlyHint": True})(add),
+            "unknown key 'readOnlyHint'; known are audience, lastModified, priority",
+        ),
+        (lambda server: server.completion("x", "a")(5), "a completion is a function, not int"),
+        (lambda server: server.completion("x", "a")(Desk.none), "completion none has 0 parameters"),
+        (lambda server: server.mount(Server("other"), "x"), 'the prefix comes first: mount("crm"'),
+        (lambda server: Server("x", lifespan=undecorated), "undecorated with contextlib.asyncc"),
+        (lambda server: server.asgi(allowed_hosts=["a"]), "'allowed_hosts'; use 'hosts'"),
+        (lambda server: Server("x", lifespan=5), "lifespan is a int; pass the function itself"),
     ],
 )
 def test_a_wrong_use_of_a_decorator_is_refused(wrong, says):
@@ -73,6 +94,21 @@ def test_a_wrong_use_of_a_decorator_is_refused(wrong, says):
 
     assert says in str(raised.value)
     assert str(raised.value).startswith(f"{__file__}:")
+
+
+@each_row(
+    ("name", "ours"),
+    [
+        ("http_app", "; use asgi()"),
+        ("custom_route", 'run_http(health="/healthz")'),
+        ("import_server", "; use mount(prefix, other)"),
+        ("disable", "; use the option visible="),
+        ("zzz", "no attribute 'zzz'"),
+    ],
+)
+def test_an_attribute_of_servers_of_other_packages_is_an_error_with_ours(name, ours):
+    with pytest.raises(AttributeError, match=re.escape(ours)):
+        getattr(Server("options"), name)
 
 
 @each_row(

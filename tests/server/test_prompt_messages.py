@@ -60,6 +60,7 @@ def text(role: str, text: str) -> PromptMessage:
                 PromptMessage(role="user", content=PICTURE),
             ],
         ),
+        (UserMessage({"key": 1}), [text("user", '{"key":1}')]),  # type: ignore[arg-type]  # a slip
         (
             UserMessage("see", (Attachment("image/png", b"\x89PNG"), TABLE)),
             [

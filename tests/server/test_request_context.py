@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from interlock import revisions
 from interlock.errors import InvalidArguments, RemoteError
+from interlock.observing import TraceContext
 from interlock.revisions import NEWEST
 from interlock.server.request_context import Stated, check_method, progress_token, stated_in
 from tests.support.rows import each_row
@@ -78,3 +80,51 @@ def test_a_method_of_other_revisions_is_unknown_and_one_of_an_extension_passes()
         check_method("initialize", NEWEST)
 
     assert refused.value.code == revisions.METHOD_NOT_FOUND
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-%02x"
+
+
+@each_row("separators", [(",", ":"), (", ", ": ")])
+@each_row("first", [True, False])
+def test_requests_that_differ_in_their_trace_share_what_later_caches_know_by_identity(
+    separators: tuple[str, str], first: bool
+):
+    rest = {revisions.CLIENT_INFO_KEY: {"name": "c", "version": "1"}, **MODERN}
+
+    def read(number: int) -> Stated:
+        new = {"traceparent": TRACE % number, "tracestate": f"a={number}", "progressToken": number}
+        members = {**new, **rest} if first else {**rest, **new, "baggage": f"user={number}"}
+        found = stated_in(json.dumps(members, separators=separators).encode())
+        assert found.meta == members
+        assert found.trace == TraceContext(TRACE % number, f"a={number}")
+        assert found.progress_token == number
+        return found
+
+    one, two = read(1), read(2)
+
+    assert one.client_capabilities is two.client_capabilities
+    assert one.client_info is two.client_info
+
+
+@each_row(
+    ("encoded", "trace"),
+    [
+        (b'{"x":{"traceparent":"%b"}}', False),
+        (b'{"x":"\\"traceparent\\":\\"%b\\""}', False),
+        (b'{"x":{"traceparent":"a"},"traceparent":"%b"}', True),
+        (b'{"traceparent":"a","traceparent":"%b"}', True),
+        (b'{"x":"\\u00e9","traceparent":"%b"}', True),
+        (b'{"traceparent":{"a":"%b"}}', False),
+        (b'{"progressToken":1.5,"traceparent":"%b"}', True),
+        (b'{"progressToken":1e3}', False),
+        (b'{"traceparent":"%b"}', True),
+    ],
+)
+def test_only_a_member_of_meta_itself_is_the_trace(encoded: bytes, trace: bool):
+    encoded = encoded.replace(b"%b", (TRACE % 1).encode())
+
+    found = stated_in(encoded)
+
+    assert found.meta == json.loads(encoded)
+    assert (found.trace is not None) is trace

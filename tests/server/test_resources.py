@@ -12,7 +12,13 @@ from msgspec import Meta
 
 from interlock import Client, Context, Depends, Server
 from interlock.errors import RemoteError, SignatureError, UnknownResource
-from interlock.types import PromptReference, ResourceTemplateReference
+from interlock.types import (
+    GetPromptResult,
+    PromptReference,
+    ReadResourceResult,
+    ResourceContents,
+    ResourceTemplateReference,
+)
 from tests.support.rows import each_row
 
 BOTH = pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
@@ -141,6 +147,37 @@ def test_a_query_variable_without_default_is_refused():
         SignatureError, match="query variable 'n' may be absent; give its parameter"
     ):
         Server("s").resource("x://{k}{?n}")(lambda_of(k=str, n=int))
+
+
+async def test_a_parameter_with_a_default_may_be_missing_from_the_uri():
+    server = Server("s")
+
+    def user(name: str = "", email: str = "") -> ReadResourceResult:
+        text = f"{name} {email}"
+        return ReadResourceResult(contents=[ResourceContents(uri="users://", text=text)])
+
+    server.resource("users://name/{name}")(user)
+    server.resource("users://email/{email}")(user)
+    server.resource("users://all")(user)
+    async with Client.memory(server) as client:
+        for uri, text in (
+            ("users://name/Bo", "Bo "),
+            ("users://email/a@b.c", " a@b.c"),
+            ("users://all", " "),
+            ("users://name/Bo?email=a@b.c", "Bo?email=a@b.c "),  # the URI cannot set the email
+        ):
+            assert (await client.read_resource(uri)).text == text
+
+
+async def test_a_prompt_may_return_its_whole_result():
+    server = Server("s")
+
+    @server.prompt
+    def review() -> GetPromptResult:
+        return GetPromptResult(messages=[], description="whole")
+
+    async with Client.memory(server) as client:
+        assert (await client.get_prompt("review")).description == "whole"
 
 
 def lambda_of(**hints: Any) -> Any:

@@ -689,11 +689,6 @@ async def test_methods_of_the_tasks_of_2025_11_25_are_unknown(method):
     assert refused.value.code == revisions.METHOD_NOT_FOUND
 
 
-def test_an_invalid_task_option_is_refused():
-    with pytest.raises(LocalProtocolError, match="require'"):
-        Server("test").tool(name="x", task="require")(lambda: None)
-
-
 # Owners
 
 

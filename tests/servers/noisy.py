@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from interlock import Server
+from interlock import Context, Server
 from interlock.server import server_connection
 
 server_connection.DRAIN = 3600.0
@@ -43,6 +43,11 @@ async def lifespan(_: Server) -> AsyncIterator[None]:
 
 
 server = Server("noisy", lifespan=lifespan)
+
+
+@server.tool
+def headers(context: Context) -> list[str]:
+    return [*context.headers]
 
 
 @server.tool

@@ -29,6 +29,7 @@ from tests.servers import evil_http
 from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
 from tests.support.bearer import BearerHeaders
 from tests.support.recording_receiver import RecordingReceiver, call_frame, request_frame
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -124,6 +125,23 @@ async def test_modern_headers_repeat_the_request(modern: EvilHttp):
     assert called["mcp-name"] == "echo"
     assert called["mcp-param-text"] == "=?base64?w6Q=?="
     assert [asked.verb for asked in modern.asked] == ["POST"] * 3  # no notification, GET, DELETE
+
+
+@each_row("is_modern", [True, False])
+async def test_a_trace_context_is_sent_in_meta_and_in_headers(
+    server: EvilHttp, modern: EvilHttp, is_modern: bool
+):
+    asked_of = modern if is_modern else server
+    trace = {"traceparent": f"00-{'4b' * 16}-{'00f0' * 4}-01", "tracestate": "vendor=a"}
+    async with Client.http(asked_of.url) as client:
+        await client.call_tool("echo", meta={**trace, "other": 1})
+        await client.call_tool("echo")
+
+    traced, plain = (each for each in asked_of.asked if each.method == "tools/call")
+    assert trace.items() <= traced.headers.items()
+    assert trace.items() <= traced.message["params"]["_meta"].items()
+    assert "traceparent" not in plain.headers
+    assert "traceparent" not in plain.message["params"].get("_meta", {})
 
 
 async def test_session_id_of_a_modern_server_is_ignored(modern: EvilHttp, teach: Teach):

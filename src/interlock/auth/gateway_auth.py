@@ -154,7 +154,8 @@ class GatewayAuth:
             if scope.startswith(self._scope_prefix):
                 break
         else:
-            needed = f"{self._scope_prefix}read"
+            prefix = self._scope_prefix
+            needed = f"{prefix}read" if prefix.endswith(":") else prefix
             error = f'error="insufficient_scope", scope="{needed}"'
             raise InsufficientScope((needed,), self._challenge(error))
         view = self._view

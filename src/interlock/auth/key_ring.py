@@ -219,6 +219,10 @@ class KeyRing:
         self._put(StoredKey(id, key_format.digest(key), user, scopes=tuple(scopes)))
         return key
 
+    def is_of_this_run(self, id: str) -> bool:
+        """Return whether a key exists in memory only, given its id."""
+        return id in self._in_memory
+
     # Changes in the database
 
     async def refresh(self) -> None:

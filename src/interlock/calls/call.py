@@ -15,6 +15,7 @@ from interlock.auth.principal import Principal
 from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant
+from interlock.observing import TraceContext
 from interlock.protocol import ProgressHandler
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_head
@@ -40,9 +41,10 @@ class Caller(Struct, frozen=True):
         client: The client program's name, as the client reports it; "" if unknown.
         address: The client's network address; "" if unknown.
         revision: The protocol revision of the client's request.
-        trace: The `traceparent` header of the client's request; "" if the request had none.
+        trace: The `traceparent` of the client's request; "" if the request had none.
         headers: The headers of the client's request that servers may get, keyed by the name in
             lower case.
+        trace_context: The position in a distributed trace that servers get; None for none.
     """
 
     principal: Principal | None = None
@@ -53,6 +55,7 @@ class Caller(Struct, frozen=True):
     revision: str = ""
     trace: str = ""
     headers: HiddenValues = NO_VALUES
+    trace_context: TraceContext | None = None
 
     @property
     def owner(self) -> str:

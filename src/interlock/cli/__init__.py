@@ -84,7 +84,7 @@ _COMMANDS = {
         "chat.conversations",
         "List, search, show, rename, copy, delete and export conversations.",
     ),
-    "run": ("servers.run", "Serve the Server object of a Python FILE, on stdin and stdout."),
+    "run": ("servers.run", "Serve the Server or Gateway of a Python FILE, on stdin and stdout."),
     "dev": ("chat.dev", "Open the inspector on the server of a Python FILE while you write it."),
     "install": (
         "servers.install",
@@ -106,6 +106,10 @@ _COMMANDS = {
     ),
 }
 _HUNG_UP = 128 + signal.SIGHUP
+_TRACED = frozenset(("serve", "chat", "web", "claude", "call", "read", "prompt", "run"))
+# Seconds that the last export of traces may take.
+SERVE_EXPORT = 3.0
+COMMAND_EXPORT = 1.0
 
 
 class _Commands(click.Group):
@@ -150,7 +154,8 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="interlock %(version)s")
-def interlock() -> None:
+@click.pass_context
+def interlock(ctx: click.Context) -> None:
     """Connect any model to any tool.
 
     \b
@@ -158,6 +163,12 @@ def interlock() -> None:
       interlock servers add time mcp-server-time
       interlock chat "What time is it in Asia/Tokyo?"
     """
+    command = ctx.invoked_subcommand
+    if command in _TRACED and any(name.startswith("OTEL_") for name in os.environ):
+        from interlock.telemetry.running import running
+
+        timeout = SERVE_EXPORT if command == "serve" else COMMAND_EXPORT
+        ctx.with_resource(running(command, os.environ, timeout=timeout))
 
 
 def main() -> NoReturn:

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,7 @@ class Report(Struct):
     children: list[Child] = []
     keys: dict[str, bool] = {}  # whether a key is set, by environment variable
     effects: dict[str, str] = {}  # surprising effects of environment variables, by name
+    traces: str = ""  # where traces are exported to; "" if telemetry is off
     model: str = ""
     database: str = ""
     claude: str = ""  # the installed Claude Code: version, path, and whether it is supported
@@ -106,6 +108,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     ]
     rows += [(name, "set" if there else "not set") for name, there in report.keys.items()]
     rows += report.effects.items()
+    rows += [("traces", report.traces)] if report.traces else []
     rows += [("model", report.model or "none"), ("database", report.database)]
     rows.append(("claude code", report.claude))
     emit_table(rows)
@@ -117,6 +120,7 @@ async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
     await _database(report)
     from interlock.aio import in_thread
 
+    await in_thread(partial(_traces, report))
     report.claude = await in_thread(_claude)
     report.problems += [
         f"process {child.id} ({child.command}) outlived interlock; end it with: kill {child.id}"
@@ -227,6 +231,25 @@ def _effects(environ: Mapping[str, str]) -> dict[str, str]:
             f"tools to {place}; interlock's own commands do not"
         )
     return found
+
+
+def _traces(report: Report) -> None:
+    """Check where traces are exported to, and whether the collector answers."""
+    from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.settings import read_settings
+
+    try:
+        settings = read_settings(os.environ, "doctor")
+    except InterlockError as error:
+        report.problems.append(str(error))
+        return
+    if settings is None:
+        return
+    exporter = Exporter(settings.export, settings.resource)
+    headers = ", with headers" if settings.export.headers else ""
+    report.traces = f"{exporter.shown}{headers}"
+    if problem := exporter.check():
+        report.problems.append(f"traces are not exported to {exporter.shown}: {problem}")
 
 
 # Processes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
@@ -115,20 +115,33 @@ def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
 # Messages
 
 
+_as_line: list[Callable[[str, str], str]] = []  # the format of messages, if it is not plain text
+
+
+def write_messages_by(as_line: Callable[[str, str], str] | None) -> None:
+    """Print the messages in another format: a function of the level's name and the text."""
+    _as_line[:] = [] if as_line is None else [as_line]
+
+
 def say(text: str) -> None:
     """Print a message for the user on stderr."""
-    if sys.stderr is not None:
-        print(safe(text), file=sys.stderr, flush=True)
+    _print("info", text, text)
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr; the command continues."""
-    say(f"warning: {safe_line(text)}")
+    _print("warning", safe_line(text), f"warning: {safe_line(text)}")
 
 
 def complain(text: str) -> None:
     """Print the error that ends the command on stderr."""
-    say(f"error: {safe_line(text)}")
+    _print("error", safe_line(text), f"error: {safe_line(text)}")
+
+
+def _print(level: str, text: str, shown: str) -> None:
+    if sys.stderr is not None:
+        line = _as_line[0](level, text) if _as_line else safe(shown)
+        print(line, file=sys.stderr, flush=True)
 
 
 class Spinner:

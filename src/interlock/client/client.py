@@ -43,10 +43,11 @@ from interlock.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+from interlock.observing import TraceContext
 from interlock.protocol import Counted, ProgressHandler, RequestOptions
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import decode, decode_call, decode_prompt
-from interlock.protocol.envelope import encode, encode_large
+from interlock.protocol.envelope import encode, encode_large, split_trace
 from interlock.protocol.headers import NAMES
 from interlock.text.quoting import clip
 from interlock.text.redaction import NO_VALUES, HiddenValues
@@ -414,15 +415,17 @@ class Client:
                 the option `strict_output`.
         """
         given: Any = UNSET if arguments is None else arguments
+        members, trace = split_trace(meta or {})
         raw, _ = await self._interactive.send(
             "tools/call",
             encode_large(CallToolParams(name=name, arguments=given)),
             self._interactive.options(
                 timeout,
                 progress=progress,
-                meta=encode(meta)[1:-1] if meta else b"",
+                meta=members,
                 name=name,
                 idempotent=idempotent,
+                trace=trace,
             ),
         )
         return self.check_result(name, raw)
@@ -589,10 +592,10 @@ class Client:
     ) -> Raw:
         """Send a request with any method, such as an extension's; return the encoded result."""
         others = dict(params or {})
-        members = encode(others.pop("_meta", {}))[1:-1]
+        members, trace = split_trace(others.pop("_meta", {}))
         name = others.get(NAMES[method]) if method in NAMES else None
         options = self._interactive.options(
-            timeout, meta=members, name=name if isinstance(name, str) else None
+            timeout, meta=members, name=name if isinstance(name, str) else None, trace=trace
         )
         self._check_method(method)
         return await self._channel.request(method, encode_large(others), options)
@@ -631,15 +634,14 @@ class Client:
         returns_questions: bool = False,
         counted: Counted | None = None,
         headers: HiddenValues = NO_VALUES,
+        trace: TraceContext | None = None,
     ) -> Raw:
         """Send another client's request; return the encoded result, or raise as `call_tool` does.
 
         Args:
-            method: `tools/call`, `resources/read`, `prompts/get` or another method.
-            params: An encoded object, without `_meta`.
+            method, params: The request; the params are an encoded object without `_meta`.
             name: The tool's or prompt's name, or the URI, in the params.
-            timeout: Seconds without progress; None for the client's default.
-            progress, idempotent, counted, headers: See `RequestOptions`.
+            timeout, progress, idempotent, counted, headers, trace: See `RequestOptions`.
             meta: Further members of `_meta`, encoded without braces.
             back: The channel for the server's questions and logs; None for this client's handlers.
             capabilities: The other client's capabilities, which are sent to a modern server.
@@ -659,6 +661,7 @@ class Client:
             log_level=log_level,
             counted=counted,
             headers=headers,
+            trace=trace,
         )
         modern = self._channel.negotiated.revision in revisions.MODERN
         if returns_questions if modern else name not in self._interactive.task_tools:

@@ -73,6 +73,12 @@ class HttpTarget:
         return error
 
     @property
+    def address(self) -> tuple[str, int | None]:
+        """The server's host and port; None if the URL states no port."""
+        parts = urlsplit(self._endpoint.shown)
+        return parts.hostname or "", parts.port
+
+    @property
     def era(self) -> Era:
         if self._kind == "sse":
             return "sse"

@@ -17,6 +17,7 @@ from interlock.client.handshake import meta_of
 from interlock.client.listing import Listing
 from interlock.client.reconnecting import ReconnectingConnection, own_info
 from interlock.errors import RemoteError, RemoteProtocolError
+from interlock.observing import TraceContext
 from interlock.protocol import Counted, ProgressHandler, RequestOptions
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import decode
@@ -96,13 +97,14 @@ class InteractiveRequests:
         log_level: LogLevel | None = None,
         counted: Counted | None = None,
         headers: HiddenValues = NO_VALUES,
+        trace: TraceContext | None = None,
     ) -> RequestOptions:
         """Return the options for a request by this client, or on behalf of another client.
 
         Args:
             timeout: Seconds without progress; None for the default. A timeout over the hard
                 timeout extends it.
-            progress, meta, name, idempotent: See `RequestOptions`.
+            progress, meta, name, idempotent, trace: See `RequestOptions`.
             back: The channel to the other client, which answers questions; None if this client
                 answers them.
             capabilities: The other client's capabilities, which are sent to a modern server.
@@ -124,7 +126,8 @@ class InteractiveRequests:
             stated = self._stated(capabilities, log_level)
             meta = b"%b,%b" % (stated, meta) if meta else stated
         return RequestOptions(
-            timeout, hard, progress, meta, states, name, idempotent, answers, counted, headers
+            *(timeout, hard, progress, meta, states, name, idempotent, answers, counted, headers),
+            trace,
         )
 
     def restate(self) -> None:
@@ -217,6 +220,7 @@ class InteractiveRequests:
                 replace_meta=options.replace_meta,
                 answers=options.answers,
                 counted=options.counted,
+                trace=options.trace,
             )
             return await self._channel.request(method, params, more)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock import __version__, revisions
+from interlock import __version__, observing, revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
 from interlock.client.retries import Retry, RetryPolicy, may_be_lost
@@ -316,12 +316,15 @@ class ReconnectingConnection:
     # Requests
 
     def request(
-        self, method: str, params: bytes, options: RequestOptions
+        self, method: str, params: bytes, options: RequestOptions, *, is_observed: bool = False
     ) -> Coroutine[Any, Any, Raw]:
         """Send a request and wait for its result; over HTTP, a failed request may be retried.
 
-        See `Connection.request` for the arguments and errors.
+        See `Connection.request` for the arguments and errors. `is_observed` states whether the
+        observer has been notified of the request.
         """
+        if observing.observer is not None and not is_observed:
+            return observing.observer.request(self, method, params, options)
         if self._policy is None:
             connection = self._agreed or self.connection  # the property may raise an error
             return connection.request(method, params, options)

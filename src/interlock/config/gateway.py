@@ -279,6 +279,19 @@ class Audit(Struct, frozen=True, kw_only=True):
     copy: str = ""
 
 
+class Telemetry(Struct, frozen=True, kw_only=True):
+    """The settings of traces; the variables OTEL_* have all others.
+
+    Attributes:
+        trust: The callers whose traces continue in the gateway and at its servers, as in
+            `Rule.who`. The trace of any other caller is only linked.
+        link: The URL of a trace in the operator's tracing tool, with `{trace_id}`; "" for none.
+    """
+
+    trust: tuple[str, ...] = ()
+    link: str = ""
+
+
 class PluginSettings(Struct, frozen=True, kw_only=True):
     """Settings of plugins: manifests in a folder, whose tools call one server's operations."""
 
@@ -341,6 +354,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
             messages.
         instructions: The text for clients; "servers" to pass on the servers' texts, "" to send
             none.
+        telemetry: Whose traces continue, and where operators look at traces.
     """
 
     listen: Address | None = None
@@ -367,6 +381,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     chat: ChatPage | None = None
     notify: Notify | None = None
     instructions: str = ""
+    telemetry: Telemetry = Telemetry()
 
     def __repr__(self) -> str:
         rules = "no policy" if self.policy is None else f"{len(self.policy.rules)} rules"

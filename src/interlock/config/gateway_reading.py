@@ -7,7 +7,7 @@ ignoring a misspelled restriction would allow more than the operator meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -26,6 +26,7 @@ from interlock.config.gateway import (
     Lock,
     PluginSettings,
     Record,
+    Telemetry,
     View,
 )
 from interlock.config.limits_reading import (
@@ -39,7 +40,13 @@ from interlock.config.limits_reading import (
 )
 from interlock.config.notify_reading import filled_notify, read_notify
 from interlock.config.patterns import read_patterns
-from interlock.config.policy_reading import check_groups, is_principal, read_policy
+from interlock.config.policy_reading import (
+    check_groups,
+    check_listed_groups,
+    is_principal,
+    read_policy,
+    read_who,
+)
 from interlock.config.section import MAX_LONG, Section, nearest
 from interlock.config.servers import Config
 from interlock.text import urls
@@ -112,6 +119,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         chat=_chat(gateway),
         notify=read_notify(gateway),
         instructions=gateway.optional("instructions"),
+        telemetry=_telemetry(gateway.within("telemetry"), groups, issuers),
     )
 
 
@@ -140,6 +148,7 @@ KEYS = (
     "chat",
     "notify",
     "instructions",
+    "telemetry",
 )
 
 
@@ -393,6 +402,16 @@ def _lock(section: Section) -> Lock:
     if lock.mode == "strict" and not lock.file:
         section.refuse('is "strict", which needs a "file" with what is accepted', "mode")
     return lock
+
+
+def _telemetry(section: Section, groups: Collection[str], issuers: Sequence[Issuer]) -> Telemetry:
+    section.warn_unknown(("trust", "link"))
+    trust = read_who(section, "trust") if "trust" in section.members else ()
+    check_listed_groups(section, trust, groups, issuers, "trust")
+    link = section.optional("link")
+    if link and not (link.startswith("https://") and "{trace_id}" in link):
+        section.refuse('must begin with https:// and contain "{trace_id}"', "link")
+    return Telemetry(trust=trust, link=link)
 
 
 def _audit(section: Section) -> Audit:

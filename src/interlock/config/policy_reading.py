@@ -67,7 +67,7 @@ def _rule(section: Section, views: Collection[str], servers: Collection[str]) ->
     return Rule(
         id=section.text("id"),
         effect=effect,
-        who=_who(section, "who"),
+        who=read_who(section, "who"),
         kind=kind,
         patterns=read_patterns(section, kind, servers),
         risk=section.optional_choice("risk", get_args(Risk)),
@@ -81,7 +81,7 @@ def _rule(section: Section, views: Collection[str], servers: Collection[str]) ->
 
 
 def _approvers(section: Section) -> tuple[str, ...]:
-    return _who(section, "approvers", CALLER) if "approvers" in section.members else (CALLER,)
+    return read_who(section, "approvers", CALLER) if "approvers" in section.members else (CALLER,)
 
 
 def _kind(section: Section) -> Kind:
@@ -93,7 +93,8 @@ def _kind(section: Section) -> Kind:
     return cast("Kind", kinds[0])
 
 
-def _who(section: Section, key: str, *words: str) -> tuple[str, ...]:
+def read_who(section: Section, key: str, *words: str) -> tuple[str, ...]:
+    """Return the callers that a member lists, as in a rule's "who"; `words` may be among them."""
     who = section.texts(key)
     if not who:
         section.refuse('must not be empty: write ["*"] for all callers', key)
@@ -125,24 +126,31 @@ def check_groups(
     Raises:
         ConfigError: A rule names a group that several issuers can give, or an unknown issuer.
     """
-    giving = [each.name for each in issuers if each.groups]
     for index, rule in enumerate(policy.rules):
         for key, principals in (("who", rule.who), ("approvers", rule.approvers)):
-            for place, each in enumerate(principals):
-                name = each.removeprefix(GROUP)
-                if not each.startswith(GROUP) or name in groups:
-                    continue
-                where = ("rules", index, key, place)
-                issuer, separator, _ = name.partition("/")
-                if not giving:
-                    section.warn(
-                        f'names a group that "groups" lacks{nearest(name, groups)}', *where
-                    )
-                elif len(giving) > 1 and not (separator and issuer in giving):
-                    ways = " or ".join(f'"{GROUP}{other}/{name}"' for other in giving)
-                    section.refuse(
-                        f"is a group that several issuers can give; write {ways}", *where
-                    )
+            check_listed_groups(section, principals, groups, issuers, "rules", index, key)
+
+
+def check_listed_groups(
+    section: Section,
+    principals: Sequence[str],
+    groups: Collection[str],
+    issuers: Sequence[Issuer],
+    *where: str | int,
+) -> None:
+    """Check the groups in a list of principals at `where` in a section; see `check_groups`."""
+    giving = [each.name for each in issuers if each.groups]
+    for place, each in enumerate(principals):
+        name = each.removeprefix(GROUP)
+        if not each.startswith(GROUP) or name in groups:
+            continue
+        issuer, separator, _ = name.partition("/")
+        if not giving:
+            text = f'names a group that "groups" lacks{nearest(name, groups)}'
+            section.warn(text, *where, place)
+        elif len(giving) > 1 and not (separator and issuer in giving):
+            ways = " or ".join(f'"{GROUP}{other}/{name}"' for other in giving)
+            section.refuse(f"is a group that several issuers can give; write {ways}", *where, place)
 
 
 def _conditions(section: Section) -> dict[str, Condition]:

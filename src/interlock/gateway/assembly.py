@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from msgspec.structs import replace
 
 from interlock import aio
+from interlock.auth.principal import Principal
 from interlock.config import Config, load
 from interlock.errors import ConfigError
 from interlock.gateway.forwarding.server import IDLE_TIMEOUT, ForwardingServer
@@ -35,14 +36,16 @@ from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
 from interlock.gateway.replicas import Replicas
 from interlock.gateway.services import GatewayServices, open_services
 from interlock.layers import Layers
+from interlock.layers.exposition import Gauge
 from interlock.layers.login_questions import LoginQuestions
-from interlock.layers.metrics import Gauge
 from interlock.layers.quotas import Quotas
+from interlock.policy import LOCAL_USER
 from interlock.store.approvals import ApprovalStore
 from interlock.store.chat.expiry import purge_regularly
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.text.timestamps import now_micros
+from interlock.text.urls import is_loopback
 from interlock.types import JsonObject
 
 
@@ -60,6 +63,7 @@ class Assembly:
         front: The gateway's HTTP side.
         started: The settings at the start. Some of them cannot change later; see `restart_needed`.
         loaded_at: When the configuration was read, in microseconds since 1970.
+        is_reloaded: Whether the last reload succeeded.
         replicas: The gateways of the same database; None with a SQLite file.
         read: Reads the configuration file again.
         failed: Set when calls cannot be recorded until the process is restarted.
@@ -71,6 +75,7 @@ class Assembly:
         self.started = parts.settings
         self.front = GatewayFront()
         self.loaded_at = now_micros()
+        self.is_reloaded = True
         self.failed = asyncio.Event()
         self.replicas: Replicas | None = None
         self.read = self._read_file
@@ -90,6 +95,7 @@ class Assembly:
             own_tools=[self._prompts.tool],
             pins=services.pins,
             observer=services.recorder,
+            trusts=self._trusts,
             refuses_clashes=True,
         )
 
@@ -114,7 +120,6 @@ class Assembly:
             quotas = Quotas(QuotaStore(services.database), lambda: assembly.parts.limiter.days)
             await stack.enter_async_context(quotas.running())
             await stack.enter_async_context(services.vault.running(services.feed))
-            stack.push_async_callback(services.logins.close)
             await stack.enter_async_context(services.pins.following(services.feed))
             await stack.enter_async_context(assembly._following_plugins())
             notifier = Notifier(
@@ -123,6 +128,7 @@ class Assembly:
                 lambda approval: assembly.front.decided_at(approval),
             )
             await stack.enter_async_context(notifier.running(services.feed))
+            await stack.enter_async_context(aio.beside(services.metrics.measure_lag()))
             purging = purge_regularly(services.database, lambda: assembly.parts.settings.keep)
             await stack.enter_async_context(aio.beside(purging))
             if services.database.is_shared and services.writer is not None:
@@ -145,11 +151,26 @@ class Assembly:
         self.failed.set()
 
     def gauges(self) -> Mapping[str, Gauge]:
-        return gauges_of(self.parts, self.services, self.server, self.front)
+        return gauges_of(self, self.services)
 
     def serve_by(self, front: GatewayFront) -> None:
         """Set the HTTP side, which is notified of reloads and ended keys, and which asks people."""
         self.front = front
+
+    def _trusts(self, principal: Principal | None, address: str) -> bool:
+        """Return whether the trace of a caller may continue.
+
+        That is the process that started this gateway, the key of this run on loopback, and the
+        callers that the configuration names.
+        """
+        if principal is None or (
+            principal.id == LOCAL_USER.id and not principal.key_id and not address
+        ):
+            return True
+        if self.services.keys.is_of_this_run(principal.key_id) and is_loopback(address):
+            return True
+        who = self.parts.settings.telemetry.trust
+        return bool(who) and self.parts.policy.is_one_of(principal, who)
 
     # The layers of calls
 
@@ -190,13 +211,16 @@ class Assembly:
             ConfigError: The configuration cannot be used; nothing was replaced.
         """
         async with self._reloading:
+            self.is_reloaded = False
             fixed = await self._reload(config)
+            self.is_reloaded = True
         if self.replicas is not None:
             await self.replicas.note()
         return fixed
 
     async def reread(self) -> list[str]:
         """Read the configuration file again, and replace the configuration; see `reload`."""
+        self.is_reloaded = False
         return await self.reload(self.read())
 
     def _read_file(self) -> Config:

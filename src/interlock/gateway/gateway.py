@@ -55,12 +55,16 @@ class Gateway(ForwardingServer):
 
     def run(self) -> None:
         """Serve the local user on stdin and stdout, as `Server.run` does."""
-        from interlock.gateway.serving.stdio import serve_stdio
         from interlock.transports.pipes import take_standard_streams
 
-        streams = take_standard_streams()
+        self.run_on(*take_standard_streams())
+
+    def run_on(self, source: int, target: int) -> None:
+        """Serve the local user on two file descriptors; `run` does this on stdin and stdout."""
+        from interlock.gateway.serving.stdio import serve_stdio
+
         with suppress(KeyboardInterrupt):
-            asyncio.run(serve_stdio(self, *streams))
+            asyncio.run(serve_stdio(self, source, target))
 
     def run_http(
         self,

@@ -75,6 +75,10 @@ class Health:
         """Return the response for `/readyz` with the servers' names, for operators."""
         return _page(await self._readiness())
 
+    async def is_ready(self) -> bool:
+        """Return whether the gateway can make calls."""
+        return (await self._readiness()).status == READY
+
     async def _readiness(self) -> Readiness:
         writes = await self._can_write()
         down = [each.name for each in self._servers() if each.state not in ("ok", "disabled")]

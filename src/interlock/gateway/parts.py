@@ -12,7 +12,14 @@ from msgspec.structs import replace
 from interlock.auth.bearer import check_url
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.issuers import Issuers, TrustedIssuer
-from interlock.config import Config, GatewaySettings, ServerConfig
+from interlock.config import (
+    Config,
+    GatewaySettings,
+    HttpServer,
+    OpenApiConfig,
+    ServerConfig,
+    StdioServer,
+)
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
 from interlock.gateway.manifests import Plugins, with_plugins
@@ -78,6 +85,14 @@ class Parts(Struct, frozen=True):
 def servers_of(config: Config) -> Servers:
     """Return a configuration's servers, for a `Toolbox`."""
     return {name: _served(each) for name, each in config.servers.items()}
+
+
+def transport_to(config: Config, server: str) -> str:
+    """Return the transport to a server in the words of OpenTelemetry; "" in this process."""
+    found = config.servers.get(server)
+    if isinstance(found, StdioServer):
+        return "pipe"
+    return "tcp" if isinstance(found, HttpServer | OpenApiConfig) else ""
 
 
 def make_parts(

@@ -11,7 +11,8 @@ from interlock.errors import CallRefused
 from interlock.gateway.forwarding.refusals import UNKNOWN
 from interlock.gateway.observer import GatewayObserver
 from interlock.layers.audit import LOCAL_USER, AuditTrail
-from interlock.layers.metrics import Gauge, Metrics
+from interlock.layers.exposition import Gauge
+from interlock.layers.metrics import Metrics
 from interlock.policy import Policy
 from interlock.server.catalogue import Kind
 from interlock.store.credentials import Place
@@ -34,6 +35,7 @@ class GatewayRecorder(GatewayObserver):
         trail: The audit trail; None if it is off.
         policy: Returns the current policy.
         gauges: Returns further metrics; see `Metrics`.
+        transport: Returns the transport to a server; see `Metrics`.
 
     Attributes:
         metrics: The metrics in which refusals are counted.
@@ -44,8 +46,9 @@ class GatewayRecorder(GatewayObserver):
         trail: AuditTrail | None,
         policy: Callable[[], Policy],
         gauges: Callable[[], Mapping[str, Gauge]],
+        transport: Callable[[str], str] = lambda _: "",
     ) -> None:
-        self.metrics = Metrics(self.call_failed, gauges)
+        self.metrics = Metrics(self.call_failed, gauges, transport)
         self._trail = trail
         self._policy = policy
 

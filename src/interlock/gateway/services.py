@@ -26,11 +26,12 @@ from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.front import GatewayFront
 from interlock.gateway.logins.connect import Logins
 from interlock.gateway.logins.vault import Vault
-from interlock.gateway.parts import Parts, limits_of, servers_by_name
+from interlock.gateway.parts import Parts, limits_of, servers_by_name, transport_to
 from interlock.gateway.recorder import GatewayRecorder
 from interlock.layers.approvals import Approvals
 from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
-from interlock.layers.metrics import Gauge, Metrics
+from interlock.layers.exposition import Gauge
+from interlock.layers.metrics import Metrics
 from interlock.layers.results import ResultBudget
 from interlock.store.audit.upkeep import open_trail
 from interlock.store.audit.writer import AuditWriter
@@ -58,6 +59,16 @@ class RunningGateway(Protocol):
     @property
     def front(self) -> GatewayFront:
         """The gateway's HTTP side."""
+        ...
+
+    @property
+    def loaded_at(self) -> int:
+        """When the configuration was read, in microseconds since 1970."""
+        ...
+
+    @property
+    def is_reloaded(self) -> bool:
+        """Whether the last reload succeeded."""
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
@@ -110,7 +121,7 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
         questions: Asks clients to approve their own calls.
         results: Limits the size of results, and reads kept results.
         vault: The users' credentials for servers.
-        logins: The users' unfinished logins to servers.
+        logins: Begins and completes the users' logins to servers.
         pins: The accepted definitions.
     """
 
@@ -151,7 +162,10 @@ async def open_services(
     async with AsyncExitStack() as stack:
         stores = await _open_stores(stack, parts, own_limits, gateway)
         recorder = GatewayRecorder(
-            stores.trail, lambda: gateway().parts.policy, lambda: gateway().gauges()
+            stores.trail,
+            lambda: gateway().parts.policy,
+            lambda: gateway().gauges(),
+            lambda server: transport_to(gateway().parts.config, server),
         )
         vault = Vault(
             CredentialStore(stores.database, stores.secret),
@@ -169,7 +183,9 @@ async def open_services(
             questions=ClientQuestions(lambda: gateway().front),
             results=ResultBudget(stores.kept, limits_of(parts)),
             vault=vault,
-            logins=Logins(vault, lambda: servers_by_name(gateway().parts.config), environ),
+            logins=Logins(
+                *(vault, stores.secret, lambda: servers_by_name(gateway().parts.config), environ)
+            ),
             pins=make_pinning(
                 parts.config, parts.settings, stores.database, stores.secret, stores.trail
             ),

@@ -70,7 +70,7 @@ class GraphAgent(Agent):
         super().__init__(model, tools, **options)
         self._graph = graph
 
-    async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
+    async def _stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
         model = await self._ready()
         files: dict[str, tuple[Attachment, ...]] = {}
         shown = _Shown(files)

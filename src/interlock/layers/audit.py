@@ -25,6 +25,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from interlock import observing
 from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
@@ -47,6 +48,7 @@ from interlock.errors import (
     ToolError,
 )
 from interlock.layers.refusals import Refusals
+from interlock.observing import TraceContext
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.audit.writer import Added
@@ -93,6 +95,7 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
     address: str = ""
     revision: str = ""
     traceparent: str = ""
+    client_traceparent: str = ""  # the client's, if the trace does not continue it
     rule: str = ""
     grant: str = ""  # id of the approval that the call uses
     arguments_hash: str = ""  # see `arguments_hash`
@@ -356,6 +359,9 @@ class AuditTrail:
         call.encoded = arguments
         caller = call.caller
         principal = caller.principal or _LOCAL
+        trace, linked = caller.trace[:MAX_NAME], ""
+        if observing.observer is not None:
+            trace, linked = _traces_of(trace, observing.observer.current())
         body = _Intent(
             caller.surface,
             risk,
@@ -364,7 +370,8 @@ class AuditTrail:
             client=caller.client[:MAX_NAME],
             address=caller.address,
             revision=caller.revision,
-            traceparent=caller.trace[:MAX_NAME],
+            traceparent=trace,
+            client_traceparent=linked,
             rule=rule,
             grant=call.grant.id if call.grant is not None else "",
             arguments_hash=arguments_hash(self._key, arguments) if how != "none" else "",
@@ -454,6 +461,13 @@ def record_of(
     return AuditRecord(
         kind, call, principal.id, principal.key_id, server, tool, body=body, tenant=tenant
     )
+
+
+def _traces_of(given: str, current: TraceContext | None) -> tuple[str, str]:
+    """Return the position of a call in a trace, and the client's own if that is another trace."""
+    if current is None:
+        return given, ""
+    return current.parent, "" if given[3:35] == current.parent[3:35] else given
 
 
 def arguments_hash(key: bytes, canonical: bytes) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
-from interlock.calls import Around, Call, CallHandler, Outcome
+from interlock.calls import Around, Call, CallHandler, Entry, Item, Outcome
 from interlock.errors import ServerUnavailable
 from interlock.layers.results import ResultBudget
+from interlock.types import JsonObject
+
+_TRACE = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 _log = logging.getLogger("interlock.toolbox")
 
@@ -80,8 +84,7 @@ class Delivery:
                     if _log.isEnabledFor(logging.INFO):
                         # Log only names and times, because arguments and results may contain
                         # secrets.
-                        took, address = monotonic() - started, call.entry.address
-                        _log.info("%s %s: %s in %.3f s", call.kind, address, ended, took)
+                        _log_call(call, ended, monotonic() - started)
                 return outcome
 
             return validated
@@ -109,3 +112,25 @@ class Delivery:
             return outcome if len(outcome.raw) <= limit else await results.fit(call, outcome)
 
         return send
+
+
+def _log_call(call: Call, ended: str, seconds: float) -> None:
+    entry, members = call.entry, traced(call.caller.trace)
+    members |= {"call_id": call.id, "server": entry.server, "outcome": ended.replace(" ", "_")}
+    members["ms"] = round(seconds * 1_000, 3)
+    if isinstance(entry, Entry):
+        members["tool"] = entry.address
+    shown = call.kind, named(entry), ended, seconds
+    _log.info("%s %s: %s in %.3f s", *shown, extra=members)
+
+
+def named(entry: Entry | Item) -> str:
+    """Return the address for a log line; only the server of a resource, as its URI is private."""
+    is_private = isinstance(entry, Item) and entry.kind == "resources"
+    return entry.server if is_private else entry.address
+
+
+def traced(traceparent: str) -> JsonObject:
+    """Return the members of a log line that name a trace; none without a valid trace."""
+    found = _TRACE.fullmatch(traceparent)
+    return {} if found is None else {"trace_id": found[1], "span_id": found[2]}

@@ -1,6 +1,7 @@
 """A gateway's metrics, in Prometheus' text format.
 
-Labels come from the configuration and the code, never from callers, so their number is bounded.
+Labels come from the configuration, the servers and the code, never from callers. Servers may list
+any number of tools, so the sets of labels that name a tool are limited.
 """
 
 from __future__ import annotations
@@ -8,56 +9,85 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
-from operator import add
 from time import monotonic
 
-from interlock.calls import Call, CallHandler, Outcome
+from interlock.calls import Call, CallHandler, Entry, Outcome
 from interlock.calls.call import Timing
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
     InvalidArguments,
+    RemoteError,
     RequestTimeout,
+    ServerUnavailable,
+)
+from interlock.histogram import Histogram
+from interlock.layers.exposition import (
+    Family,
+    Gauge,
+    Samples,
+    by_label,
+    family,
+    text_of,
 )
 
 CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+LAG_EVERY = 0.5  # seconds between two measurements
+LIMITS = ("rate_limited", "overloaded", "queue_timeout")  # the codes of calls over a limit
 OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 30)
 
-Labels = tuple[tuple[str, str], ...]
-Samples = Mapping[Labels, float]
-Gauge = tuple[str, Samples]  # a help text, and the samples
+# The bounds and names that the OpenTelemetry conventions for MCP prescribe.
+OPERATION_BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+OPERATION_LABELS = (
+    "mcp_method_name",
+    "gen_ai_tool_name",
+    "error_type",
+    "mcp_protocol_version",
+    "network_transport",
+)
+MAX_SETS = 500  # sets of labels of one metric; further operations are counted under `OTHER`
+OTHER = "_OTHER"
+
+_Operation = tuple[str, str, str, str, str]  # the values of `OPERATION_LABELS`
 
 
-class Histogram:
-    """A histogram of durations in seconds.
-
-    Args:
-        bounds: The buckets' upper bounds in seconds, ascending.
+class TimedOperations:
+    """The durations of MCP operations, by the labels of the OpenTelemetry conventions.
 
     Attributes:
-        counts: The number of values in each bucket; the last bucket has no upper bound.
-        sum: The sum of all values.
+        seen: Histograms by a key that is cheap to make; see `begin`.
     """
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
+    def __init__(self) -> None:
+        self.seen: dict[_Operation, Histogram] = {}
+        self._by_labels: dict[_Operation, Histogram] = {}
 
-    def add_to(self, counts: list[int]) -> None:
-        """Add the number of values in each bucket to `counts`."""
-        counts[:] = map(add, counts, self.counts)
+    def begin(self, key: _Operation, transport: str) -> Histogram:
+        """Return the histogram for a key that is not in `seen`.
 
-    def lines(self, name: str, labels: Labels) -> Iterator[str]:
-        """Yield the histogram's lines in the text format."""
-        total = 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts, strict=True):
-            total += count
-            yield f"{name}_bucket{_labels((*labels, ('le', bound)))} {total}"
-        yield f"{name}_sum{_labels(labels)} {self.sum:.6f}"
-        yield f"{name}_count{_labels(labels)} {total}"
+        Args:
+            key: The labels, with any text that decides about the transport as the last one.
+            transport: The transport.
+        """
+        labels = (*key[:4], transport)
+        if labels not in self._by_labels and len(self._by_labels) >= MAX_SETS:
+            labels = (key[0], OTHER, OTHER if key[2] else "", OTHER, transport)
+        histogram = self._by_labels.setdefault(labels, Histogram(OPERATION_BOUNDS))
+        if len(self.seen) < 2 * MAX_SETS:
+            self.seen[key] = histogram
+        return histogram
+
+    @property
+    def samples(self) -> Samples:
+        return {
+            tuple(
+                (name, value) for name, value in zip(OPERATION_LABELS, key, strict=True) if value
+            ): (histogram)
+            for key, histogram in self._by_labels.items()
+        }
 
 
 class Metrics:
@@ -66,21 +96,27 @@ class Metrics:
     Args:
         on_failure: Called with each call that raises an error, and the error.
         gauges: Returns further metrics by name, each with a help text and its samples.
+        transport: Returns the transport to a server, "tcp" or "pipe"; "" in this process.
 
     Attributes:
         refusals: The number of refusals by reason.
         refusals_of: The number of refusals by reason, for each API key's id.
+        loop_lag: How late the event loop called a timer.
     """
 
     def __init__(
         self,
         on_failure: Callable[[Call, BaseException], None] = lambda _, __: None,
         gauges: Callable[[], Mapping[str, Gauge]] = dict,
+        transport: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._on_failure = on_failure
         self.refusals: Counter[str] = Counter()
         self.refusals_of: dict[str, Counter[str]] = {}
+        self.loop_lag = Histogram(LAG_BOUNDS)
         self._gauges = gauges
+        self._transport = transport
+        self._served, self._sent = TimedOperations(), TimedOperations()
         self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
         self._in_flight: Counter[str] = Counter()
         # By server: the duration of calls, and the time that the gateway itself took.
@@ -107,6 +143,7 @@ class Metrics:
 
     def calls(self, handle: CallHandler) -> CallHandler:
         """Return a layer that counts calls by outcome, and measures their duration."""
+        served, sent = self._served.seen, self._sent.seen
 
         async def counted(call: Call) -> Outcome:
             server, began = call.entry.server, monotonic()
@@ -114,19 +151,36 @@ class Metrics:
             if timing is None:
                 timing = call.timing = Timing()
             self._in_flight[server] += 1
-            ended = "error"
+            ended, error_type = "ok", ""
             try:
                 outcome = await handle(call)
-                ended = "tool_error" if outcome.is_error else "ok"
+                if outcome.is_error:
+                    ended = error_type = "tool_error"
             except BaseException as error:
-                ended = self._ending(call, error)
+                ended, error_type = self._ending(call, error)
                 self._on_failure(call, error)
                 raise
             finally:
                 self._in_flight[server] -= 1
                 self._calls[server, ended] += 1
+                seconds = monotonic() - began
+                # Inlined: each function would make every call slower.
+                entry, caller = call.entry, call.caller
+                tool = entry.address if isinstance(entry, Entry) else ""
+                method = "tools/call" if tool else call.method
+                if caller.surface == "mcp":
+                    transport = "tcp" if caller.address else "pipe"
+                    labels = (method, tool, error_type, caller.revision, transport)
+                    operation = served.get(labels) or self._served.begin(labels, transport)
+                    operation.counts[bisect_left(OPERATION_BOUNDS, seconds)] += 1
+                    operation.sum += seconds
                 if timing.at_server is not None:
-                    seconds = monotonic() - began
+                    labels = (method, tool, error_type, call.revision, server)
+                    operation = sent.get(labels) or self._sent.begin(
+                        labels, self._transport(server)
+                    )
+                    operation.counts[bisect_left(OPERATION_BOUNDS, timing.at_server)] += 1
+                    operation.sum += timing.at_server
                     own = seconds - timing.at_server
                     whole, overhead = self._seconds.get(server) or self._histograms(server)
                     whole.counts[bisect_left(CALL_BOUNDS, seconds)] += 1
@@ -148,15 +202,27 @@ class Metrics:
         if key:
             self.refusals_of.setdefault(key, Counter())[reason] += 1
 
-    def _ending(self, call: Call, error: BaseException) -> str:
+    async def measure_lag(self) -> None:
+        """Measure how late the event loop calls timers, until cancelled."""
+        while True:
+            due = monotonic() + LAG_EVERY
+            await asyncio.sleep(LAG_EVERY)
+            self.loop_lag.note(max(0.0, monotonic() - due))
+
+    def _ending(self, call: Call, error: BaseException) -> tuple[str, str]:
+        """Return how a call ended, and the type of its error."""
         reason = reason_of_refusal(error)
         if reason is not None:
             principal = call.caller.principal
             self.note_refusal(reason, principal.key_id if principal is not None else "")
-            return "refused"
+            return "refused", reason
         if isinstance(error, asyncio.CancelledError):
-            return "cancelled"
-        return "timeout" if isinstance(error, RequestTimeout) else "error"
+            return "cancelled", "cancelled"
+        if isinstance(error, RequestTimeout):
+            return "timeout", "timeout"
+        if isinstance(error, RemoteError | ServerUnavailable):
+            return "error", str(error.code)
+        return "error", type(error).__name__
 
     def _histograms(self, server: str) -> tuple[Histogram, Histogram]:
         made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
@@ -166,27 +232,39 @@ class Metrics:
 
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""
-        calls: Samples = {
+        return text_of(self.families())
+
+    def families(self) -> list[Family]:
+        """Return a snapshot of all metrics, which any thread can turn into text."""
+        calls = {
             (("server", server), ("outcome", outcome)): float(count)
             for (server, outcome), count in self._calls.items()
         }
-        refusals: Samples = {(("reason", reason),): float(n) for reason, n in self.refusals.items()}
-        in_flight: Samples = {
-            (("server", server),): float(n) for server, n in self._in_flight.items()
+        seconds = {(("server", each),): whole for each, (whole, _) in self._seconds.items()}
+        overhead = {(("server", each),): own for each, (_, own) in self._seconds.items()}
+        limited = {each: float(self.refusals[each]) for each in LIMITS}
+        own: dict[str, Gauge] = {
+            "interlock_calls_total": ("Calls that have ended.", calls),
+            "interlock_refusals_total": ("Refused requests.", by_label("reason", self.refusals)),
+            "interlock_limited_total": ("Calls over a limit.", by_label("limit", limited)),
+            "interlock_in_flight": ("Calls under way.", by_label("server", self._in_flight)),
+            "interlock_call_seconds": ("Time of a call.", seconds),
+            "interlock_overhead_seconds": ("Time of a call in the gateway.", overhead),
+            "mcp_server_operation_duration_seconds": (
+                "Time of a request of a client.",
+                self._served.samples,
+            ),
+            "mcp_client_operation_duration_seconds": (
+                "Time of a request to a server.",
+                self._sent.samples,
+            ),
+            "interlock_loop_lag_seconds": (
+                "How late the event loop called a timer.",
+                {(): self.loop_lag},
+            ),
         }
-        seconds = {server: whole for server, (whole, _) in self._seconds.items()}
-        overhead = {server: own for server, (_, own) in self._seconds.items()}
-        lines = [
-            *_metric("interlock_calls_total", "counter", "Calls that have ended.", calls),
-            *_metric("interlock_refusals_total", "counter", "Refused requests.", refusals),
-            *_metric("interlock_in_flight", "gauge", "Calls under way.", in_flight),
-            *_histograms("interlock_call_seconds", "Time of a call.", seconds),
-            *_histograms("interlock_overhead_seconds", "Time of a call in the gateway.", overhead),
-        ]
-        for name, (help, samples) in self._gauges().items():
-            kind = "counter" if name.endswith("_total") else "gauge"
-            lines += _metric(name, kind, help, samples)
-        return "\n".join(lines) + "\n"
+        every = own | dict(self._gauges())
+        return [family(name, help, samples) for name, (help, samples) in every.items()]
 
 
 def reason_of_refusal(error: BaseException) -> str | None:
@@ -196,32 +274,3 @@ def reason_of_refusal(error: BaseException) -> str | None:
     if isinstance(error, AuditUnavailable):
         return "audit_unavailable"
     return "arguments_invalid" if isinstance(error, InvalidArguments) else None
-
-
-def by_label(label: str, values: Mapping[str, float]) -> Samples:
-    """Return a sample for each value, with its key as the only label."""
-    return {((label, key),): value for key, value in values.items()}
-
-
-def _metric(name: str, kind: str, help: str, samples: Samples) -> Iterator[str]:
-    yield f"# HELP {name} {help}"
-    yield f"# TYPE {name} {kind}"
-    for labels, value in samples.items():
-        yield f"{name}{_labels(labels)} {value:g}"
-
-
-def _histograms(name: str, help: str, found: Mapping[str, Histogram]) -> Iterator[str]:
-    yield f"# HELP {name} {help}"
-    yield f"# TYPE {name} histogram"
-    for server, histogram in found.items():
-        yield from histogram.lines(name, (("server", server),))
-
-
-def _labels(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from interlock import calls
+from interlock import calls, observing
 from interlock.calls import Around, CallHandler
 from interlock.layers.enforcement import NOTHING, enforce
 
@@ -84,6 +84,7 @@ class Layers(Struct, frozen=True, kw_only=True):
             validation: Checks the call against its tool's schema; None to skip this check.
         """
         order = (
+            None if observing.observer is None else observing.observer.call,
             self.counting,
             self.refusals,
             validation,

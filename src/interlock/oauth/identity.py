@@ -242,7 +242,7 @@ def authenticate_client(
         AuthError: The authorization server supports none of the client's authentication methods.
         MissingExtra: The client has a private key, but the library for signatures is missing.
     """
-    method = _method(client, found)
+    method = auth_method(client, found)
     match method:
         case "client_secret_basic":
             # RFC 6749 section 2.3.1 requires that both are form-encoded before they are joined.
@@ -263,7 +263,12 @@ def authenticate_client(
     return method
 
 
-def _method(client: ClientIdentity, found: Discovery) -> str:
+def auth_method(client: ClientIdentity, found: Discovery) -> str:
+    """Return the client's authentication method at an authorization server.
+
+    Raises:
+        AuthError: The authorization server supports none of the client's methods.
+    """
     if client.auth_method:
         return client.auth_method
     offered = found.server.token_endpoint_auth_methods_supported

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic, time
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -25,7 +24,7 @@ from interlock.oauth.challenges import Challenge, split_scopes, token_challenge
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.identity import identify, identity_of, retire
+from interlock.oauth.identity import auth_method, identify, identity_of, retire
 from interlock.oauth.login_throttle import LoginThrottle
 from interlock.oauth.logout import LoggedOut, logout
 from interlock.oauth.scopes import add_missing, scopes_to_request
@@ -33,19 +32,34 @@ from interlock.oauth.storage import Tokens, TokenStore
 from interlock.oauth.token_source import (
     TokenSource,
     discovery_from,
+    key_from,
     new_key,
     run_to_completion,
 )
+from interlock.text.redaction import Redacted
 from interlock.text.urls import display, is_loopback, origin
-
-if TYPE_CHECKING:
-    from interlock.oauth.dpop import DpopKey
 
 FRESH = 60.0  # seconds; a token that is refused within them was never accepted
 # Error codes after which the same refresh token may work later
 _TEMPORARY = ("server_error", "temporarily_unavailable", "slow_down", "use_dpop_nonce")
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
+
+
+class BegunLogin(Redacted, frozen=True, kw_only=True):
+    """A login that has begun, with everything that any process needs to complete it.
+
+    Attributes:
+        pending: The request that the user must approve.
+        tokens: The data for the token request, still without tokens.
+        is_guessed: Whether the endpoints are guessed; see `Discovery`.
+    """
+
+    public = ("pending",)
+
+    pending: Pending
+    tokens: Tokens
+    is_guessed: bool
 
 
 class OAuth(TokenSource):
@@ -257,21 +271,90 @@ class OAuth(TokenSource):
 
     # With a user
 
+    async def begin_login(self, challenge: str = "") -> BegunLogin:
+        """Begin a login that `complete_login` completes, perhaps in another process.
+
+        Args:
+            challenge: The server's `WWW-Authenticate` header; "" if unknown.
+
+        Raises:
+            InterlockError: The authorization server cannot be used.
+        """
+        return await self._begin(*await self._wanted(token_challenge(challenge)))
+
+    async def complete_login(self, begun: BegunLogin, answer: Mapping[str, str]) -> None:
+        """Exchange the authorization code for tokens, and store them.
+
+        Args:
+            begun: The login, from `begin_login`.
+            answer: The query with which the browser arrived at the redirect URI.
+
+        Raises:
+            InterlockError: The login was refused, or the answer belongs to another login.
+        """
+        found = replace(discovery_from(begun.tokens), is_guessed=begun.is_guessed)
+        pending = begun.pending
+        if pending.request.server_url != self._server_url:
+            raise AuthError("the server's URL was changed during the login; log in again")
+        try:
+            code = pending.code(answer)
+            client = await self._client_of(begun.tokens, found)
+            if client is None:
+                raise AuthError(
+                    f"the registration at {display(found.issuer)} is lost; log in again"
+                )
+            grant = {
+                "grant_type": "authorization_code",
+                "code": code,
+                "redirect_uri": pending.request.redirect_uri,
+                "code_verifier": pending.verifier,
+            }
+            key = key_from(begun.tokens)
+            async with self._store.lock(self._key):
+                refusal = await run_to_completion(
+                    self._request_tokens(found, client, grant, begun.tokens.scope, key)
+                )
+            if refusal is not None:
+                raise refusal.error
+        except Exception:
+            # If the authorization server has deleted the client, only the user sees that, in the
+            # browser.
+            self._retired = begun.tokens.client_id
+            with suppress(StoreError):
+                async with self._store.lock(self._key):
+                    await retire(found.issuer, self._server_url, self._store)
+            raise
+
     async def _log_in_again(self, challenge: Challenge) -> None:
+        await self._log_in(*await self._wanted(challenge))
+
+    async def _wanted(self, challenge: Challenge) -> tuple[Discovery, tuple[str, ...]]:
+        """Return the authorization server and the scopes of a login, whatever tokens there are."""
         with suppress(StoreError):
             await self._load()
         found = await self._discover(challenge)
         tokens, before = self._tokens, ""
         if tokens is not None and tokens.missing_scopes and tokens.issuer == found.issuer:
             before = f"{tokens.scope} {tokens.missing_scopes}"
-        scopes = scopes_to_request(challenge, found, split_scopes(before), self._scopes)
-        await self._log_in(found, scopes)
+        return found, scopes_to_request(challenge, found, split_scopes(before), self._scopes)
 
     async def _log_in(self, found: Discovery, scopes: tuple[str, ...]) -> None:
         if self._ask is None:
             raise self._login_required()
         if reason := self._blocked_because(found, scopes):
             raise LoginRequired(f"no login at {origin(self._server_url)}: {reason}")
+        begun = await self._begin(found, scopes)
+        self._requested = found.issuer, scopes
+        try:
+            await self.complete_login(begun, await self._ask(begun.pending.request))
+        except Exception as error:
+            why = str(error) if isinstance(error, InterlockError) else type(error).__name__
+            self._throttle.add(found.issuer, scopes, why, now=monotonic())
+            raise
+        self._throttle.add(found.issuer, scopes, now=monotonic())
+        self._logged_in = self._tokens
+
+    async def _begin(self, found: Discovery, scopes: tuple[str, ...]) -> BegunLogin:
         redirect_uri = self._redirect_uri_at(found)
         client = self._identity = await self._identify(found, redirect_uri, scopes)
         key = new_key(found)
@@ -283,22 +366,17 @@ class OAuth(TokenSource):
             scopes=scopes,
             key_thumbprint=key.thumbprint if key is not None else "",
         )
-        self._requested = found.issuer, scopes
-        try:
-            code = pending.code(await self._ask(pending.request))
-            await self._exchange(found, client, code, pending, key)
-        except Exception as error:
-            why = str(error) if isinstance(error, InterlockError) else type(error).__name__
-            self._throttle.add(found.issuer, scopes, why, now=monotonic())
-            # If the authorization server has deleted the client, only the user sees that, in the
-            # browser.
-            self._retired = client.id
-            with suppress(StoreError):
-                async with self._store.lock(self._key):
-                    await retire(found.issuer, self._server_url, self._store)
-            raise
-        self._throttle.add(found.issuer, scopes, now=monotonic())
-        self._logged_in = self._tokens
+        tokens = Tokens(
+            access_token="",
+            scope=" ".join(scopes),
+            issuer=found.issuer,
+            resource=found.resource,
+            client_id=client.id,
+            token_endpoint=found.server.token_endpoint or "",
+            auth_method=auth_method(client, found),
+            dpop_key=key.pem if key is not None else "",
+        )
+        return BegunLogin(pending=pending, tokens=tokens, is_guessed=found.is_guessed)
 
     def _redirect_uri_at(self, found: Discovery) -> str:
         has_document = found.server.client_id_metadata_document_supported
@@ -335,28 +413,6 @@ class OAuth(TokenSource):
                 )
         except (AuthError, HttpError) as error:
             raise found.explained(error) from None
-
-    async def _exchange(
-        self,
-        found: Discovery,
-        client: ClientIdentity,
-        code: str,
-        pending: Pending,
-        key: DpopKey | None,
-    ) -> None:
-        grant = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": pending.request.redirect_uri,
-            "code_verifier": pending.verifier,
-        }
-        scope = " ".join(pending.request.scopes)
-        async with self._store.lock(self._key):
-            refusal = await run_to_completion(
-                self._request_tokens(found, client, grant, scope, key)
-            )
-        if refusal is not None:
-            raise refusal.error
 
 
 def _check_redirect(redirect_uri: str) -> str:

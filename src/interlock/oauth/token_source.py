@@ -309,13 +309,10 @@ class TokenSource(ABC):
         self._loaded = True
 
     def _use(self, tokens: Tokens | None) -> None:
-        pem = tokens.dpop_key if tokens is not None else ""
-        if not pem:
+        if tokens is None:
             self._dpop_key = None
-        elif self._dpop_key is None or self._dpop_key.pem != pem:
-            from interlock.oauth.dpop import DpopKey
-
-            self._dpop_key = DpopKey(pem)
+        elif self._dpop_key is None or self._dpop_key.pem != tokens.dpop_key:
+            self._dpop_key = key_from(tokens)
         self._tokens = tokens
 
     def _is_own(self, tokens: Tokens) -> bool:
@@ -368,6 +365,15 @@ def discovery_from(tokens: Tokens) -> Discovery:
     )
     dpop = Dpop.REQUIRED if tokens.dpop_key else Dpop.UNKNOWN
     return Discovery(tokens.resource, None, server, dpop=dpop)
+
+
+def key_from(tokens: Tokens) -> DpopKey | None:
+    """Return the key that tokens are bound to; None for bearer tokens."""
+    if not tokens.dpop_key:
+        return None
+    from interlock.oauth.dpop import DpopKey
+
+    return DpopKey(tokens.dpop_key)
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:

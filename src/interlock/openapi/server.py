@@ -37,6 +37,7 @@ from interlock.openapi.sending import Sender
 from interlock.openapi.source import Source
 from interlock.openapi.tools import ApiTools, build, user_headers
 from interlock.protocol.envelope import encode
+from interlock.server.answering import is_of_parent_process
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
@@ -399,6 +400,9 @@ class OpenApiServer:
         found: ServedTool | None = self._catalogue.find(kind, name, context)
         return found
 
+    def trusts_trace(self, context: Context) -> bool:
+        return is_of_parent_process(context)
+
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:
         await self.load()
@@ -468,7 +472,7 @@ class OpenApiServer:
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
-        return HttpApp(self, HttpOptions(**options))
+        return HttpApp(self, HttpOptions.read(options))
 
 
 class _Connection:

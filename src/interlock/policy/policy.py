@@ -246,8 +246,7 @@ class Policy:
 
         The word "caller" in `who` never matches; the calling code must check for it.
         """
-        principal = principal or LOCAL_USER
-        return not self._names_of(principal).isdisjoint(who)
+        return not self._rights_of(Caller(principal)).names.isdisjoint(who)
 
     def groups_of(self, principal: Principal) -> frozenset[str]:
         """Return a principal's groups, from its token and from the configuration."""

@@ -32,8 +32,9 @@ from interlock.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+from interlock.observing import TraceContext
 from interlock.protocol import envelope
-from interlock.protocol.envelope import RequestFrame
+from interlock.protocol.envelope import RequestFrame, with_trace
 from interlock.protocol.optional_members import decode_leniently
 from interlock.protocol.spread_message import SpreadMessage
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
@@ -160,6 +161,7 @@ class RequestOptions(Struct, frozen=True):
             `Connection.answers_during`.
         counted: The operation whose count of messages includes this request.
         headers: HTTP headers of this request only.
+        trace: The trace context to send; None to send none.
     """
 
     timeout: float | None = None
@@ -172,6 +174,7 @@ class RequestOptions(Struct, frozen=True):
     answers: object | None = None
     counted: Counted | None = None
     headers: HiddenValues = NO_VALUES
+    trace: TraceContext | None = None
 
 
 _DEFAULTS = RequestOptions()
@@ -267,9 +270,9 @@ class Protocol:
             meta = self.meta
         elif self.meta and not options.replace_meta:
             meta = b"%b,%b" % (self.meta, meta)
-        members = meta
+        members = meta if options.trace is None else with_trace(meta, options.trace)
         if options.progress is not None:
-            members = b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", id)
+            members = b'%b%b"progressToken":%d' % (members, b"," if members else b"", id)
         # Encode first, as memory may run out. `request` and `with_meta` are inlined for speed.
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
@@ -287,7 +290,7 @@ class Protocol:
         self._pending[id] = _Pending(method, timeout, idle_deadline, hard_deadline, progress)
         if not is_handed_over:
             frame.id, frame.method, frame.name = id, method, options.name
-            frame.meta, frame.headers = meta, options.headers
+            frame.meta, frame.headers, frame.trace = meta, options.headers, options.trace
             self.outbox.append(frame)
         if options.counted is not None:
             options.counted.messages += 1

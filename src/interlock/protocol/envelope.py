@@ -27,6 +27,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.errors import LocalProtocolError, ParseError
+from interlock.observing import TraceContext, trace_context
 from interlock.revisions import INVALID_REQUEST
 from interlock.text.quoting import clip, place, replace_surrogates
 from interlock.text.redaction import HiddenValues
@@ -74,6 +75,7 @@ class RequestFrame(bytes):
         name: The value for the header Mcp-Name; None if the request has no such header.
         meta: The members of `_meta`, encoded without braces.
         headers: HTTP headers of this request only.
+        trace: The trace context in `_meta`, which `meta` leaves out; None if there is none.
     """
 
     id: int
@@ -81,6 +83,7 @@ class RequestFrame(bytes):
     name: str | None
     meta: bytes
     headers: HiddenValues
+    trace: TraceContext | None
 
 
 class _Method(Struct, gc=False):
@@ -459,6 +462,25 @@ RESULT = b'{"jsonrpc":"2.0","id":%b,"result":%b}'  # the id and the result are e
 def quoted(method: str) -> bytes:
     """Encode a method's name; results are cached, because there are few methods."""
     return encode(method)
+
+
+def with_trace(meta: bytes, trace: TraceContext) -> bytes:
+    """Add a trace context to the encoded members of `_meta`, which have no braces."""
+    members = b'"traceparent":%b' % encode(trace.parent)
+    if trace.state:
+        members = b'%b,"tracestate":%b' % (members, encode(trace.state))
+    return b"%b,%b" % (meta, members) if meta else members
+
+
+def split_trace(meta: Mapping[str, Any]) -> tuple[bytes, TraceContext | None]:
+    """Return the encoded members of `_meta` without braces, and the trace context in `_meta`.
+
+    The members lack the context if it is valid.
+    """
+    trace = trace_context(meta.get("traceparent"), meta.get("tracestate", ""))
+    if trace is not None:
+        meta = {key: each for key, each in meta.items() if key not in ("traceparent", "tracestate")}
+    return encode(meta)[1:-1], trace
 
 
 def with_meta(params: bytes, meta: bytes) -> bytes:

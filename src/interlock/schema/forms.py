@@ -191,8 +191,24 @@ def form_of(hint: Any) -> TypedForm:
     Raises:
         SignatureError: The type cannot be a form; the text names the member.
     """
+    if isinstance(hint, list) and hint and all(isinstance(each, str) for each in hint):
+        choices = f"Literal[{str(hint)[1:-1]}]"
+        raise SignatureError(f"{hint!r} is not a type; write {choices}; {_MAY_BE}")
     try:
         hash(hint)
     except TypeError:
         raise SignatureError(f"{hint!r} is not a type; {_MAY_BE}") from None
     return _cached(hint)
+
+
+def check_form(form: JsonObject) -> None:
+    """Refuse a dict that is not the JSON Schema of a form, such as a dict of choices.
+
+    Raises:
+        SignatureError: The dict describes no object.
+    """
+    if form and "properties" not in form and form.get("type") != "object":
+        raise SignatureError(
+            'the schema of a form is {"type": "object", "properties": {...}}; for choices, write '
+            "Literal or an Enum"
+        )

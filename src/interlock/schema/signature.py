@@ -39,6 +39,7 @@ class Signature(Struct, frozen=True):
 
     Attributes:
         parameters: The names of the arguments, in order, without the context.
+        fields: The names of the parameters that receive them, which differ by an alias.
         context: The name of the parameter that receives the `Context`; None without it.
         input_schema: The JSON Schema for an object with the arguments.
         output_schema: The JSON Schema for the result; None for text, content and unknown types.
@@ -49,6 +50,7 @@ class Signature(Struct, frozen=True):
     """
 
     parameters: tuple[str, ...]
+    fields: tuple[str, ...]
     context: str | None
     input_schema: JsonObject
     output_schema: JsonObject | None
@@ -63,6 +65,7 @@ def describe(
     *,
     strict: bool = True,
     fills: Callable[[inspect.Parameter, Any], bool] = lambda *_: False,
+    has_output: bool = True,
 ) -> Signature:
     """Return the signature of a function.
 
@@ -72,13 +75,14 @@ def describe(
         context_type: The type hint of the parameter that receives the context.
         strict: Whether values must have the exact type; False also reads numbers from strings.
         fills: Returns whether the server fills a parameter with this hint, instead of the client.
+        has_output: Whether to describe the result as well.
 
     Raises:
         SignatureError: A parameter or the result cannot be described; the text names it, and the
             file and line of the function.
     """
     try:
-        return _describe(function, context_type, strict=strict, fills=fills)
+        return _describe(function, context_type, strict=strict, fills=fills, has_output=has_output)
     except SignatureError as error:
         raise located(function, str(error)) from error.__cause__
 
@@ -137,6 +141,7 @@ def _describe(
     *,
     strict: bool,
     fills: Callable[[inspect.Parameter, Any], bool],
+    has_output: bool,
 ) -> Signature:
     name = name_of(function) or routine(function).__qualname__
     check_kind(function, name)
@@ -159,9 +164,11 @@ def _describe(
     schema.pop("title", None)
     _add_defaults(schema, fields)
     _add_descriptions(schema, fields, argument_texts(function))
-    output, write = _output(_hint(function, "return", f"what {name} returns"), name)
+    returned = _hint(function, "return", f"what {name} returns") if has_output else EMPTY
+    output, write = _output(returned, name)
     return Signature(
         parameters=tuple(field.argument for field in fields),
+        fields=tuple(field.name for field in fields),
         context=context,
         input_schema=schema,
         output_schema=output,
@@ -231,13 +238,6 @@ def _resolve(called: Callable[..., Any], name: str) -> Any:
         __globals__=getattr(inspect.unwrap(called), "__globals__", {}),
     )
     return typing.get_type_hints(alone, include_extras=True)[name]
-
-
-def _check_kind(parameter: inspect.Parameter, where: str) -> None:
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise SignatureError(f"{where}: * and ** parameters have no JSON Schema")
-    if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise SignatureError(f"{where} is positional only, but arguments are passed by name")
 
 
 def _is_context(hint: Any, context_type: type) -> bool:

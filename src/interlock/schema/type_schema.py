@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -32,19 +33,40 @@ def schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
             schema = components.pop(target)
         elif components[target].get("type") == "object":
             schema = {"type": "object", **schema}  # legacy clients require "type"
-    _hoist([schema, *components.values()], components)
+    _finish([schema, *components.values()], components, _choices(parts))
     if components:
         schema = {**schema, "$defs": components}
     return schema
 
 
-def _hoist(parts: list[Any], components: JsonObject) -> None:
-    """Move the definitions within pydantic's schemas to `$defs` of the whole schema."""
+def _choices(types: list[Any]) -> dict[frozenset[str], list[Any]]:
+    """Return the values of each `Literal` and `Enum` in the order in which they are written."""
+    found = {}
+    for each in types:
+        values: list[Any] = []
+        if get_origin(each) is Literal:
+            values = list(get_args(each))
+        elif isinstance(each, type) and issubclass(each, Enum):
+            values = [member.value for member in each]
+        found[frozenset(map(repr, values))] = values
+    return found
+
+
+def _finish(
+    parts: list[Any], components: JsonObject, choices: dict[frozenset[str], list[Any]]
+) -> None:
+    """Complete schemas of msgspec and pydantic.
+
+    Move the definitions within pydantic's schemas to `$defs` of the whole schema, and put choices
+    in the order in which they are written, because forms show them; msgspec sorts them.
+    """
     while parts:
         part = parts.pop()
         if isinstance(part, list):
             parts += part
         elif isinstance(part, dict):
+            if isinstance(part.get("enum"), list):
+                part["enum"] = choices.get(frozenset(map(repr, part["enum"])), part["enum"])
             brought = part.pop("$defs", {}) if "$defs" in part else {}
             for name, definition in brought.items():
                 if components.setdefault(name, definition) != definition:

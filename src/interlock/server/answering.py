@@ -9,8 +9,14 @@ from typing import Literal, Protocol
 
 from interlock.context import Context
 from interlock.protocol import Request
+from interlock.protocol.back_channel import HasHeaders
 from interlock.server.catalogue import ServedTool
 from interlock.server.subscribers import Subscribers
+
+
+def is_of_parent_process(context: Context) -> bool:
+    """Return whether a request came from the program that started this one, or from this one."""
+    return context.principal is None and not isinstance(context.link, HasHeaders)
 
 
 class Answering(Protocol):
@@ -36,6 +42,10 @@ class Answering(Protocol):
         Raises:
             InterlockError: The request failed.
         """
+        ...
+
+    def trusts_trace(self, context: Context, /) -> bool:
+        """Return whether a client's trace may continue here; otherwise it is only linked."""
         ...
 
     def find(self, kind: Literal["tools"], name: str, context: Context, /) -> ServedTool | None:

@@ -63,6 +63,8 @@ def debugged(handle: _Handler) -> _Handler:
     async def debugged_handle(request: Request, context: Context) -> bytes:
         if context.address and not is_loopback(context.address):
             return await handle(request, context)
+        if observer.get() not in (None, _shown):  # a test gets the exception itself
+            return await handle(request, context)
         token = observer.set(_shown)
         try:
             return await handle(request, context)

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from interlock.context import Context
 from interlock.errors import SignatureError
-from interlock.schema.signature import bound_arguments, is_async
+from interlock.schema.signature import at_caller, bound_arguments, is_async
 
 CONTEXT = "__context"  # the keyword of the context; no argument can have this name
 Overrides = Mapping[Any, Callable[..., Any]]
@@ -56,7 +56,7 @@ def Depends(provide: Callable[..., Any], /) -> Any:  # noqa: N802 - FastAPI and 
     """
     if not callable(provide):
         kind = type(provide).__name__
-        raise SignatureError(
+        raise at_caller(
             f"Depends() takes a function, not {kind}; write Depends(f) instead of Depends(f())"
         )
     return Dependency(provide)

@@ -64,7 +64,7 @@ class Mountable:
         """
         self.check(table, key, item)
         self.put(table, key, item)
-        self.changed(table)
+        self.changed(table, key)
 
     def check(self, table: Table, key: Any, item: Any) -> None:
         """Raise the errors of `add`."""
@@ -89,7 +89,7 @@ class Mountable:
         if any((table, key) in each.added for each in self.mounts):
             raise LocalProtocolError(f"{key!r} is an item of a mounted server; remove it there")
         self.drop(table, key)
-        self.changed(table)
+        self.changed(table, key)
 
     def put(self, table: Table, key: Any, item: Any) -> None:
         """Add an item that was checked; `changed` must follow."""
@@ -99,13 +99,13 @@ class Mountable:
         """Remove an item; `changed` must follow."""
         del self.tables[table][key]
 
-    def changed(self, table: Table) -> None:
-        """Notify the clients, and the servers of which this one is a part."""
+    def changed(self, table: Table, key: Any) -> None:
+        """Notify the clients, and the servers of which this one is a part, of one item."""
         self.version += 1
         if table != "completions":
             self._subscribers.list_changed(_LISTS.get(table, "resources"))
         for mount in self.parents:
-            mount.update()
+            mount.update(table, key)
 
     def mount(self, prefix: str, child: Mountable, edits: ToolEdits) -> None:
         """Add the items of another server, now and whenever it changes; see `Mount`.
@@ -118,7 +118,7 @@ class Mountable:
         mount = Mount(prefix, self, child, edits)
         self.mounts.append(mount)
         child.parents.append(mount)
-        mount.update()
+        mount.update_all()
 
     def contains(self, other: Mountable) -> bool:
         return any(each.child is other or each.child.contains(other) for each in self.mounts)
@@ -161,6 +161,7 @@ class Mount:
         self.child = child
         self._edits = edits
         self.added: dict[tuple[Table, Any], Any] = {}
+        self._places: dict[tuple[Table, Any], tuple[Table, Any]] = {}  # by the child's
         taken: set[tuple[Table, Any]] = set()
         for table, key, item in self._items():
             place = table, self._key(table, key)
@@ -204,26 +205,37 @@ class Mount:
             )
         self.parent.check(table, name, self._copy(table, key, name, item))
 
-    def update(self) -> None:
-        """Make the parent's items equal to the child's, and notify the parent's clients."""
-        wanted = {
-            (table, name): (key, item)
-            for table, key, item in self._items()
-            if (name := self._key(table, key)) is not None
-        }
-        changed: set[Table] = set()
-        for place, item in list(self.added.items()):
-            if place not in wanted or wanted[place][1] is not item:
-                del self.added[place]
-                self.parent.drop(*place)
-                changed.add(place[0])
-        for place, (key, item) in wanted.items():
-            if place not in self.added:
-                self.added[place] = item
-                self.parent.put(*place, self._copy(place[0], key, place[1], item))
-                changed.add(place[0])
-        for table in changed:
-            self.parent.changed(table)
+    def update_all(self) -> None:
+        """Give the parent all items of the child."""
+        for table, key, _ in list(self._items()):
+            self._update(table, key)
+
+    def update(self, table: Table, key: Any) -> None:
+        """Make an item of the parent equal to the child's, which was added or removed."""
+        self._update(table, key)
+        if table == "prompts":  # the names of completions depend on the prompts that exist
+            for each in [*self.child.tables["completions"]]:
+                if each[0] == key:
+                    self._update("completions", each)
+
+    def _update(self, table: Table, key: Any) -> None:
+        item = self.child.tables[table].get(key)
+        name = None if item is None else self._key(table, key)
+        place = None if name is None else (table, name)
+        before = self._places.pop((table, key), None)
+        if before is not None:
+            if before == place and self.added[before] is item:
+                self._places[table, key] = before
+                return
+            del self.added[before]
+            self.parent.drop(*before)
+            if before != place:
+                self.parent.changed(*before)
+        if place is not None:
+            self._places[table, key] = place
+            self.added[place] = item
+            self.parent.put(*place, self._copy(table, key, name, item))
+            self.parent.changed(*place)
 
     def _copy(self, table: Table, key: Any, name: Any, item: Any) -> Any:
         if table == "prompts":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +14,8 @@ from msgspec import Struct
 
 from interlock.errors import SignatureError
 from interlock.schema.signature import at_caller, located
-from interlock.types import ToolAnnotations
 
+_L = TypeVar("_L")
 _T = TypeVar("_T", bound=Struct)
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 # Options of other packages that nearest spelling would not find, and ours with that purpose.
@@ -23,6 +24,25 @@ _ELSEWHERE = {
     "enabled": "visible",
     "auth": "scopes",
     "structured_output": "output_schema",
+    "allowed_hosts": "hosts",
+    "allowed_origins": "origins",
+    "stateless_http": "stateless",
+}
+# Attributes of the servers of other packages, and how to do the same with ours.
+_ATTRIBUTES = {
+    "name": "info.name",
+    "version": "info.version",
+    **dict.fromkeys(("http_app", "streamable_http_app", "sse_app"), "asgi()"),
+    **dict.fromkeys(("run_async", "run_stdio_async", "run_http_async"), "run() or run_http()"),
+    **dict.fromkeys(("enable", "disable", "add_transform"), "the option visible= of a tool"),
+    "custom_route": 'run_http(health="/healthz"), or mount asgi() in Starlette',
+    "add_middleware": "Server(around=[...]), or middleware=[...] for raw requests",
+    **dict.fromkeys(("import_server", "add_provider"), "mount(prefix, other)"),
+    **dict.fromkeys(("add_resource", "add_resource_template"), "resource(uri)(function)"),
+    "add_prompt": "prompt(function)",
+    **dict.fromkeys(("get_tools", "list_tools", "call_tool"), "Client(server)"),
+    **dict.fromkeys(("get_resources", "list_resources", "read_resource"), "Client(server)"),
+    **dict.fromkeys(("get_prompts", "list_prompts", "get_prompt"), "Client(server)"),
 }
 
 
@@ -50,6 +70,16 @@ def read_options(kind: type[_T], given: Mapping[str, Any], function: Callable[..
     return kind(**given)
 
 
+def check_known(given: Mapping[str, Any], kind: type[Struct]) -> None:
+    """Refuse unknown keyword arguments.
+
+    Raises:
+        SignatureError: A name is not a field of the struct; the text has the nearest known one.
+    """
+    for name in given.keys() - set(kind.__struct_fields__):
+        raise at_caller(f"unknown option {nearest(name, kind.__struct_fields__)}")
+
+
 def check_function(function: object, decorator: str, example: str) -> None:
     """Refuse a name or another value in place of the function.
 
@@ -58,6 +88,25 @@ def check_function(function: object, decorator: str, example: str) -> None:
     """
     if isinstance(function, str):
         raise at_caller(f"{decorator} takes no positional name; write {example}")
+
+
+def hint_of_attribute(name: str) -> str:
+    """Return the end of an error about an attribute that servers of other packages have."""
+    return f"; use {_ATTRIBUTES[name]}" if name in _ATTRIBUTES else ""
+
+
+def checked_lifespan(lifespan: _L) -> _L:
+    """Return a server's lifespan.
+
+    Raises:
+        SignatureError: It is a generator function without its decorator, or not a function.
+    """
+    if lifespan is not None and not callable(lifespan):
+        raise at_caller(f"lifespan is a {type(lifespan).__name__}; pass the function itself")
+    if inspect.isasyncgenfunction(lifespan) or inspect.isgeneratorfunction(lifespan):
+        name = lifespan.__name__
+        raise located(lifespan, f"decorate the lifespan {name} with contextlib.asynccontextmanager")
+    return lifespan
 
 
 def check_uri(uri: object) -> None:
@@ -110,21 +159,25 @@ def check_limits(timeout: object, concurrency: object) -> None:
         raise SignatureError(f"concurrency={concurrency!r} is not a whole number above 0")
 
 
-def tool_annotations(given: object) -> ToolAnnotations | None:
-    """Return the annotations of a tool, which may be a dict with the names of the specification.
+def checked_annotations(given: object, kind: type[_T]) -> _T | None:
+    """Return the annotations of an item, which may be a dict with the names of the specification.
+
+    Args:
+        given: The option that the author passed.
+        kind: `ToolAnnotations` or `Annotations`.
 
     Raises:
         SignatureError: A key is unknown, or its value has another type.
     """
-    if given is None or isinstance(given, ToolAnnotations):
+    if given is None or isinstance(given, kind):
         return given
     if not isinstance(given, Mapping):
-        kind = type(given).__name__
-        raise SignatureError(f"annotations is a {kind}; pass a dict or ToolAnnotations")
-    known = ToolAnnotations.__struct_encode_fields__
+        was = type(given).__name__
+        raise SignatureError(f"annotations is a {was}; pass a dict or {kind.__name__}")
+    known = kind.__struct_encode_fields__
     for key in given.keys() - set(known):
         raise SignatureError(f"annotations has the unknown key {nearest(key, known)}")
     try:
-        return msgspec.convert(dict(given), ToolAnnotations)
+        return msgspec.convert(dict(given), kind)
     except msgspec.ValidationError as error:
         raise SignatureError(f"annotations: {error}") from error

@@ -25,7 +25,6 @@ from interlock.types import (
     PromptMessage,
     ResourceContents,
     Role,
-    TextContent,
 )
 
 _ROLES = ("user", "assistant")
@@ -57,12 +56,12 @@ def _messages(value: Any) -> list[PromptMessage]:
     if isinstance(value, PromptMessage):
         return [value]
     if isinstance(value, UserMessage):
-        text = [TextContent(text=value.content)] if value.content or not value.attachments else []
+        text = [_part(value.content)] if value.content or not value.attachments else []
         return _of("user", [*text, *map(_attached, value.attachments)])
     if isinstance(value, AssistantMessage):
         if value.tool_calls:
             raise LocalProtocolError("a prompt cannot have tool calls; describe them in text")
-        return _of("assistant", [TextContent(text=value.content)])
+        return _of("assistant", [_part(value.content)])
     if isinstance(value, SystemMessage | ToolMessage):
         kind = type(value).__name__
         raise LocalProtocolError(f"a prompt has no {kind}, only UserMessage and AssistantMessage")

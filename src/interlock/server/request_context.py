@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec.structs import astuple
 
 from interlock import revisions
 from interlock.auth.principal import Principal
 from interlock.context import LEVELS, BackChannel, Context, Session
 from interlock.errors import InvalidArguments, ParseError, RemoteError, RemoteProtocolError
+from interlock.observing import TraceContext, trace_context
 from interlock.protocol import Request
 from interlock.protocol.optional_members import decode_params
 from interlock.types import (
@@ -46,7 +49,21 @@ class _Probe(Struct):
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
+class _Changing(Struct):
+    """The members of `_meta` that differ from request to request."""
+
+    traceparent: Any = UNSET
+    tracestate: Any = UNSET
+    baggage: Any = UNSET
+    progress_token: Any = field(name="progressToken", default=UNSET)
+
+
 decode_call = msgspec.json.Decoder(CallParams).decode
+_decode_changing = msgspec.json.Decoder(_Changing).decode
+_CHANGING = ("traceparent", "tracestate", "baggage", "progressToken")
+_CHANGING_KEYS = tuple(f'"{each}"'.encode() for each in _CHANGING)
+# What follows such a key: its value, which is a text or an integer, and the next comma if any.
+_MEMBER = re.compile(rb'\s*:\s*(?:"[^"\\]*"|-?\d+)\s*(?:,\s*|(?=\}))')
 _probe = msgspec.json.Decoder(_Probe).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
@@ -60,6 +77,7 @@ class Stated(Struct, frozen=True):
     client_info: Implementation | None = None
     log_level: LogLevel | None = None
     progress_token: ProgressToken | None = None
+    trace: TraceContext | None = None
 
 
 NOTHING_STATED = Stated("", {})
@@ -86,12 +104,16 @@ def context_of(
         return legacy_context(request, {}, link, session, principal, params)
     encoded = bytes(raw)
     # The code of `stated_in`, inlined to save a call for each request.
-    if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
+    if b'"traceparent"' in encoded or b'"progressToken"' in encoded:
+        stated = _read_changing(encoded)
+    elif len(encoded) > MAX_CACHED_META:
         stated = _read(encoded)
     else:
         stated = read_cached(encoded)
     if not stated.revision or request.method == "initialize":
-        return legacy_context(request, stated.meta, link, session, principal, params)
+        context = legacy_context(request, stated.meta, link, session, principal, params)
+        context.trace = stated.trace
+        return context
     if request.method not in revisions.FEATURES[stated.revision].methods:
         check_method(request.method, stated.revision)
     return Context(
@@ -106,6 +128,7 @@ def context_of(
         progress_token=stated.progress_token,
         log_level=stated.log_level,
         call_params=params,
+        trace=stated.trace,
     )
 
 
@@ -169,14 +192,14 @@ def check_method(method: str, revision: str) -> None:
 # `_meta`
 
 
-def meta_of(request: Request) -> JsonObject:
-    """Return the decoded `_meta` of a request; {} if the request has no `_meta`.
+def stated_by(request: Request) -> Stated:
+    """Return the content of a request's `_meta`.
 
     Raises:
         ParseError: `params` or `_meta` is not an object.
     """
     _, raw = _reread(request)
-    return {} if raw is UNSET else stated_in(bytes(raw)).meta
+    return NOTHING_STATED if raw is UNSET else stated_in(bytes(raw))
 
 
 def stated_in(encoded: bytes) -> Stated:
@@ -185,9 +208,45 @@ def stated_in(encoded: bytes) -> Stated:
     Raises:
         InterlockError: `_meta` of a modern request is incomplete.
     """
-    if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
+    if b'"traceparent"' in encoded or b'"progressToken"' in encoded:
+        return _read_changing(encoded)
+    return _read(encoded) if len(encoded) > MAX_CACHED_META else read_cached(encoded)
+
+
+def _read_changing(encoded: bytes) -> Stated:
+    """Decode `_meta` whose trace or progress token is new; look up the rest of it in the cache.
+
+    Requests of one client then share the objects that later caches know by their identity.
+    """
+    try:
+        changing = _decode_changing(encoded)
+    except (msgspec.DecodeError, RecursionError):
         return _read(encoded)
-    return read_cached(encoded)
+    meta: JsonObject = {}
+    rest = encoded
+    for name, key, value in zip(_CHANGING, _CHANGING_KEYS, astuple(changing), strict=True):
+        at = rest.find(key)
+        if at < 0 and value is UNSET:
+            continue
+        cut = _MEMBER.match(rest, at + len(key)) if at >= 0 and value is not UNSET else None
+        # Otherwise a member of this name is nested or repeated, or has another kind of value.
+        if cut is None or rest.find(key, cut.end()) >= 0 or b"\\" in encoded:
+            return _read(encoded)
+        rest = rest[:at] + rest[cut.end() :]
+        meta[name] = value
+    rest = rest[:-1].rstrip(b", ") + b"}"
+    if len(rest) > MAX_CACHED_META:
+        return _read(encoded)
+    stated = read_cached(rest)
+    return Stated(
+        stated.revision,
+        {**stated.meta, **meta},
+        stated.client_capabilities,
+        stated.client_info,
+        stated.log_level,
+        progress_token(meta),
+        trace_context(changing.traceparent, changing.tracestate),
+    )
 
 
 def _read(encoded: bytes) -> Stated:
@@ -199,7 +258,13 @@ def _read(encoded: bytes) -> Stated:
         raise InvalidArguments(f"_meta: {error}") from None
     if revisions.VERSION_KEY in meta:
         return read_modern(meta)
-    return Stated("", meta, progress_token=progress_token(meta)) if meta else NOTHING_STATED
+    if not meta:
+        return NOTHING_STATED
+    return Stated("", meta, progress_token=progress_token(meta), trace=_trace_in(meta))
+
+
+def _trace_in(meta: JsonObject) -> TraceContext | None:
+    return trace_context(meta.get("traceparent"), meta.get("tracestate"))
 
 
 read_cached = lru_cache(256)(_read)
@@ -235,6 +300,7 @@ def read_modern(meta: JsonObject) -> Stated:
         client_info=_client_info(meta.get(revisions.CLIENT_INFO_KEY)),
         log_level=level,
         progress_token=progress_token(meta),
+        trace=_trace_in(meta),
     )
 
 

@@ -15,6 +15,7 @@ from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.schema.docstrings import summary
 from interlock.schema.signature import (
     Signature,
+    at_caller,
     describe,
     find_context,
     is_async,
@@ -23,6 +24,7 @@ from interlock.schema.signature import (
     problem,
 )
 from interlock.server.dependencies import CONTEXT, Marks
+from interlock.server.options import checked_annotations
 from interlock.server.prompt_messages import prompt_result
 from interlock.server.resolver import Resolver, Runtime
 from interlock.server.text_arguments import TextArguments
@@ -50,7 +52,7 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
     description: str | None = None
     mime_type: str | None = None
     icons: list[Icon] | None = None
-    annotations: Annotations | None = None
+    annotations: Annotations | Mapping[str, Any] | None = None
     ttl_ms: int = 0
     cache_scope: str = "private"
     meta: JsonObject | None = None
@@ -61,16 +63,22 @@ class _Function:
 
     def __init__(self, function: Callable[..., Any], runtime: Runtime) -> None:
         marks = Marks(function, runtime.yields)
-        self.signature: Signature = describe(function, Context, strict=False, fills=marks)
+        self.signature: Signature = describe(
+            function, Context, strict=False, fills=marks, has_output=False
+        )
         self.text = TextArguments(self.signature.input_schema)
         self._function = function
         self._workers = runtime.workers
         self._lifespan = runtime.lifespan
         self._context, self._is_async = self.signature.context, self.signature.is_async
         if marks.found:
-            arguments = self.signature.parameters
-            self._function = Resolver(function, marks.found, arguments, self._context, runtime)
-            self._context, self._is_async = CONTEXT, self._function.is_async
+            arguments = self.signature.fields
+            try:
+                resolver = Resolver(function, marks.found, arguments, self._context, runtime)
+            except SignatureError as error:
+                raise located(function, str(error)) from error.__cause__
+            self._function = resolver
+            self._context, self._is_async = CONTEXT, resolver.is_async
 
     async def __call__(self, values: dict[str, str], context: Context) -> Any:
         try:
@@ -101,6 +109,7 @@ class FunctionResource:
         variables = self.template.variables
         try:
             self._check_variables()
+            annotations = checked_annotations(options.annotations, Annotations)
         except SignatureError as error:
             raise located(function, str(error)) from None
         common: dict[str, Any] = {
@@ -109,7 +118,7 @@ class FunctionResource:
             "description": options.description or summary(function) or None,
             "mime_type": options.mime_type,
             "icons": options.icons,
-            "annotations": options.annotations,
+            "annotations": annotations,
             "meta": options.meta,
         }
         self.definition: Resource | ResourceTemplate = (
@@ -120,12 +129,22 @@ class FunctionResource:
 
     def _check_variables(self) -> None:
         signature, uri = self._call.signature, self.template.text
-        if set(self.template.variables) != set(signature.parameters):
-            takes = ", ".join(signature.parameters) or "no parameters"
-            has = ", ".join(self.template.variables) or "no variables"
-            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
+        required = signature.input_schema.get("required", ())
+        variables = self.template.variables
+        for name in variables:
+            if name not in signature.parameters:
+                raise SignatureError(
+                    f"resource {uri!r} has the variable {name!r}, which is not a parameter of its "
+                    "function; add the parameter"
+                )
+        for name in required:
+            if name not in variables:
+                raise SignatureError(
+                    f"resource {uri!r} has no value for the parameter {name!r}; add {{{name}}} to "
+                    "the URI, or give the parameter a default"
+                )
         for name in self.template.query:
-            if name in signature.input_schema.get("required", ()):
+            if name in required:
                 raise SignatureError(
                     f"resource {uri!r}: the query variable {name!r} may be absent; give its "
                     "parameter a default"
@@ -214,13 +233,18 @@ class FunctionCompletion:
     """
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
+        if not callable(function):
+            raise at_caller(f"a completion is a function, not {type(function).__name__}")
         name = getattr(function, "__name__", function)
         if Marks(function, Any).search().found or find_context(function, Context):
-            raise SignatureError(f"completion {name} can have neither dependencies nor a context")
+            raise located(
+                function, f"completion {name} can have neither dependencies nor a context"
+            )
         count = len(inspect.signature(function).parameters)
         if count not in (1, 2):
-            raise SignatureError(
-                f"completion {name} has {count} parameters; define (value) or (value, arguments)"
+            raise located(
+                function,
+                f"completion {name} has {count} parameters; define (value) or (value, arguments)",
             )
         self._takes_arguments = count == 2
         self._is_async = is_async(function)

@@ -26,13 +26,20 @@ from interlock.context import Context
 from interlock.errors import LocalProtocolError
 from interlock.protocol import Request
 from interlock.schema.signature import at_caller
+from interlock.server.answering import is_of_parent_process
 from interlock.server.catalogue import ServedTool
 from interlock.server.debugging import check_reach, debugged, is_debugging
 from interlock.server.dependencies import Overrides, yielded_by
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
-from interlock.server.options import check_function, check_uri, read_options
+from interlock.server.options import (
+    check_function,
+    check_uri,
+    checked_lifespan,
+    hint_of_attribute,
+    read_options,
+)
 from interlock.server.resolver import Runtime
 from interlock.server.resources import (
     FunctionCompletion,
@@ -118,7 +125,7 @@ class Server:
         self.instructions = instructions
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
-        self._lifespan = lifespan
+        self._lifespan = checked_lifespan(lifespan)
         self._workers = Workers()
         self._strict = strict
         self._is_entered = False
@@ -144,15 +151,36 @@ class Server:
         self.answer: Handler = self._stack(middleware)
 
     def _stack(self, middleware: Sequence[Middleware]) -> Handler:
-        handler: Handler = self._answer_changed if middleware else self._methods.answer
+        if not middleware:
+            return debugged(self._methods.answer) if self._debugs else self._methods.answer
+        handler: Handler = self._answer_changed
         for wrap in reversed(middleware):
             handler = wrap(handler)
+        handler = self._with_lifespan(handler)
         return debugged(handler) if self._debugs else handler
+
+    def _with_lifespan(self, handle: Handler) -> Handler:
+        """Return a handler that sets `context.lifespan`; functions of items set it themselves."""
+
+        def handle_with_lifespan(request: Request, context: Context) -> Awaitable[bytes]:
+            context.lifespan = self._runtime.lifespan.value
+            return handle(request, context)
+
+        return handle_with_lifespan
 
     def _answer_changed(self, request: Request, context: Context) -> Awaitable[bytes]:
         """Answer a request that middleware may have changed, without its decoded params."""
         context.call_params = None
         return self._methods.answer(request, context)
+
+    if not TYPE_CHECKING:  # type checkers report an unknown name themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"the server has no attribute {name!r}{hint_of_attribute(name)}",
+                name=name,
+                obj=self,
+            )
 
     # Tools, resources, prompts
 
@@ -300,6 +328,8 @@ class Server:
         Raises:
             SignatureError: A name clashes, a change cannot be made, or `other` cannot be mounted.
         """
+        if isinstance(prefix, Server):
+            raise at_caller('the prefix comes first: mount("crm", other), or mount("", other)')
         if not isinstance(other, Server):
             raise at_caller(
                 f"mount takes a Server, not {type(other).__name__}; interlock.gateway.Gateway "
@@ -410,7 +440,7 @@ class Server:
 
         for host in (options.get("hosts") or ()) if self._debugs else ():
             check_reach(host)
-        return HttpApp(self, HttpOptions(**options))
+        return HttpApp(self, HttpOptions.read(options))
 
     def run_http(
         self,
@@ -448,6 +478,10 @@ class Server:
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
         """Return the tool with this name; None if the caller has no such tool."""
         return self._catalogue.find(kind, name, context)
+
+    def trusts_trace(self, context: Context) -> bool:
+        """Return whether the client's trace may continue here: that of a program on stdio may."""
+        return is_of_parent_process(context)
 
     def close(self) -> None:
         """End the worker threads after their running calls."""
@@ -487,7 +521,8 @@ class ItemKeywords(TypedDict, total=False):
     description: str
     mime_type: str
     icons: list[Icon]
-    annotations: Annotations
+    # A dict has the names of the specification: audience, priority, lastModified.
+    annotations: Annotations | Mapping[str, Any]
     ttl_ms: int  # milliseconds for which clients may cache the contents
     cache_scope: str  # "private" or "public"
     meta: JsonObject

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from interlock import observing
 from interlock.auth.principal import Principal
 from interlock.connection import Connection
 from interlock.context import ASK_TIMEOUT, Context, Session
@@ -130,7 +131,11 @@ class ServerConnection:
             context.is_local = True
             if request.method == "subscriptions/listen":
                 self._streams[request.id] = asyncio.current_task()
-            protocol.reply(request.id, await self._server.answer(request, context))
+            if observing.observer is not None:
+                answer = observing.observer.serve(self._server, request, context)
+            else:
+                answer = self._server.answer(request, context)
+            protocol.reply(request.id, await answer)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

@@ -43,7 +43,7 @@ from interlock.schema.signature import (
 from interlock.server.catalogue import ServedTool
 from interlock.server.debugging import observer
 from interlock.server.dependencies import CONTEXT, Marks
-from interlock.server.options import check_limits, check_name, tool_annotations
+from interlock.server.options import check_limits, check_name, checked_annotations
 from interlock.server.resolver import Resolver, Runtime
 from interlock.server.tool_edits import ArgumentEdits
 from interlock.server.tool_layers import LayerStack, ServedCall, pass_on
@@ -136,15 +136,16 @@ class FunctionTool:
             check_kind(function, name)
             marks.search()
             self._prepare_explicit(function, options.input_schema)
+            arguments = tuple(self._input_schema.get("properties", ()))
         else:
             signature = describe(function, Context, fills=marks)
             self._decode: Callable[[Raw], Struct] | None = signature.decode
             self._context, self._is_async = signature.context, signature.is_async
             self._inferred_output, self._write = signature.output_schema, signature.write
             self._input_schema: JsonObject = signature.input_schema
+            arguments = signature.fields
         self._inputs = None if strict else schema.compile(encode(self._input_schema))
         if marks.found:
-            arguments = self._input_schema.get("properties", ())
             self._function = Resolver(function, marks.found, arguments, self._context, runtime)
             self._context, self._is_async = CONTEXT, self._function.is_async
         output = (
@@ -158,7 +159,7 @@ class FunctionTool:
             input_schema=dict(self._input_schema),
             output_schema=None if output is None else dict(output),
             annotations=with_hints(
-                tool_annotations(options.annotations),
+                checked_annotations(options.annotations, ToolAnnotations),
                 read_only=options.read_only,
                 destructive=options.destructive,
                 idempotent=options.idempotent,
@@ -172,7 +173,7 @@ class FunctionTool:
         check_limits(options.timeout, options.concurrency)
         self.timeout = options.timeout
         if options.task not in (True, False, "required", "later"):
-            raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
+            raise SignatureError(f"task={options.task!r} is not True, 'required' or 'later'")
         self.task = options.task
         self.scopes = checked_scopes(options.scopes)
         self.visible = checked_visible(options.visible)

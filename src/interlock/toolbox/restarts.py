@@ -24,10 +24,12 @@ class Restarts:
 
     Attributes:
         reason: The reason for the last failure or loss, without secrets.
+        is_again: Whether the next start follows a failure or a loss.
     """
 
     def __init__(self) -> None:
         self.reason = ""
+        self.is_again = False
         self._ended: deque[float] = deque(maxlen=MAX_STARTS)
         self._backoff = Backoff(FIRST_BACKOFF, LONGEST_BACKOFF)
         self._not_before = 0.0
@@ -46,7 +48,7 @@ class Restarts:
 
     def failed(self, now: float, reason: str) -> None:
         """Record a failed start, which doubles the back-off."""
-        self.reason = reason
+        self.reason, self.is_again = reason, True
         self._ended.append(now)
         self._not_before = now + self._backoff.next_pause(now)
 
@@ -55,7 +57,7 @@ class Restarts:
 
     def lost(self, now: float, reason: str) -> None:
         """Record the loss of a connection that had worked; the next start may begin at once."""
-        self.reason = reason
+        self.reason, self.is_again = reason, True
         self._ended.append(now)
         self._not_before = now
 
@@ -68,10 +70,12 @@ class RestartsByKey:
 
     Attributes:
         count: Number of connections that were opened or tried so far.
+        again: Number of those that followed a failed start or a lost connection.
     """
 
     def __init__(self, server: str) -> None:
         self.count = 0
+        self.again = 0
         self._server = server
         self._by_key: dict[Key, Restarts] = {}
 
@@ -105,6 +109,8 @@ class RestartsByKey:
             reason = f"{restarts.reason}; next try in {wait:.1f} s"
             raise ServerUnavailable(self._server, reason, "breaker_open", wait)
         self.count += 1
+        self.again += restarts.is_again
+        restarts.is_again = False
 
     def forget(self, owner: str) -> None:
         for key in [each for each in self._by_key if owner_of(each) == owner]:

@@ -182,6 +182,7 @@ class ServerCalls:
                         returns_questions=call.returns_questions,
                         counted=counted,
                         headers=call.headers,
+                        trace=call.caller.trace_context,
                     )
                     # Decode the result here, so that a malformed result fails here. A gateway may
                     # forward it undecoded.
@@ -246,7 +247,9 @@ class ServerCalls:
                     return _NO_COMPLETIONS
                 if not at_least(pooled.client.revision, COMPLETION_CONTEXT):
                     params = replace(params, context=UNSET)
-                return await pooled.client.forward("completion/complete", encode(params))
+                return await pooled.client.forward(
+                    "completion/complete", encode(params), trace=caller.trace_context
+                )
             except InterlockError as error:
                 self._failures.note(pooled, error)
                 raise self._failures.redacted(pooled, error) from None
@@ -272,7 +275,11 @@ class ServerCalls:
             pooled = await self._pool.acquire(caller)
             try:
                 return await pooled.client.forward(
-                    method, params, name=task, idempotent=True, capabilities=self.permitted(can)
+                    *(method, params),
+                    name=task,
+                    idempotent=True,
+                    capabilities=self.permitted(can),
+                    trace=caller.trace_context,
                 )
             except InterlockError as error:
                 self._failures.note(pooled, error)

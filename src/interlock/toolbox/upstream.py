@@ -210,6 +210,11 @@ class Upstream:
         return self._restarts.retry_in
 
     @property
+    def restarts(self) -> int:
+        """The number of starts that followed a failed start or a lost connection."""
+        return self._restarts.again
+
+    @property
     def needs(self) -> Needs:
         """The credentials that the server is known to need from each user."""
         return self._users.needs

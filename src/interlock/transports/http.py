@@ -36,6 +36,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
+from interlock.observing import trace_headers
 from interlock.protocol.envelope import BOM, RequestFrame, messages_in, notification_method
 from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.protocol.headers import ToolHeaders, encode_value
@@ -267,6 +268,8 @@ class HttpTransport:
         headers = {"Content-Type": JSON, "Accept": _BOTH}
         if not isinstance(frame, RequestFrame):
             return {**headers, **self._session_headers()}
+        if frame.trace is not None:
+            headers.update(trace_headers(frame.trace))
         version = _version_in(frame.meta)
         if not version:
             return (

@@ -19,6 +19,7 @@ from interlock.errors import (
     RemoteProtocolError,
     StreamEnded,
 )
+from interlock.observing import trace_headers
 from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.text import urls
@@ -151,8 +152,12 @@ class SseTransport:
         try:
             if before is not None and not before.done():
                 await asyncio.wait({before})
-            own = frame.headers if isinstance(frame, RequestFrame) else NO_VALUES
-            async with self._messages.request("POST", _HEADERS, frame, own) as response:
+            own, headers = NO_VALUES, _HEADERS
+            if isinstance(frame, RequestFrame):
+                own = frame.headers
+                if frame.trace is not None:
+                    headers = {**_HEADERS, **trace_headers(frame.trace)}
+            async with self._messages.request("POST", headers, frame, own) as response:
                 if not 200 <= response.status < 300:
                     error = await self._messages.refusal(response, own)
         except InterlockError as reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -197,3 +198,12 @@ def test_control_characters_of_a_client_reach_no_line_of_the_output(interlock, t
 
     assert len(interlock("audit", "list").out.splitlines()) == 3
     assert len(interlock("audit", "export").out.splitlines()) == 8
+
+
+def test_followed_export_prints_all_records_and_ends_at_once_on_a_signal(program, trail: Path):
+    following = program("audit", "export", "--follow")
+    lines = [following.stdout.readline() for _ in range(5)]
+    assert [json.loads(line)["kind"] for line in lines][-1] == "stopped"
+
+    following.send_signal(signal.SIGTERM)
+    assert following.wait(5) == 128 + signal.SIGTERM

@@ -48,7 +48,7 @@ class Gateway:
     Attributes:
         lines: What it has written to stderr until it was ready.
         url: Of its endpoint.
-        key: The key for its run, if any.
+        key: The key for its run, if any; stderr is a pipe, so it states only the key's file.
     """
 
     def __init__(self, program: subprocess.Popen[str]) -> None:
@@ -61,7 +61,8 @@ class Gateway:
                 break
         text = "\n".join(self.lines)
         self.url = re.findall(r"^serving at (\S+)$", text, re.M)[0]
-        self.key = next(iter(re.findall(r"^key for this run: (\S+)$", text, re.M)), "")
+        self.key_file = Path(next(iter(re.findall("^key for this run: in (.+)$", text, re.M)), ""))
+        self.key = self.key_file.read_text().strip() if self.key_file.name else ""
 
     def client(self, **options: Any) -> Client:
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -98,8 +99,11 @@ async def test_plain_file_is_served_to_both_eras_and_over_sse_with_a_key_for_the
     assert await echoed(gateway.client(url=sse, transport="sse")) == "hi"
     assert "1 of 1 server is up, 6 tools" in gateway.lines
     claude = next(line for line in gateway.lines if line.startswith("Claude Code: "))
-    assert f'{gateway.url} --header "Authorization: Bearer {gateway.key}"' in claude
+    assert f'{gateway.url} --header "Authorization: Bearer YOUR_KEY"' in claude
+    assert not [line for line in gateway.lines if "ilk_" in line]  # a log of a container
+    assert gateway.key_file.stat().st_mode & 0o777 == 0o600
     assert gateway.end() == 0
+    assert not gateway.key_file.exists()
 
 
 def test_gateway_behind_a_proxy_prints_its_public_url_and_records_its_clients(
@@ -111,7 +115,7 @@ def test_gateway_behind_a_proxy_prints_its_public_url_and_records_its_clients(
     assert asyncio.run(echoed(Client.http(gateway.url, headers=headers))) == "hi"
     gateway.end()
 
-    pasted = [line for line in gateway.lines if gateway.key in line and "key for" not in line]
+    pasted = [line for line in gateway.lines if "YOUR_KEY" in line]
     assert len(pasted) == 3
     assert all("https://tools.example.com/mcp" in line for line in pasted)
     records = interlock("audit", "export", "--config", path).out

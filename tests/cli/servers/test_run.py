@@ -71,6 +71,15 @@ def fails():
 """
 
 
+JOINED = (
+    ONE
+    + """
+from interlock.gateway import Gateway
+
+"""
+)
+
+
 @pytest.fixture
 def file(home: Path):
     """Return a function that writes a Python file."""
@@ -117,6 +126,21 @@ async def test_a_function_that_returns_a_server_is_called(file, name):
     text = MADE if name else MADE[: MADE.index("def nothing")]
     async with Client.stdio(INTERLOCK, "run", f"{file(text)}{name}") as client:
         assert client.server_info.name == "made"
+
+
+@pytest.mark.slow("starts a program")
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ('joined = Gateway({"one": server})', ":joined", ()),
+        ('joined = Gateway({"one": server})\ndel server', "", ()),
+        ('def make() -> Gateway:\n    return Gateway({"one": server})', ":make", ("--reload",)),
+    ],
+)
+async def test_run_serves_a_gateway_of_a_file(file, text, name, options):
+    source = f"{file(JOINED + text)}{name}"
+    async with Client.stdio(INTERLOCK, "run", source, *options) as client:
+        assert (await client.call_tool("one__hello", {"name": "Ada"})).text == "hello Ada"
 
 
 @pytest.mark.slow("starts a program")
@@ -205,6 +229,7 @@ def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
     [
         ("x = 1\n", 'has no server; add one: server = Server("notes")'),
         (TWO, "has several servers: server, other; name one: "),
+        (JOINED + "both = Gateway({})", "has several servers: server, both; name one: "),
         ("x = 1\ndef f(:\n    pass\n", "notes.py, line 2: invalid syntax"),
         ("x = 1\n\nimport nowhere_at_all\n", "notes.py, line 3: ModuleNotFoundError: No module"),
         ("def f():\n    raise KeyError('k')\nf()\n", "notes.py, line 2: KeyError: 'k'"),
@@ -217,7 +242,7 @@ def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
         ("x = 'a\0b'", "notes.py"),
         ("", "has no server"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_file_that_cannot_be_served_is_a_one_line_error(interlock, file, text, says):
     ran = interlock("run", file(text))

@@ -58,6 +58,24 @@ async def test_login_ends_only_in_the_browser_that_began_it_and_only_once(
 
 
 @pytest.mark.slow("works through much data")
+async def test_login_begun_at_one_gateway_is_completed_at_another(running, notes: Notes):
+    async with running(notes=notes.entry()) as one, running(notes=notes.entry()) as other:
+        anna = User(one, await one.key("anna"))
+        opened = await anna.open(await anna.url())
+        callback, cookie = await allowed(opened), cookie_of(opened)
+        there = User(other, anna.key)
+        done = await there.come_back(callback, cookie)
+        again = await anna.come_back(callback, cookie)  # the authorization server refuses the code
+        answer = (await there.call()).text
+        while (await anna.call()).text != answer:  # the gateway follows the database
+            await one.assembly.services.vault.refresh(patience=1.0)
+
+    assert [done.code, again.code] == [200, 400]
+    assert (done.header("set-cookie") or "").endswith("Max-Age=0")
+    assert answer.startswith("access-1")
+
+
+@pytest.mark.slow("works through much data")
 async def test_cookie_of_a_login_is_sent_to_the_callback_only(users: tuple[User, User]):
     anna, _ = users
     opened = await anna.open(await anna.url())

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from interlock.gateway.logins import login_pages
+from interlock.gateway.logins import login_attempt
 from tests.gateway.conftest import offering
 from tests.gateway.person import Person, data_of, issuer
 from tests.support.oidc import SECRET, OidcIssuer
@@ -133,7 +133,7 @@ async def test_nothing_secret_of_a_login_is_in_a_page_log_record_or_file(
 async def test_abandoned_logins_do_not_block_others(
     running, issuer: OidcIssuer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(login_pages, "MAX_USED", 2)
+    monkeypatch.setattr(login_attempt, "MAX_USED", 2)
     issuer.claims["groups"] = ["ops"]
     async with running({"auth": {"issuers": [issuer.entry()]}}) as gateway:
         for _ in range(3):

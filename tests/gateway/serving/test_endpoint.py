@@ -367,6 +367,10 @@ async def test_metrics_count_calls_and_refusals_by_reason(running):
         lines = (await gateway.http.request("GET", "/metrics")).body.decode().splitlines()
 
     assert 'interlock_calls_total{server="crm",outcome="ok"} 2' in lines
+    ok = 'mcp_method_name="tools/call",gen_ai_tool_name="crm:x",mcp_protocol_version="2026-07-28"'
+    assert any(f"mcp_server_operation_duration_seconds_count{{{ok}" in line for line in lines)
+    assert 'interlock_upstream_up{server="crm"} 1' in lines
+    assert "interlock_ready 1" in lines
     assert 'interlock_refusals_total{reason="rate_limited"} 1' in lines
     assert 'interlock_refusals_total{reason="bad_credential"} 1' in lines
     assert 'interlock_call_seconds_count{server="crm"} 2' in lines
@@ -376,6 +380,29 @@ async def test_metrics_count_calls_and_refusals_by_reason(running):
     assert 'interlock_dropped_total{reason="HTTP 401"} 1' in lines
     (rows,) = [line for line in lines if line.startswith("interlock_audit_rows_total ")]
     assert float(rows.split()[1]) >= 3  # started, and two intents
+
+
+@pytest.mark.slow("fills a database")
+async def test_names_that_callers_make_up_add_no_lines_to_the_metrics(running):
+    async with running(crm=offering("x")) as gateway:
+        headers = bearer(await gateway.key())
+
+        async def lines_after(number: int) -> list[str]:
+            name = f"made_up_{number}"
+            await gateway.call(name, headers["authorization"].removeprefix("Bearer "))
+            for method, params in (
+                (name, {}),
+                ("prompts/get", {"name": name}),
+                ("resources/read", {"uri": f"file:///{name}"}),
+            ):
+                await gateway.http.ask(method, params, headers=headers)
+            return (await gateway.http.request("GET", "/metrics")).body.decode().splitlines()
+
+        before = await lines_after(0)
+        for number in range(1, 20):
+            after = await lines_after(number)
+    assert len(after) == len(before)
+    assert not [line for line in after if "made_up" in line]
 
 
 @pytest.mark.slow("fills a database")
@@ -391,6 +418,31 @@ async def test_metrics_need_a_listener_of_operators(running):
         ]
         assert codes == [401, 403, 200]
         assert (await admin.request("GET", "/mcp", headers=bearer(operator))).code == 404
+
+
+POD = {"host": "10.244.1.7:8081"}
+
+
+@pytest.mark.slow("fills a database")
+async def test_metrics_of_a_pod_need_a_key_and_no_known_host(running):
+    async with running(crm=offering("x")) as gateway:
+        key, user = await gateway.key("op", "admin:read"), await gateway.key()
+        admin = Http(gateway.endpoint.admin_app(Address("127.0.0.1", 8001)))
+        for client in (admin, gateway.http):  # without an admin listener, the public one has them
+
+            async def asked(client: Http = client, **headers: str) -> int:
+                return (await client.request("GET", "/metrics", headers=POD | headers)).code
+
+            assert await asked(**bearer(key)) == 200
+            # A page under a name that its owner points to this machine may send anything but a key.
+            assert await asked() == 403
+            assert await asked(**bearer("ilk_made_up")) == 401
+            assert await asked(**bearer(user)) == 403
+            assert await asked(**bearer(key), cookie="interlock=1") == 403
+            assert await asked(**bearer(key), origin="http://10.244.1.7:8081") == 403
+            assert (await client.request("GET", "/metrics")).code == 200
+            other = await client.request("GET", "/admin/api/v1/keys", headers=POD | bearer(key))
+            assert other.code == 403
 
 
 # A listener of one view

@@ -264,6 +264,22 @@ async def test_two_open_stores_see_each_others_messages(place: str):
         assert len(await other.messages(made.id)) == 3
 
 
+async def test_later_of_two_appends_after_the_same_message_is_refused_and_then_succeeds(place: str):
+    async with ConversationStore.open(place) as one, ConversationStore.open(place) as other:
+        made = await one.create()
+        tries = [
+            store.append_after(made.id, 0, UserMessage(name))
+            for name, store in (("a", one), ("b", other))
+        ]
+        positions = await asyncio.gather(*tries)
+        assert sorted(map(str, positions)) == ["0", "None"]
+        late, store = [("a", one), ("b", other)][positions.index(None)]
+        assert await store.append_after(made.id, 1, UserMessage(late), *PAIR) == 3
+
+        assert {each.content for each in (await one.messages(made.id))[:2]} == {"a", "b"}
+        assert (await one.resolve(made.id)).message_count == 4
+
+
 # Resuming
 
 

@@ -89,12 +89,13 @@ def pooler(tmp_path: Path, postgres_server: str) -> Iterator[Callable[[str], str
 async def test_transaction_pooler_is_refused_and_a_session_pooler_is_used(
     pooler: Callable[[str], str],
 ):
-    with pytest.raises(StoreError) as refused:
-        await fill(pooler("transaction"))
-    assert str(refused.value).endswith(
-        "/postgres is a transaction pooler, which interlock cannot use: connect to PostgreSQL"
-        " directly"
-    )
+    for mode in ("transaction", "statement"):
+        with pytest.raises(StoreError) as refused:
+            await fill(pooler(mode))
+        assert str(refused.value).endswith(
+            "/postgres is a transaction pooler, which interlock cannot use: connect to PostgreSQL"
+            " directly"
+        )
     connection = await postgres_module.connect(
         pooler("session"), timeout=100.0, command_timeout=100.0
     )

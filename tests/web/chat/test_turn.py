@@ -152,6 +152,43 @@ async def test_clients_get_no_draft_of_an_answer_whose_events_they_follow(
     assert [each["content"] for each in ended] == ["When?", "It is n"]
 
 
+@pytest.mark.program("PostgreSQL")
+async def test_turns_of_one_conversation_at_two_gateways_lose_no_message(
+    postgres_server: str,
+) -> None:
+    async with (
+        ConversationStore.open(postgres_server) as one,
+        ConversationStore.open(postgres_server) as other,
+    ):
+        made = await one.create()
+        models = [ScriptedModel([f"answer {number}"] * 5) for number in range(2)]
+        gateways = [
+            Turns(AgentEngine(model, None, store))
+            for model, store in zip(models, (one, other), strict=True)
+        ]
+
+        async def ask(turns: Turns, content: str) -> Turn:
+            turn = await turns.start(Caller(surface="web"), content, made.id)
+            await await_end(turns, turn)
+            return turn
+
+        for number in range(5):
+            turns = await asyncio.gather(
+                *(ask(each, f"{number} {at}") for at, each in enumerate(gateways))
+            )
+            stored = await one.messages(made.id)
+            for at, turn in enumerate(turns):
+                assert turn.position is not None
+                assert stored[turn.position].content == f"{number} {at}"
+        contents = [each.content for each in stored]
+
+    assert sorted(contents) == sorted(
+        [f"{number} {at}" for number in range(5) for at in range(2)]
+        + ["answer 0"] * 5
+        + ["answer 1"] * 5
+    )
+
+
 async def test_answer_that_never_waits_can_be_stopped(place: Path) -> None:
     class Flooding(ScriptedModel):
         async def stream(

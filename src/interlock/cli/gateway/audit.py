@@ -14,7 +14,7 @@ import click
 from interlock.cli import config_option
 from interlock.cli.database_options import database_of
 from interlock.cli.signals import run
-from interlock.cli.terminal import complain, emit, emit_json, emit_table, say, working
+from interlock.cli.terminal import complain, emit, emit_json, emit_table, say, warn, working
 from interlock.errors import ConfigError
 from interlock.store.audit.records import Status
 
@@ -161,20 +161,31 @@ def show(call: str, as_json: bool, config: Path | None) -> int:
 @audit.command()
 @_since
 @_until
+@click.option(
+    "--follow", is_flag=True, help="Then print each new record as it is written, until a signal."
+)
 @config_option.config_option
-def export(since: int | None, until: int | None, config: Path | None) -> None:
+def export(since: int | None, until: int | None, follow: bool, config: Path | None) -> None:
     """Print all records, one JSON object a line.
 
-    Prints one chain after another, each in its order.
+    Prints one chain after another, each in its order. The members `writer` and `seq` identify a
+    record.
 
     \b
     Example:
       interlock audit export --since 2026-11-01 --until 2026-12-01 > november.jsonl
+      interlock audit export --since 1h --follow | vector --config siem.toml
     """
     import msgspec
 
+    if follow and until is not None:
+        raise click.UsageError("--until and --follow exclude each other")
+
     async def work(reader: AuditReader) -> None:
         encode = msgspec.json.Encoder().encode
+        if follow:
+            async for found in reader.follow(since, lambda problem: warn(f"{problem}; retrying")):
+                await _write(b"".join(encode(each) + b"\n" for each in found))
         async for records in reader.export(since, until):
             sys.stdout.write("".join(f"{encode(each).decode()}\n" for each in records))
 
@@ -261,6 +272,18 @@ def hash_(arguments: str, config: Path | None) -> None:
     key = _key(config_option.load(config), create=True)
     if key is not None:
         emit(arguments_hash(key.derive(ARGUMENTS_KEY), canonical(decoded)))
+
+
+async def _write(lines: bytes) -> None:
+    """Write to stdout in a thread, so that a signal ends the command though its reader is slow."""
+    from interlock import aio
+
+    def write() -> None:
+        rest = memoryview(lines)
+        while rest:  # not through `sys.stdout`, whose lock would delay the end of the process
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
+
+    await aio.in_thread(write)
 
 
 # Reading

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
+import stat
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from msgspec.structs import replace
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from interlock.config.gateway import Address
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving.http import Served
+    from interlock.gateway.serving.listeners import Listeners
     from interlock.toolbox import ServerStatus, Toolbox
 
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
@@ -93,11 +97,11 @@ def serve(
         raise click.UsageError(f"{option} and --stdio exclude each other")
     if start_servers and not check:
         raise click.UsageError("--start-servers is for --check; a server starts when it is served")
+    open_log()  # problems at the start are printed below
     address = None if http is None else _address("--http", http)
     load = partial(_load, config, set(), None if admin is None else _address("--admin", admin))
     loaded = load()
     _check_use(loaded, view, stdio=stdio)
-    open_log()  # problems at the start are printed below
     if check:
         from interlock.cli.gateway.serve_check import check_configuration
 
@@ -216,10 +220,13 @@ async def _serve_http(
         assembly.read = load
         callers, settings = assembly.services.callers, assembly.parts.settings
         with (
-            listeners(settings, callers, address)
-            if worker is None
-            else listeners_of(worker, settings, callers)
-        ) as bound:
+            (
+                listeners(settings, callers, address)
+                if worker is None
+                else listeners_of(worker, settings, callers)
+            ) as bound,
+            _key_file(assembly, bound) as key_file,
+        ):
             # The servers start while the rest of the gateway is being imported.
             importing = beside(in_thread(partial(_import_http, config)))
             async with importing as imported, assembly.server.running():
@@ -228,7 +235,7 @@ async def _serve_http(
                     assembly,
                     bound,
                     view=view,
-                    announce=partial(_announce, assembly.server.toolbox, worker),
+                    announce=partial(_announce, assembly.server.toolbox, worker, key_file),
                     announce_servers=lambda: _say_servers(assembly.server.toolbox),
                     reload=_Reloading(assembly, load).begin,
                 )
@@ -287,6 +294,7 @@ class _Reloading:
 
     async def _reload(self) -> None:
         try:
+            self._assembly.is_reloaded = False
             found = self._load()
             fixed = await self._assembly.reload(found)
         except InterlockError as error:
@@ -307,7 +315,41 @@ class _Reloading:
 # Output
 
 
-def _announce(toolbox: Toolbox, worker: Worker | None, served: Served) -> None:
+@contextmanager
+def _key_file(assembly: Assembly, bound: Listeners) -> Iterator[str]:
+    """Yield the place of the key for this run if a key must not be printed, else "".
+
+    A pipe or a socket of stderr is the log of a container or of a service, which others read. The
+    key is written to a file that is deleted at the end.
+    """
+    if bound.key is None or not _is_collected(sys.stderr):
+        yield ""
+        return
+    from interlock import durable
+    from interlock.store.database.location import folder_beside
+
+    folder = folder_beside(assembly.parts.settings.database or None)
+    path = folder / f"run-{bound.address.port}.key"
+    try:
+        durable.replace(path, f"{bound.key}\n".encode())
+    except OSError as error:
+        yield f"not shown ({path}: {error.strerror}); run `interlock keys create NAME`"
+        return
+    try:
+        yield f"in {path}"
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _is_collected(stream: TextIO | None) -> bool:
+    """Return whether another program reads what is written to a stream."""
+    if stream is None or stream.closed:
+        return False
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _announce(toolbox: Toolbox, worker: Worker | None, key_file: str, served: Served) -> None:
     open_log(logging.WARNING)
     gc.freeze()  # these objects stay, so the garbage collector need not look at them again
     if worker is not None and not worker.announces:
@@ -322,8 +364,8 @@ def _announce(toolbox: Toolbox, worker: Worker | None, served: Served) -> None:
     for each in toolbox.status.values():
         _warn_of(each)
     if served.key is not None:
-        say(f"key for this run: {served.key}")
-    _say_clients(served.client_url, served.key or "YOUR_KEY")
+        say(f"key for this run: {key_file or served.key}")
+    _say_clients(served.client_url, "YOUR_KEY" if key_file else served.key or "YOUR_KEY")
 
 
 def _say_servers(toolbox: Toolbox) -> None:

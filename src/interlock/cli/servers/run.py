@@ -1,4 +1,4 @@
-"""`interlock run`: serve the `Server` object of a Python file."""
+"""`interlock run`: serve the `Server` or `Gateway` of a Python file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(
     reload: bool,
     child: str | None,
 ) -> None:
-    """Serve the Server object of a Python FILE, on stdin and stdout.
+    """Serve the Server or Gateway of a Python FILE, on stdin and stdout.
 
     NAME selects one of several servers, or a function that returns one. Ends when the client closes
     stdin, or on SIGINT or SIGTERM.
@@ -119,9 +119,11 @@ def _serve_as_child(
     listener = socket.socket(fileno=listening[0])
 
     from interlock.cli.reload.child_http import serve_http
+    from interlock.server import Server
 
     serve_http(server.asgi(**options), listener, report, proxies)
-    server.close()
+    if isinstance(server, Server):
+        server.close()
 
 
 def _address(http: str) -> tuple[str, int]:

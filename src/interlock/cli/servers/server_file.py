@@ -1,4 +1,4 @@
-"""The Python file of a server: finding the `Server` in it."""
+"""The Python file of a server: finding the `Server` or `Gateway` in it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import click
 
 from interlock.errors import ConfigError, SignatureError
 
 if TYPE_CHECKING:
+    from interlock.gateway import Gateway
     from interlock.server import Server
+
+    Served = Server | Gateway
+_KINDS = ("Server", "Gateway")
 
 
 def split(source: str) -> tuple[Path, str]:
@@ -39,7 +43,7 @@ def checked(source: str) -> tuple[Path, str]:
     return path, name
 
 
-def load(path: Path, name: str) -> Server:
+def load(path: Path, name: str) -> Served:
     """Run a file, and return its server of this name; "" is the only server.
 
     Raises:
@@ -87,10 +91,16 @@ def _format_error(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
-def _find(module: ModuleType, path: Path, name: str) -> Server:
+def _is_served(value: object) -> TypeGuard[Served]:
+    """Return whether an object is a `Server` or a `Gateway`, which is not imported for this."""
     from interlock.server import Server
 
-    found = {key: each for key, each in vars(module).items() if isinstance(each, Server)}
+    gateway = sys.modules.get("interlock.gateway.gateway")
+    return isinstance(value, Server) or (gateway and isinstance(value, gateway.Gateway)) or False
+
+
+def _find(module: ModuleType, path: Path, name: str) -> Served:
+    found = {key: each for key, each in vars(module).items() if _is_served(each)}
     makers = {
         key: each
         for key, each in vars(module).items()
@@ -121,19 +131,17 @@ def _find(module: ModuleType, path: Path, name: str) -> Server:
 
 
 def _makes_a_server(function: Callable[..., Any]) -> bool:
-    """Return whether a function states that it returns a `Server`."""
+    """Return whether a function states that it returns a `Server` or a `Gateway`."""
     stated = function.__annotations__.get("return")
-    return getattr(stated, "__name__", str(stated)).rpartition(".")[2] == "Server"
+    return getattr(stated, "__name__", str(stated)).rpartition(".")[2] in _KINDS
 
 
-def _made(function: Callable[..., Any], path: Path) -> Server:
+def _made(function: Callable[..., Any], path: Path) -> Served:
     """Call the function of a file that returns the server.
 
     Raises:
         ConfigError: The function needs arguments, fails, or returns something else.
     """
-    from interlock.server import Server
-
     name, code = function.__name__, function.__code__
     where = f"{path}, line {code.co_firstlineno}"
     try:
@@ -149,6 +157,6 @@ def _made(function: Callable[..., Any], path: Path) -> Server:
     if inspect.iscoroutine(made):
         made.close()
         raise ConfigError(f"{where}: {name} must be a plain function; remove async")
-    if not isinstance(made, Server):
+    if not _is_served(made):
         raise ConfigError(f"{where}: {name} returned {type(made).__name__}, not a Server")
     return made

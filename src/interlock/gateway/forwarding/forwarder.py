@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from interlock import observing
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
@@ -183,6 +184,8 @@ class Forwarder:
         if decision.effect == "deny":  # the caller's rights have changed in the meantime
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)
+        if observing.observer is not None:
+            observing.observer.resumed(ticket.call)
         outcome = await self.parking.resume(ticket, context)
         return self._passed_on(entry, outcome, context, ticket.call)
 
@@ -227,7 +230,7 @@ def caller_of(context: Context) -> Caller:
                 f"{SESSION_KEY} is not a text of at most {MAX_SESSION} characters; choose a "
                 "shorter one"
             )
-    info, trace = context.client_info, context.meta.get("traceparent")
+    info, trace = context.client_info, context.trace
     return Caller(
         context.principal,
         session,
@@ -235,8 +238,9 @@ def caller_of(context: Context) -> Caller:
         info.name if info is not None else "",
         context.address,
         context.revision,
-        trace if isinstance(trace, str) else "",
+        trace.parent if trace is not None else "",
         context.caller_headers,
+        trace if context.trusts_trace else None,
     )
 
 

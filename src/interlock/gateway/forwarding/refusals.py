@@ -12,6 +12,7 @@ from math import ceil
 
 from msgspec import Raw
 
+from interlock import observing
 from interlock.calls import Entry, Item
 from interlock.errors import (
     ApprovalMissing,
@@ -31,6 +32,7 @@ from interlock.errors import (
     RequestTimeout,
     ServerUnavailable,
 )
+from interlock.layers.delivery import named
 from interlock.layers.enforcement import CallDenied
 from interlock.protocol.envelope import encode
 from interlock.revisions import MISSING_CAPABILITY
@@ -110,7 +112,15 @@ def _logged(entry: Entry | Item, error: InterlockError, call: str) -> tuple[str,
     if isinstance(error, CallRefused | AuditUnavailable) and request_refusal(error) is not None:
         raise error
     code, reference = reason_of(error), call or secrets.token_hex(6)
-    _log.info("%s: %s, reference %s: %s", entry.address, code, reference, error)
+    if observing.observer is not None:
+        observing.observer.refused(code, reference)
+    # The text of a server may quote arguments.
+    shown = f"error {error.code}" if isinstance(error, RemoteError) else str(error)
+    members = {"server": entry.server, "reason": code} | ({"call_id": call} if call else {})
+    if isinstance(entry, Entry):
+        members["tool"] = entry.address
+    text = "%s: %s, reference %s: %s"
+    _log.info(text, named(entry), code, reference, shown, extra=members)
     return code, reference
 
 

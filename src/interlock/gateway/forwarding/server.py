@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 from msgspec.structs import replace
 
 from interlock import __version__
+from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
@@ -88,6 +89,8 @@ class ForwardingServer:
         own_tools: The tools of interlock itself, besides the tool that reads kept results.
         pins: The accepted definitions; None to accept all definitions.
         observer: Notified of refusals and of tasks.
+        trusts: Returns whether the trace of a caller may continue, given the caller and its
+            address.
         refuses_clashes: Whether opening and `replace` fail if two tools of a view have the same
             plain name. A clash that appears later only hides the second tool.
 
@@ -114,8 +117,10 @@ class ForwardingServer:
         own_tools: Iterable[OwnTool] = (),
         pins: PinKeeper | None = None,
         observer: GatewayObserver = _IGNORES,
+        trusts: Callable[[Principal | None, str], bool] = lambda *_: False,
         refuses_clashes: bool = False,
     ) -> None:
+        self._trusts = trusts
         self._refuses_clashes = refuses_clashes
         self._observer = observer
         self._idle_timeout = idle_timeout
@@ -171,6 +176,8 @@ class ForwardingServer:
             InterlockError: The request fails.
         """
         method = request.method
+        if context.trace is not None:
+            context.trusts_trace = self.trusts_trace(context)
         if method not in _LIMITED:
             if method in _LISTS:
                 waiting = self._waiting_for(context)
@@ -184,6 +191,10 @@ class ForwardingServer:
                 self._observer.not_admitted(context.principal, error)
                 raise
         return self._methods.table[method](request, context)  # always present in a gateway
+
+    def trusts_trace(self, context: Context) -> bool:
+        """Return whether a client's trace may continue in this gateway and at its servers."""
+        return self._trusts(context.principal, context.address)
 
     def _waiting_for(self, context: Context) -> list[Upstream]:
         """Return the servers that list their tools only with values of this caller."""
@@ -338,7 +349,7 @@ class ForwardingServer:
         from interlock.server.http.app import HttpApp
         from interlock.server.http.http_options import HttpOptions
 
-        return HttpApp(self, HttpOptions(**options))
+        return HttpApp(self, HttpOptions.read(options))
 
 
 async def _refuse(_: object) -> NoReturn:

@@ -23,6 +23,7 @@ from collections import OrderedDict
 
 from msgspec import Raw
 
+from interlock import observing
 from interlock.calls import Call, Entry, Outcome
 from interlock.context import Context
 from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
@@ -116,6 +117,8 @@ class ForwardedTasks:
         caller = caller_of(context)
         if entry is None or self._forwarder.in_force.policy.decide(caller, entry).effect == "deny":
             raise InvalidArguments(NO_SUCH_TASK)
+        if observing.observer is not None:
+            observing.observer.resumed(sealed.call)
         return sealed, entry
 
     async def _ask(

@@ -216,14 +216,14 @@ class UnusableTool:
         self.next_try = next_try
         self.definition: JsonObject = {"name": name, "inputSchema": {"type": "object"}}
         self._forwarder = forwarder
-        self._is_known = is_known
+        self.is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
         error = CallRefused(text, self.reason, self.next_try)
         if self.url:
             error = LoginNeeded(f"{text}; open {self.url} and call again", self.url)
-        entry = self.item if self._is_known else None
-        name = "" if self._is_known else self.item.address
+        entry = self.item if self.is_known else None
+        name = "" if self.is_known else self.item.address
         self._forwarder.observer.unavailable(caller_of(context), error.reason, entry, name, id)
         return refusal(self.item, error, id)

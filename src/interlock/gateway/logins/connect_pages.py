@@ -13,7 +13,15 @@ from interlock.gateway.logins.vault import CONNECT_PATH
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse, reply
+from interlock.server.http.responses import (
+    Header,
+    HttpRefusal,
+    Receive,
+    Scope,
+    Send,
+    refuse,
+    reply,
+)
 from interlock.text.quoting import clip
 
 MAX_QUERY = 16_384  # bytes of a callback's query
@@ -65,7 +73,7 @@ class ConnectPages:
     """An ASGI application that serves the pages and JSON routes of logins to servers.
 
     Args:
-        logins: The users' unfinished logins.
+        logins: Begins and completes the users' logins.
         api: The application that serves the JSON routes.
         hosts: The allowed values of the `Host` header; see `Guard`.
     """
@@ -86,20 +94,20 @@ class ConnectPages:
         request = HttpRequest(scope, receive, send)
         try:
             self._guard.check(request)
-            status, page = await (self._end(request) if is_callback else self._begin(request))
+            await (self._end(request) if is_callback else self._begin(request))
         except HttpRefusal as refusal:
             await refuse(send, refusal)
-            return
-        await reply(send, status, page.encode(), headers_for(_SCRIPT), kind=HTML)
 
-    async def _begin(self, request: HttpRequest) -> tuple[int, str]:
+    async def _begin(self, request: HttpRequest) -> None:
         id = request.scope["path"].removeprefix(CONNECT_PATH)
         try:
             _, server = self._logins.vault.opened_link(id)
         except InvalidArguments:
             text = "This link is no longer valid. Call the tool again for a new one."
-            return 404, plain_page("Connect", f"<p>{text}</p>")
-        return 200, plain_page(f"Connect {server}", self._form(server), _SCRIPT)
+            await _answer(request, 404, plain_page("Connect", f"<p>{text}</p>"))
+            return
+        page = plain_page(f"Connect {server}", self._form(server), _SCRIPT)
+        await _answer(request, 200, page)
 
     def _form(self, server: str) -> str:
         needs = self._logins.needs(server)
@@ -117,12 +125,20 @@ class ConnectPages:
             "<button>Connect</button></form><output></output>"
         )
 
-    async def _end(self, request: HttpRequest) -> tuple[int, str]:
+    async def _end(self, request: HttpRequest) -> None:
         raw: bytes = request.scope.get("query_string", b"")
         query = dict(parse_qsl(raw[:MAX_QUERY].decode("latin-1"), keep_blank_values=True))
+        over = self._logins.ended(query.get("state", ""))
         try:
             server = await self._logins.finish(request.scope["path"], query, cookies_of(request))
         except InterlockError as error:
-            return 400, plain_page("Not connected", f"<p>{escape(clip(str(error)))}</p>")
+            page = plain_page("Not connected", f"<p>{escape(clip(str(error)))}</p>")
+            await _answer(request, 400, page, over)
+            return
         text = f"<p>You are connected to <b>{escape(server)}</b>. You can close this page.</p>"
-        return 200, plain_page("Connected", text)
+        await _answer(request, 200, plain_page("Connected", text), over)
+
+
+async def _answer(request: HttpRequest, status: int, page: str, *headers: Header) -> None:
+    every = [*headers_for(_SCRIPT), *headers]
+    await reply(request.send, status, page.encode(), every, kind=HTML)

@@ -3,26 +3,18 @@
         GET /login/begin?issuer=URL&to=PATH     redirects the browser to a configured issuer
         GET /login/callback                     opens a page session, and redirects to PATH
 
-1. The state of a login is encrypted in a cookie. So the same browser must complete the login, any
-   process of the gateway can complete it, and nothing is stored for unfinished logins.
-2. A process accepts each `state` only once; it remembers the last `MAX_USED` values. The issuer
-   accepts each code only once.
-3. The page key is sent in the body of the last response, never in a URL.
+1. The state of a login is encrypted in a cookie; see `AttemptCookies`.
+2. The page key is sent in the body of the last response, never in a URL.
 """
 
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-import msgspec
 from msgspec import Struct
 
 from interlock.auth.gateway_auth import RefusedCredential
@@ -30,8 +22,8 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.page_session import PageSessions, SessionCookie
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
-from interlock.errors import AuthError, InterlockError, StoreError
-from interlock.gateway.logins.login_attempt import Attempt
+from interlock.errors import InterlockError, StoreError
+from interlock.gateway.logins.login_attempt import Attempt, AttemptCookies, unknown_login
 from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
@@ -47,7 +39,6 @@ from interlock.server.http.responses import (
     reply,
 )
 from interlock.text.quoting import clip
-from interlock.text.timestamps import now_micros
 from interlock.text.urls import is_loopback, origin
 
 if TYPE_CHECKING:
@@ -55,10 +46,7 @@ if TYPE_CHECKING:
 
 BEGIN_PATH = "/login/begin"
 CALLBACK_PATH = "/login/callback"
-LOGIN_TTL = 600  # seconds that a user has to complete a login
 MAX_QUERY = 16_384  # bytes of a query string
-MAX_USED = 10_000  # used states that are remembered until they expire
-_PURPOSE = "login"  # the purpose that the cookies are encrypted for
 _SCRIPT = """
 const {key, to} = JSON.parse(document.getElementById("data").textContent);
 localStorage.setItem("interlock-key", key);
@@ -72,7 +60,6 @@ class _Sealed(Struct, frozen=True):
     issuer: str
     attempt: Attempt
     to: str
-    expires: int
 
 
 class LoginPages:
@@ -104,7 +91,7 @@ class LoginPages:
         self._beside = beside
         self._sessions = sessions
         self._cookie = cookie
-        self._secret = secret
+        self._attempts = AttemptCookies(secret, _Sealed, "login", CALLBACK_PATH)
         self._issuers = issuers
         self._public_url = public_url
         self._on_refused = on_refused
@@ -112,7 +99,6 @@ class LoginPages:
         # refuse.
         self._guard = Guard(hosts, (), ())
         self._logins: dict[str, OidcLogin] = {}
-        self._used: OrderedDict[str, int] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_ours = scope["type"] == "http" and scope["path"] in (BEGIN_PATH, CALLBACK_PATH)
@@ -141,15 +127,13 @@ class LoginPages:
             return
         try:
             begun = await self._login(found[0]).begin(self._origin(request) + CALLBACK_PATH)
+            kept = _Sealed(found[0].issuer, begun.attempt, _path(query.get("to", "")))
+            is_secure = self._cookie.is_secure
+            cookie = self._attempts.sealed(begun.attempt.state, kept, is_secure=is_secure)
         except InterlockError as error:
             await self._answer(request, 502, f"<p>{escape(clip(str(error)))}.</p>{_AGAIN}")
             return
-        state = begun.attempt.state
-        expires = now_micros() + LOGIN_TTL * 1_000_000
-        kept = _Sealed(found[0].issuer, begun.attempt, _path(query.get("to", "")), expires)
-        value = self._secret.seal(_PURPOSE, msgspec.json.encode(kept), state.encode())
-        text = urlsafe_b64encode(value).decode().rstrip("=")
-        headers = (self._set_cookie(state, text, LOGIN_TTL), (b"location", begun.url.encode()))
+        headers = (cookie, (b"location", begun.url.encode()))
         await reply(request.send, 302, b"", [*headers_for(), *headers], kind=HTML)
 
     def _login(self, issuer: Issuer) -> OidcLogin:
@@ -173,12 +157,13 @@ class LoginPages:
 
     async def _end(self, request: HttpRequest, query: dict[str, str]) -> None:
         state = query.get("state", "")
-        over = self._set_cookie(state, "", 0)
+        over = self._attempts.deleted(state, is_secure=self._cookie.is_secure)
         try:
-            kept = self._opened(request, state)
+            kept = self._attempts.opened(cookies_of(request), state)
+            self._attempts.use(state)
             issuer = next((each for each in self._issuers() if each.issuer == kept.issuer), None)
             if issuer is None or kept.attempt.redirect_uri != self._origin(request) + CALLBACK_PATH:
-                raise _unknown()
+                raise unknown_login()
             principal = await self._login(issuer).finish(kept.attempt, query)
             if not principal.scopes:
                 self._on_refused(RefusedCredential("insufficient_scope", request.address or ""))
@@ -199,43 +184,12 @@ class LoginPages:
         headers = [*headers_for(_SCRIPT), over, self._cookie.header(opened.cookie)]
         await reply(request.send, 200, page.encode(), headers, kind=HTML)
 
-    def _opened(self, request: HttpRequest, state: str) -> _Sealed:
-        """Return the content of a login's cookie, once; raise an error for a used or invalid
-        cookie.
-        """
-        value = cookies_of(request).get(_cookie_name(state), "")
-        try:
-            sealed = urlsafe_b64decode(value + "=" * (-len(value) % 4))
-            content = self._secret.unseal(_PURPOSE, sealed, state.encode()) if sealed else None
-            kept = msgspec.json.decode(content or b"", type=_Sealed)
-        except (Base64Error, ValueError):
-            raise _unknown() from None
-        now = now_micros()
-        while self._used and next(iter(self._used.values())) < now:
-            self._used.popitem(last=False)
-        if kept.expires < now or state in self._used:
-            raise _unknown()
-        # drop the oldest, so that many logins cannot block new ones
-        if len(self._used) >= MAX_USED:
-            self._used.popitem(last=False)
-        self._used[state] = kept.expires
-        return kept
-
-    def _set_cookie(self, state: str, value: str, seconds: int) -> Header:
-        parts = [f"{_cookie_name(state)}={value}", f"Path={CALLBACK_PATH}", "HttpOnly"]
-        parts += ["SameSite=Lax", *["Secure"] * self._cookie.is_secure, f"Max-Age={seconds}"]
-        return b"set-cookie", "; ".join(parts).encode()
-
     async def _answer(self, request: HttpRequest, status: int, body: str, *headers: Header) -> None:
         page = plain_page("Not signed in", body)
         await reply(request.send, status, page.encode(), [*headers_for(), *headers], kind=HTML)
 
 
 _AGAIN = '<p><a href="/login">Sign in again</a></p>'
-
-
-def _unknown() -> AuthError:
-    return AuthError("this login has ended, or began in another browser; begin again", 400)
 
 
 def _status(error: InterlockError) -> int:
@@ -256,7 +210,3 @@ def _path(wanted: str) -> str:
     """Return a path of these pages; "/" if the wanted URL is on another site."""
     is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
     return wanted if is_path and wanted.isprintable() else "/"
-
-
-def _cookie_name(state: str) -> str:
-    return f"interlock-login-{sha256(state.encode()).hexdigest()[:16]}"

@@ -30,8 +30,11 @@ class AdminApp:
         probes: Pages that need no authentication. `Host` is not checked, because probes send an IP
             address or no `Host` at all.
         pages: Pages for operators.
-        authenticator: Authenticates operators; None if every client is an operator.
+        authenticator: Authenticates operators.
         beside: The application that serves all other paths. It must check `Host` and `Origin`.
+        is_local: Whether only this machine can connect. Pages then need no authentication, if
+            `guard` allows the request.
+        guard: Checks `Host` and `Origin` of requests for pages.
     """
 
     path = ""
@@ -41,15 +44,19 @@ class AdminApp:
         self,
         probes: Mapping[str, MakePage],
         pages: Mapping[str, MakePage],
-        authenticator: Authenticator | None,
+        authenticator: Authenticator,
         beside: AsgiApp,
+        *,
+        is_local: bool,
+        guard: Guard | None = None,
     ) -> None:
         self.dropped: Counter[str] = Counter()
         self._probes = probes
         self._pages = pages
         self._authenticator = authenticator
         self._beside = beside
-        self._guard = Guard(None, (), ())
+        self._is_local = is_local
+        self._guard = guard or Guard(None, (), ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -75,14 +82,27 @@ class AdminApp:
         if make_page is None:
             raise nothing_here()
         if request.scope["path"] not in self._probes:
-            self._guard.check(request)
-            await self._authenticate(request)
+            await self._admit(request)
         page = await make_page()
         await reply(request.send, page.status, page.body, kind=page.kind)
 
+    async def _admit(self, request: HttpRequest) -> None:
+        """Refuse a request that is not an operator's.
+
+        A program in a pod states an address in `Host` that no configuration lists. It is admitted
+        by its key: a page in a browser may forge `Host`, but does not know a key.
+        """
+        needs_key = not self._is_local
+        try:
+            self._guard.check(request)
+        except HttpRefusal as refusal:
+            if refusal.status != 403 or not _is_of_program(request):
+                raise
+            needs_key = True
+        if needs_key:
+            await self._authenticate(request)
+
     async def _authenticate(self, request: HttpRequest) -> None:
-        if self._authenticator is None:
-            return
         client = request.scope.get("client")
         try:
             await self._authenticator.authenticate(
@@ -96,3 +116,9 @@ class AdminApp:
 
     def end_streams(self) -> None:
         """Do nothing, because this application has no streams."""
+
+
+def _is_of_program(request: HttpRequest) -> bool:
+    """Return whether a request has a credential, and nothing that only browsers send."""
+    headers = request.headers
+    return b"authorization" in headers and b"cookie" not in headers and b"origin" not in headers

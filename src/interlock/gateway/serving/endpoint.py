@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from interlock.aio import in_thread
 from interlock.auth import Authenticator
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls import Call
@@ -25,8 +26,9 @@ from interlock.gateway.logins.login_pages import LoginPages
 from interlock.gateway.serving.admin_app import AdminApp
 from interlock.gateway.serving.view_auth import LatestAuth, in_view
 from interlock.layers.asking import AskCaller
+from interlock.layers.exposition import family, one, text_of
 from interlock.server.http.app import HttpApp
-from interlock.server.http.guard import LOOPBACK
+from interlock.server.http.guard import LOOPBACK, Guard
 from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage
 from interlock.server.http.json_api import JsonApi, Route
 from interlock.server.http.page_guard import PageGuard
@@ -191,8 +193,6 @@ class Endpoint(GatewayFront):
     def _options(self, address: Address) -> HttpOptions:
         settings = self._assembly.parts.settings
         pages: dict[str, MakePage] = {"/healthz": self.health.alive, "/readyz": self.health.ready}
-        if self.serves_operators:
-            pages["/metrics"] = self.metrics
         return HttpOptions(
             path=PATH,
             auth=self._callers.authenticator(self._resource, self._view),
@@ -202,7 +202,7 @@ class Endpoint(GatewayFront):
             cors=settings.cors,
             sse=settings.sse,
             caller_headers=settings.headers,
-            beside=self._beside(address),
+            beside=self._with_metrics(self._beside(address), address),
         )
 
     def _is_trusted(self, user: str) -> bool:
@@ -217,18 +217,29 @@ class Endpoint(GatewayFront):
         Args:
             address: The address to listen on. On loopback, metrics need no authentication.
         """
-        authenticator = None
-        if not urls.is_loopback(address.host):
-            authenticator = self._callers.authenticator(self._resource, scope="admin:read")
         api = self._api(address, is_admin=True)
         if self._board is not None:
             self._admin_origin = f"http://{address}"
         return AdminApp(
             {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
             {"/metrics": self.metrics},
-            authenticator,
+            self._operators(),
             api if self._board is None else self._board(api, PageGuard()),
+            is_local=urls.is_loopback(address.host),
         )
+
+    def _operators(self) -> Authenticator:
+        auth = LatestAuth(lambda: self._callers.authenticator(self._resource, scope="admin:read"))
+        self._follows_reload.append(auth)
+        return auth
+
+    def _with_metrics(self, beside: AsgiApp, address: Address) -> AsgiApp:
+        """Add the metrics to the public listener's other paths, if operators use this listener."""
+        if not self.serves_operators:
+            return beside
+        guard = Guard(self._hosts(address.host), (), ())
+        pages = {"/metrics": self.metrics}
+        return AdminApp({}, pages, self._operators(), beside, is_local=True, guard=guard)
 
     def _beside(self, address: Address) -> AsgiApp:
         """Return the application that serves the public listener's other paths."""
@@ -343,7 +354,10 @@ class Endpoint(GatewayFront):
             await self._inspector.close()
 
     async def metrics(self) -> Page:
-        return Page(self._services.metrics.text().encode(), kind=_TEXT)
+        is_ready = await self.health.is_ready()
+        ready = family("interlock_ready", "Whether calls can be made.", one(is_ready))
+        families = [*self._services.metrics.families(), ready]
+        return Page((await in_thread(lambda: text_of(families))).encode(), kind=_TEXT)
 
     def _views(self) -> Views:
         resource, callers = self._resource, self._callers

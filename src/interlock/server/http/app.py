@@ -310,7 +310,7 @@ class HttpApp:
             await self._modern.serve(request, message, params, stated)
         else:
             call_params = params if isinstance(params, CallParams) else None
-            await self._legacy.serve(request, message, stated.meta, call_params)
+            await self._legacy.serve(request, message, stated, call_params)
 
     @staticmethod
     def _names_modern(request: HttpRequest) -> bool:

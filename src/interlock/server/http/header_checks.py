@@ -83,7 +83,9 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
         return params, NOTHING_STATED
     meta = bytes(params.meta)
     try:
-        if len(meta) > MAX_CACHED_META or b'"progressToken"' in meta:
+        if (  # the cases of `stated_in`, to save a call for most requests
+            len(meta) > MAX_CACHED_META or b'"progressToken"' in meta or b'"traceparent"' in meta
+        ):
             return params, stated_in(meta)
         return params, read_cached(meta)
     except InterlockError:

@@ -12,6 +12,7 @@ from interlock.auth import Authenticator, BearerAuth, Verify
 from interlock.errors import ConfigError
 from interlock.server.http.responses import Page, Receive, Scope, Send
 from interlock.server.http.views import Views
+from interlock.server.options import check_known
 
 MakePage = Callable[[], Awaitable[Page]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -105,6 +106,16 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     pages: Mapping[str, MakePage] = {}
     beside: AsgiApp | None = None
     caller_headers: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, given: HttpKeywords) -> HttpOptions:
+        """Return options that are given as keywords.
+
+        Raises:
+            SignatureError: An option is unknown.
+        """
+        check_known(given, cls)
+        return cls(**given)
 
     def __post_init__(self) -> None:
         if self.sse and self.stateless:

@@ -21,9 +21,9 @@ from interlock.server.http.responses import (
 )
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
 from interlock.server.http.streams import ReplayStream, run_until_gone
-from interlock.server.request_context import CallParams
+from interlock.server.request_context import CallParams, Stated
 from interlock.server.wire_errors import wire_error
-from interlock.types import JsonObject, RequestId
+from interlock.types import RequestId
 
 _SESSION = b"mcp-session-id"
 _FIRST = "2025-03-26"  # the first revision with streamable HTTP
@@ -59,7 +59,7 @@ class Legacy:
         self,
         http: HttpRequest,
         message: Envelope,
-        meta: JsonObject,
+        stated: Stated,
         call_params: CallParams | None,
     ) -> None:
         """Handle one message from the client.
@@ -90,12 +90,13 @@ class Legacy:
                 session,
                 None,
                 http.takes_stream,
-                meta,
+                stated,
                 call_params,
                 http.address,
                 http.caller_headers,
                 http.authenticator,
                 http.scope["headers"],
+                trace=http.trace if b"traceparent" in http.headers else None,
                 legacy=self,
                 http=http,
             )

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Sequence
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from interlock import revisions
+from interlock import observing, revisions
 from interlock.context import Context
 from interlock.errors import (
     AuthRequired,
@@ -171,7 +171,10 @@ class Modern:
             address=http.address,
             caller_headers=http.caller_headers,
             call_params=params if isinstance(params, CallParams) else None,
+            trace=stated.trace,
         )
+        if stated.trace is None and b"traceparent" in http.headers:
+            context.trace = http.trace
         if request.method == "tools/call" and isinstance(params.name, str):
             context.tool = tool = self._find("tools", params.name, context)
             known = self._tool_headers.unannotated.get(params.name)
@@ -187,7 +190,10 @@ class Modern:
         call.is_running = True
         self._running.add(call)
         try:
-            result = await self._server.answer(request, context)
+            if observing.observer is not None:
+                result = await observing.observer.serve(self._server, request, context)
+            else:
+                result = await self._server.answer(request, context)
             if call.is_over:  # the cancellation came from `ModernCall`, and the handler caught it
                 http.task.uncancel()
         except asyncio.CancelledError:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from interlock.auth import Authenticator
 from interlock.auth.principal import Principal
+from interlock.observing import TraceContext, header_context
 from interlock.server.http.responses import (
     AT_ONCE,
     AtOnce,
@@ -132,6 +133,13 @@ class HttpRequest:
         """Return a header's value without surrounding whitespace; None if it is missing."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip(" \t")
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace context in the headers; None if there is none, or several."""
+        if b"traceparent" in self.repeated:
+            return None
+        return header_context(self.headers.get(b"traceparent"), self.headers.get(b"tracestate"))
 
     def check_media(self) -> None:
         """Refuse a body that is not declared as JSON: web pages can send other types anywhere.

@@ -43,7 +43,7 @@ def check_exposure(
     host: str,
     *,
     protected: bool,
-    remedy: str = "call run_http in Python with auth=... or unprotected=True",
+    remedy: str = "pass auth=... or unprotected=True to run_http in Python",
 ) -> None:
     """Refuse an address that other machines can reach, unless callers must authenticate.
 
@@ -127,7 +127,7 @@ class UvicornServer(uvicorn.Server):
         host: str,
         port: int,
         *,
-        on_start: Callable[[str], object] = lambda _: None,
+        on_start: Callable[[str], object] | None = None,
         handles_signals: bool = True,
         refuses_while_draining: bool = False,
         takes_sockets: bool = False,
@@ -169,7 +169,7 @@ class UvicornServer(uvicorn.Server):
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Bind the address."""
         await super().startup(sockets)
-        if self.started:
+        if self.started and self._on_start is not None:
             self._on_start(self.url)
 
     async def on_tick(self, counter: int) -> bool:

@@ -22,7 +22,7 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from interlock import revisions
+from interlock import observing, revisions
 from interlock.auth import Authenticator
 from interlock.auth.principal import Principal
 from interlock.context import Context, Session
@@ -35,6 +35,7 @@ from interlock.errors import (
     RequestTimeout,
     to_wire,
 )
+from interlock.observing import TraceContext
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope, encode
 from interlock.protocol.optional_members import decode_leniently
@@ -49,7 +50,7 @@ from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
 from interlock.server.wire_errors import RequestRefusal, request_refusal, wire_error
 from interlock.text.redaction import NO_VALUES, HiddenValues
-from interlock.types import CancelledParams, ErrorObject, JsonObject, RequestId
+from interlock.types import CancelledParams, ErrorObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session that run at the same time
 MAX_ASKED = 200  # unanswered requests to one client
@@ -177,12 +178,16 @@ class LegacySession:
         """Answer a request, and remove it from the running ones; errors become responses."""
         context: Context | None = None
         try:
-            meta = request_context.meta_of(request) if call.meta is None else call.meta
+            stated = request_context.stated_by(request) if call.stated is None else call.stated
             context = request_context.legacy_context(
-                request, meta, call, self.session, self.principal, call.params
+                request, stated.meta, call, self.session, self.principal, call.params
             )
             context.address, context.caller_headers = call.address, call.caller_headers
-            answer = await self._server.answer(request, context)
+            context.trace = stated.trace or call.trace
+            if observing.observer is not None:
+                answer = await observing.observer.serve(self._server, request, context)
+            else:
+                answer = await self._server.answer(request, context)
             return envelope.RESULT % (encode(request.id), answer)
         except asyncio.CancelledError:
             raise
@@ -218,6 +223,7 @@ class LegacySession:
                 address=http.address,
                 caller_headers=http.caller_headers,
                 headers=http.scope["headers"],
+                trace=http.trace,
             )
             for each in requests
         }
@@ -413,11 +419,12 @@ class LegacyCall(Struct, eq=False):
         session: The client's session.
         stream: The stream of messages to the client; None until a message needs it.
         can_stream: Whether the client also reads messages that are not answers.
-        meta, params: The decoded `_meta` and params, if they are already decoded.
+        stated, params: The content of `_meta`, and the params, if they are already decoded.
         address: The client's address, if it is known.
         caller_headers: Headers of the request that a gateway may pass on.
         authenticator: Has identified the caller; None if any client may call.
         headers: All headers of the request.
+        trace: The trace context in the headers; `_meta` takes precedence.
         refusal: The reply if the request was refused as a whole; None otherwise.
         task: The task that answers the request, if it runs in a separate task.
     """
@@ -425,12 +432,13 @@ class LegacyCall(Struct, eq=False):
     session: LegacySession
     stream: ReplayStream | None
     can_stream: bool
-    meta: JsonObject | None = None
+    stated: request_context.Stated | None = None
     params: CallParams | None = None
     address: str = ""
     caller_headers: HiddenValues = NO_VALUES
     authenticator: Authenticator | None = None
     headers: Sequence[Header] = ()
+    trace: TraceContext | None = None
     refusal: RequestRefusal | None = None
     task: asyncio.Task[None] | None = None
 

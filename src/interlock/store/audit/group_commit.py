@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from operator import itemgetter
 from typing import Generic, TypeVar
 
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
+from interlock.histogram import DATABASE_BOUNDS, Histogram
 
 WAIT = 0.9  # seconds after which `add` gives up
 LINGER = 0.01  # seconds until items that no caller waits for are committed
@@ -46,6 +48,7 @@ class GroupCommit(Generic[T]):
         self._queue: list[_Entry[T]] = []
         self._group: list[_Entry[T]] = []  # the entries whose commit is running
         self._retried: list[_Entry[T]] = []
+        self.seconds, self.errors = Histogram(DATABASE_BOUNDS), 0  # of all commits
         self.dropped = 0  # number of lost items that no caller waited for
         self._is_awaited = False  # whether a caller is waiting for any queued item
         self._task: asyncio.Task[None] | None = None
@@ -145,10 +148,12 @@ class GroupCommit(Generic[T]):
                     if waiter is not None:
                         since = at
                         break
+                began = self._loop.time()
                 alarm = self._loop.call_at(since + WAIT, self._give_up, group)
                 try:
                     await self._commit(list(map(_ITEM, group)))
                 except Exception as error:
+                    self.errors += 1
                     _fail(group, error)
                     self._retry(group, error)
                 else:
@@ -157,6 +162,9 @@ class GroupCommit(Generic[T]):
                             waiter.set_result(None)
                 finally:
                     alarm.cancel()
+                    took = self._loop.time() - began
+                    self.seconds.counts[bisect_left(DATABASE_BOUNDS, took)] += 1  # inlined, too
+                    self.seconds.sum += took
                     self._stalled = False
                     self._group = []
                 # Let the resumed callers add their next items, so that these share a commit.

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store.audit.copy_reading import TrailCopy
+from interlock.store.audit.following import TrailFollower
 from interlock.store.audit.heads import SELECT_HEADS, SELECT_REGISTER, Register, StoredHead
 from interlock.store.audit.postgres_tables import AuditTables, PostgresAudit
 from interlock.store.audit.records import SELECTED, is_unicode, stored_object
@@ -245,6 +246,12 @@ class AuditReader:
         await self._tables.snapshot()
         async for rows in self._pieces():
             yield [stored_object(row) for row in rows if _is_between(row[_AT], since, until)]
+
+    def follow(
+        self, since: int | None, on_failure: Callable[[str], None]
+    ) -> AsyncIterator[Sequence[JsonObject]]:
+        """Yield all records, then new ones as they are written; see `TrailFollower`."""
+        return TrailFollower(self._queries, since, on_failure).records()
 
     async def series(
         self,

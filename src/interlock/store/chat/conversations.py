@@ -356,6 +356,28 @@ class ConversationStore:
             lambda connection: self._append(connection, id, rows, draft)
         )
 
+    async def append_after(self, id: str, count: int, *messages: Message) -> int | None:
+        """Append messages if the conversation still has `count` messages.
+
+        Returns:
+            The position of the last message; None if another program has added messages, so that
+            the conversation must be read again.
+
+        Raises:
+            StoreError: As in `append`.
+        """
+        rows = [row_from_message(message) for message in messages]
+
+        async def work(connection: AsyncConnection) -> int | None:
+            await self._touch(connection, id)  # locks the conversation
+            columns = tables.messages.c
+            counted = select(func.count()).where(columns.conversation_id == id)
+            if await connection.scalar(counted) != count:
+                return None
+            return await self._append(connection, id, rows)
+
+        return await self._database.write(work)
+
     async def messages(self, id: str) -> _Messages:
         """Return the messages exactly as they were appended, even if no provider accepts them."""
         return await self._database.read(lambda connection: self._messages(connection, id))

@@ -28,6 +28,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from interlock.errors import StoreError
+from interlock.histogram import DATABASE_BOUNDS, Histogram
 from interlock.store.database import postgres, sqlite_file
 from interlock.store.database.connection import AsyncConnection, connect, dispose
 from interlock.store.database.creation import create, is_created
@@ -63,6 +64,8 @@ class Database:
     Attributes:
         location: The argument `location`.
         is_shared: Whether several gateways may use it, as they may a PostgreSQL database.
+        seconds: How long reads and transactions took.
+        errors: The number of those that failed.
         reserve: Keeps space for the audit trail on the disk of an SQLite file.
     """
 
@@ -70,6 +73,7 @@ class Database:
         self.location = location
         self.reserve = DiskReserve(None if file is None else file.parent)
         self.is_shared = file is None
+        self.seconds, self.errors = Histogram(DATABASE_BOUNDS), 0
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()
@@ -127,15 +131,21 @@ class Database:
         return task
 
     async def _run(self, work: Work[T]) -> T:
+        began = monotonic()
+        self.errors += 1  # until it succeeds
         try:
             async with connect(self._engine) as connection:
-                return await work(connection)
+                result = await work(connection)
+            self.errors -= 1
+            return result
         except PoolTimeout as error:
             raise store_error(TimeoutError(), self.location) from error
         except DATABASE_ERRORS as error:
             if self._file and is_failed_sync(error):
                 sqlite_file.mark_unsynced(self._file)
             raise store_error(error, self.location) from error
+        finally:
+            self.seconds.note(monotonic() - began)
 
     async def _write(self, work: Work[T]) -> T:
         async def committed(connection: AsyncConnection) -> T:

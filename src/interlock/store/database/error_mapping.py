@@ -82,6 +82,8 @@ def store_error(error: Exception, location: str) -> StoreError:
         # The code's low byte is the kind of error; the other bytes are details.
         kind, text = _SQLITE.get(cause.sqlite_errorcode & 0xFF, (StoreError, f"failed: {cause}"))
         return kind(f"{location} {text}")
+    if "not allowed in statement pooling mode" in str(cause):  # PgBouncer has no code for it
+        return StoreError(f"{location} {POOLER}")
     if sqlstate := getattr(cause, "sqlstate", None):
         for length in (5, 3, 2):
             if found := _POSTGRES.get(sqlstate[:length]):

@@ -112,16 +112,7 @@ class AgentEngine:
         turn.price = self.models.settings.price_of(name)
         if name != conversation.model:
             await store.update(conversation.id, model=name)
-        messages = await store.resume(conversation.id)
-        turn.first = len(messages)
-        if not turn.asked.continues:
-            new: list[Message] = (
-                [] if messages or not self._system else [SystemMessage(self._system)]
-            )
-            new.append(await with_files(store.files, content, turn.asked.files))
-            await store.append(conversation.id, *new)
-            messages += new
-            turn.position = len(messages) - 1
+        messages = await self._begun(store, turn, content)
 
         async def append(added: Sequence[Message], draft: int | None) -> int:
             return await store.append(conversation.id, *added, model=name, draft=draft)
@@ -137,6 +128,23 @@ class AgentEngine:
                 elif isinstance(event, ToolFinished):
                     await self._keep(turn, tools, event)
                 yield event
+
+    async def _begun(self, store: ConversationStore, turn: Turn, content: str) -> list[Message]:
+        """Store the user's message; return the conversation up to it, for the model."""
+        if turn.asked.continues:
+            messages = await store.resume(turn.conversation)
+            turn.first = len(messages)
+            return messages
+        asked = await with_files(store.files, content, turn.asked.files)
+        while True:  # until no other gateway adds messages between the two statements
+            count = (await store.resolve(turn.conversation)).message_count
+            messages = await store.resume(turn.conversation)
+            is_first = not messages and bool(self._system)
+            new: list[Message] = [*[SystemMessage(self._system)] * is_first, asked]
+            position = await store.append_after(turn.conversation, count, *new)
+            if position is not None:
+                turn.first, turn.position = len(messages), position
+                return [*messages, *new]
 
     async def _keep(self, turn: Turn, tools: TurnToolbox | None, event: ToolFinished) -> None:
         await self.store.owned_by(turn.owner).calls.add(

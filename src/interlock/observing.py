@@ -1,0 +1,115 @@
+"""The trace of a request, and the observer that makes spans of what the program does.
+
+`observer` is None unless telemetry is on, so each place that reports to it costs one comparison.
+`telemetry` has the only implementation.
+
+W3C Trace Context, level 2: https://www.w3.org/TR/trace-context-2/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+MAX_STATE = 512  # characters of `tracestate`; a longer value is dropped
+
+_PARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
+)
+_STATE = re.compile(r"[\x20-\x7e]*=[\x20-\x7e]*")
+_T = TypeVar("_T")
+
+
+class TraceContext(Struct, frozen=True):
+    """The position of a request in a distributed trace, valid by W3C Trace Context.
+
+    Attributes:
+        parent: The value of `traceparent`: version, trace id, span id and flags.
+        state: The value of `tracestate`; "" if there is none.
+    """
+
+    parent: str
+    state: str = ""
+
+
+def trace_context(parent: object, state: object = "") -> TraceContext | None:
+    """Return the context in the values of `traceparent` and `tracestate`; None if it is invalid."""
+    if not isinstance(parent, str) or not 55 <= len(parent) <= MAX_STATE:
+        return None
+    found = _PARENT.fullmatch(parent)
+    if found is None or (found[1] is not None and parent.startswith("00")):
+        return None
+    if not (isinstance(state, str) and len(state) <= MAX_STATE and _STATE.fullmatch(state)):
+        state = ""
+    return TraceContext(parent, state)
+
+
+def header_context(parent: bytes | None, state: bytes | None = None) -> TraceContext | None:
+    """Return the context in the HTTP headers of these names; None if it is missing or invalid."""
+    if parent is None:
+        return None
+    return trace_context(parent.decode("latin-1"), (state or b"").decode("latin-1"))
+
+
+def trace_headers(trace: TraceContext) -> dict[str, str]:
+    """Return the HTTP headers that carry a context."""
+    headers = {"traceparent": trace.parent}
+    if trace.state:
+        headers["tracestate"] = trace.state
+    return headers
+
+
+class Observer(Protocol):
+    """Makes spans of requests, calls, models and answers."""
+
+    def request(
+        self, server: Any, method: str, params: bytes, options: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Send a request to a server within a CLIENT span.
+
+        Args:
+            server: The `ReconnectingConnection` that sends the request.
+            method, params: The request.
+            options: The `RequestOptions` of the request.
+        """
+        ...
+
+    def serve(self, server: Any, request: Any, context: Any) -> Awaitable[bytes]:
+        """Answer a client's request within a SERVER span.
+
+        Args:
+            server: The `Answering` that answers the request.
+            request: The `Request`.
+            context: The request's `Context`.
+        """
+        ...
+
+    def call(self, handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+        """Return the outermost layer of calls."""
+        ...
+
+    def refused(self, reason: str, call: str) -> None:
+        """Note why the current request is refused, and the id of its call."""
+        ...
+
+    def resumed(self, call: str) -> None:
+        """Note that the current request continues a call, or asks about it, given the call's id."""
+        ...
+
+    def model(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+        """Return the events of a model's answer; a span covers them."""
+        ...
+
+    def answer(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+        """Return the events of an agent's answer; a span covers them and what they cause."""
+        ...
+
+    def current(self) -> TraceContext | None:
+        """Return the context of the current span; None outside of any span."""
+        ...
+
+
+observer: Observer | None = None

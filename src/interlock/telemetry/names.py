@@ -1,0 +1,74 @@
+"""Every name that spans contain, in the spelling of OpenTelemetry's semantic conventions.
+
+Release v0.1.0 of github.com/open-telemetry/semantic-conventions-genai, which depends on release
+1.45.0 of github.com/open-telemetry/semantic-conventions. Names that begin with "interlock." are
+interlock's own.
+"""
+
+from __future__ import annotations
+
+from interlock import revisions
+
+# Attributes of requests
+METHOD = "mcp.method.name"
+REVISION = "mcp.protocol.version"
+SESSION = "mcp.session.id"
+REQUEST_ID = "jsonrpc.request.id"
+TRANSPORT = "network.transport"
+PROTOCOL = "network.protocol.name"
+CLIENT_ADDRESS = "client.address"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
+ERROR = "error.type"
+
+# Attributes of tools, models and agents
+OPERATION = "gen_ai.operation.name"
+TOOL = "gen_ai.tool.name"
+PROMPT = "gen_ai.prompt.name"
+PROVIDER = "gen_ai.provider.name"
+MODEL = "gen_ai.request.model"
+AGENT = "gen_ai.agent.name"
+FINISH = "gen_ai.response.finish_reasons"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS = "gen_ai.usage.cache_write.input_tokens"
+
+# Attributes of the process
+SERVICE = "service.name"
+VERSION = "service.version"
+INSTANCE = "service.instance.id"
+PROCESS = "process.pid"
+
+# Interlock's own attributes
+CALL = "interlock.call.id"
+SERVER = "interlock.server"
+RISK = "interlock.risk"
+RULE = "interlock.rule"
+SURFACE = "interlock.surface"
+
+# Values
+EXECUTE_TOOL = "execute_tool"
+INVOKE_AGENT = "invoke_agent"
+CHAT = "chat"
+TOOL_ERROR = "tool_error"
+OTHER = "_OTHER"  # instead of a name that a caller may have made up
+
+# The methods that may name a span. "server/discover" and the tasks are not in the conventions yet.
+METHODS = frozenset(revisions.CLIENT_METHODS) | frozenset(
+    f"tasks/{each}" for each in ("get", "update", "cancel", "result", "list")
+)
+UNTRACED = frozenset(("ping", "subscriptions/listen"))
+# Requests that a client sends by itself; they have a span only within another span.
+HOUSEKEEPING = frozenset(
+    ("initialize", "server/discover", "ping", "tools/list", "resources/list",
+     "resources/templates/list", "prompts/list")
+)  # fmt: skip
+
+# The conventions' names of providers, where they differ from interlock's.
+PROVIDERS = {
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "azure": "azure.ai.openai",
+    "xai": "x_ai",
+}

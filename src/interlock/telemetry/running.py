@@ -1,0 +1,38 @@
+"""Switches traces on while a command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from interlock import observing
+from interlock.observing import trace_context
+from interlock.telemetry.exporter import Exporter
+from interlock.telemetry.settings import read_settings
+from interlock.telemetry.tracer import Tracer
+
+
+@contextmanager
+def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iterator[None]:
+    """Record and export traces within this context, if the environment switches them on.
+
+    Args:
+        command: The command's name, for the name of the service.
+        environ: The environment variables; TRACEPARENT has the context that the command begins in.
+        timeout: The most seconds that the last export may take.
+
+    Raises:
+        ConfigError: A variable is not valid.
+    """
+    settings = read_settings(environ, command)
+    if settings is None:
+        yield
+        return
+    exporter = Exporter(settings.export, settings.resource)
+    ambient = trace_context(environ.get("TRACEPARENT"), environ.get("TRACESTATE", ""))
+    observing.observer = Tracer(settings, exporter.add, ambient)
+    try:
+        yield
+    finally:
+        observing.observer = None
+        exporter.close(timeout)

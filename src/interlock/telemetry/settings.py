@@ -1,0 +1,221 @@
+"""Reads the environment variables OTEL_* that interlock supports.
+
+Specification: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/ and
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from secrets import token_hex
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct, field
+
+from interlock import __version__
+from interlock.errors import ConfigError
+from interlock.telemetry import names
+from interlock.telemetry.sampling import Sampler, sampler
+from interlock.telemetry.span import Value
+
+PORT = 4318  # of a collector on this machine, for OTLP over HTTP
+MAX_QUEUE = 1_000_000  # spans
+
+_PROPAGATORS = {"tracecontext", "baggage", "none"}
+
+
+class Export(Struct, frozen=True):
+    """A collector, and how spans are sent to it. Headers are secrets, so no repr shows them.
+
+    Attributes:
+        url: The URL of the collector's traces.
+        headers: The headers of each request.
+        timeout: Seconds for each request.
+        is_compressed: Whether requests are compressed by gzip.
+        certificate: The file of the trusted certificates; "" for those of the system.
+        client_certificate, client_key: The files that identify this client; "" for none.
+        queue: The most spans that wait; further spans are dropped.
+        batch: The most spans of one request.
+        delay: The longest time, in seconds, that a span waits for a full batch.
+    """
+
+    url: str
+    headers: Mapping[str, str] = {}
+    timeout: float = 10.0
+    is_compressed: bool = False
+    certificate: str = ""
+    client_certificate: str = ""
+    client_key: str = ""
+    queue: int = 2_048
+    batch: int = 512
+    delay: float = 5.0
+
+    def __repr__(self) -> str:
+        return f"Export({urlsplit(self.url).hostname!r})"
+
+
+class TracingSettings(Struct, frozen=True):
+    """The settings of traces.
+
+    Attributes:
+        export: The collector, and how spans are sent to it.
+        sampler: Decides which traces are recorded.
+        propagates: Whether requests to servers carry the trace.
+        max_text: The most characters of an attribute; None for no limit.
+        resource: The attributes of this process.
+    """
+
+    export: Export
+    sampler: Sampler
+    propagates: bool = True
+    max_text: int | None = None
+    resource: dict[str, Value] = field(default_factory=dict)
+
+
+def read_settings(environ: Mapping[str, str], command: str) -> TracingSettings | None:
+    """Return the settings in the environment; None if traces are off.
+
+    Args:
+        environ: The environment variables. An empty variable counts as unset.
+        command: The name of the service is "interlock-" and this command, if no variable has it.
+
+    Raises:
+        ConfigError: A variable is not valid, or needs what interlock does not have.
+    """
+    variables = _Variables(environ)
+    if not variables.are_on:
+        return None
+    propagators = {each.strip() for each in variables.get("OTEL_PROPAGATORS").split(",")} - {""}
+    if unknown := propagators - _PROPAGATORS:
+        raise ConfigError(
+            f"OTEL_PROPAGATORS {', '.join(sorted(unknown))} is not supported; use tracecontext"
+        )
+    limit = variables.get("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
+    return TracingSettings(
+        export=variables.export(),
+        sampler=sampler(
+            variables.get("OTEL_TRACES_SAMPLER"), variables.get("OTEL_TRACES_SAMPLER_ARG")
+        ),
+        propagates=not propagators or "tracecontext" in propagators,
+        max_text=variables.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", 0, 0) if limit else None,
+        resource=variables.resource(command),
+    )
+
+
+class _Variables:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def get(self, name: str) -> str:
+        return self._environ.get(name, "").strip()
+
+    def otlp(self, name: str) -> str:
+        """Return a variable of the exporter; its form for traces precedes the general one."""
+        own = self.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}")
+        return own or self.get(f"OTEL_EXPORTER_OTLP_{name}")
+
+    @property
+    def are_on(self) -> bool:
+        if self.get("OTEL_SDK_DISABLED").lower() == "true":
+            return False
+        exporter = self.get("OTEL_TRACES_EXPORTER")
+        if exporter in ("", "otlp"):
+            return bool(exporter or self.otlp("ENDPOINT"))
+        if exporter != "none":
+            raise ConfigError(f"OTEL_TRACES_EXPORTER {exporter!r} is not supported; use otlp")
+        return False
+
+    def number(self, name: str, default: int, least: int = 1) -> int:
+        text = self.get(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and least <= int(text) < 2**31):
+            raise ConfigError(f"{name} {text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    def export(self) -> Export:
+        protocol = self.otlp("PROTOCOL")
+        if protocol not in ("", "http/json"):
+            raise ConfigError(
+                f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol!r} is not supported; use http/json, which "
+                f"collectors accept at port {PORT}"
+            )
+        compression = self.otlp("COMPRESSION")
+        if compression not in ("", "none", "gzip"):
+            raise ConfigError(f"OTEL_EXPORTER_OTLP_COMPRESSION {compression!r} is not gzip or none")
+        queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048)
+        form = "_TRACES" if self.get("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") else ""
+        return Export(
+            self._url(),
+            self._headers(),
+            self.number(f"OTEL_EXPORTER_OTLP{form}_TIMEOUT", 10_000) / 1_000,
+            compression == "gzip",
+            self._file("CERTIFICATE"),
+            self._file("CLIENT_CERTIFICATE"),
+            self._file("CLIENT_KEY"),
+            min(queue, MAX_QUEUE),
+            min(self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), queue),
+            self.number("OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1_000,
+        )
+
+    def _url(self) -> str:
+        whole = self.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        name = f"OTEL_EXPORTER_OTLP_{'TRACES_' if whole else ''}ENDPOINT"
+        base = self.get("OTEL_EXPORTER_OTLP_ENDPOINT") or f"http://localhost:{PORT}"
+        url = whole or f"{base.rstrip('/')}/v1/traces"
+        try:
+            parts = urlsplit(url)
+            is_http = parts.scheme in ("http", "https")
+            is_valid = is_http and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_valid = False
+        if not is_valid or url.split() != [url] or not url.isascii():
+            raise ConfigError(f"{name} is not a URL; write one such as http://localhost:{PORT}")
+        if parts.username is not None or parts.password is not None:
+            raise ConfigError(f"{name} has a user name; put it into OTEL_EXPORTER_OTLP_HEADERS")
+        return url
+
+    def _headers(self) -> dict[str, str]:
+        try:
+            return _pairs(self.otlp("HEADERS"))
+        except ValueError:
+            text = "OTEL_EXPORTER_OTLP_HEADERS is not a list such as name=value,name=value"
+            raise ConfigError(text) from None
+
+    def _file(self, name: str) -> str:
+        path = self.otlp(name)
+        if path and not os.access(path, os.R_OK):
+            raise ConfigError(f"OTEL_EXPORTER_OTLP_{name} {path!r} cannot be read")
+        return path
+
+    def resource(self, command: str) -> dict[str, Value]:
+        try:
+            given = _pairs(self.get("OTEL_RESOURCE_ATTRIBUTES"))
+        except ValueError:
+            text = "OTEL_RESOURCE_ATTRIBUTES is not a list such as key=value,key=value"
+            raise ConfigError(text) from None
+        service = self.get("OTEL_SERVICE_NAME") or given.get(names.SERVICE)
+        return {
+            names.INSTANCE: token_hex(16),
+            names.VERSION: __version__,
+            **given,
+            names.SERVICE: service or f"interlock-{command}",
+            names.PROCESS: os.getpid(),
+        }
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the members of a list such as "key=value,key=value", which is percent-encoded.
+
+    Raises:
+        ValueError: The list is malformed.
+    """
+    found = {}
+    for member in filter(None, (each.strip() for each in text.split(","))):
+        key, separator, value = member.partition("=")
+        key, value = unquote(key.strip()), unquote(value.strip())
+        if not separator or not key or not (key + value).isprintable():
+            raise ValueError
+        found[key] = value
+    return found

@@ -1,0 +1,459 @@
+"""Makes the spans of requests, calls, models and answers: the `Observer` of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from hashlib import blake2b
+from pathlib import PurePath
+from random import getrandbits
+from secrets import token_bytes
+from time import time_ns
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec.structs import replace
+
+from interlock.calls import Call, CallHandler, Entry, Item, Outcome
+from interlock.context import Context
+from interlock.errors import (
+    ConnectionClosed,
+    InputRequired,
+    InterlockError,
+    InvalidArguments,
+    ModelError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    ServerUnavailable,
+    UnknownResource,
+    UnknownTool,
+    to_wire,
+)
+from interlock.models import Reply
+from interlock.observing import TraceContext
+from interlock.protocol import Request, RequestOptions
+from interlock.telemetry import names
+from interlock.telemetry.settings import TracingSettings
+from interlock.telemetry.span import (
+    CLIENT,
+    INTERNAL,
+    SERVER,
+    TraceSpan,
+    Value,
+    current,
+    running_span,
+)
+
+if TYPE_CHECKING:
+    from interlock.client.reconnecting import ReconnectingConnection
+    from interlock.server.answering import Answering
+
+MAX_CALLS = 4_096  # calls whose context is kept, because a later request may continue the call
+
+_T = TypeVar("_T")
+_FILES = ("local", "scripted")  # providers whose models are files
+_WORD = re.compile("[a-z_]{1,40}")
+# The first class that matches an error determines its `error.type`, unless a layer gave a reason.
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (asyncio.CancelledError, "cancelled"),
+    (RequestTimeout, "timeout"),
+    (TimeoutError, "timeout"),
+    (InvalidArguments, "arguments_invalid"),
+    (UnknownTool, "unknown_tool"),
+    (UnknownResource, "unknown_resource"),
+    (ConnectionClosed, "upstream_closed"),
+    (RemoteProtocolError, "protocol_error"),
+)
+
+
+class _Head(Struct):
+    is_error: bool | UnsetType | None = field(name="isError", default=UNSET)
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+class Tracer:
+    """Makes spans, and gives those that are sampled to an exporter.
+
+    Args:
+        settings: The settings of traces.
+        export: Called with each sampled span after its end; any thread may call it.
+        ambient: The context in which spans begin that have no other parent, such as that of the
+            process that started this command; None for none.
+    """
+
+    def __init__(
+        self,
+        settings: TracingSettings,
+        export: Callable[[TraceSpan], None],
+        ambient: TraceContext | None = None,
+    ) -> None:
+        self._sampler = settings.sampler
+        self._propagates = settings.propagates
+        self._max_text = settings.max_text
+        self._export = export
+        self._ambient = ambient
+        self._key = token_bytes(32)
+        self._calls: OrderedDict[str, TraceContext] = OrderedDict()
+
+    # Spans
+
+    def _start(self, kind: int, name: str, parent: TraceSpan | TraceContext | None) -> TraceSpan:
+        if isinstance(parent, TraceSpan):
+            span = TraceSpan(
+                parent.trace,
+                parent.id,
+                parent.trace_state,
+                is_sampled=self._sampler(parent.is_sampled, int(parent.trace, 16)),
+                kind=kind,
+                name=name,
+            )
+            span.names_operation = parent.names_operation
+            span.call = parent.call
+            return span
+        if parent is None:
+            number = getrandbits(128) or 1
+            sampled = self._sampler(None, number)
+            return TraceSpan(f"{number:032x}", "", "", is_sampled=sampled, kind=kind, name=name)
+        _, trace, id, flags, *_ = parent.parent.split("-")
+        sampled = self._sampler(bool(int(flags, 16) & 1), int(trace, 16))
+        span = TraceSpan(trace, id, parent.state, is_sampled=sampled, kind=kind, name=name)
+        span.is_remote_parent = True
+        return span
+
+    def _begin(self, kind: int, name: str) -> TraceSpan:
+        """Start a span below the current one, or below the context of this process."""
+        return self._start(kind, name, running_span() or self._ambient)
+
+    def _end(self, span: TraceSpan) -> None:
+        span.end = time_ns()
+        if not span.is_sampled:
+            return
+        if span.call is not None:
+            _describe(span, span.call)
+            span.call = None
+        if self._max_text is not None:
+            for key, value in span.attributes.items():
+                if isinstance(value, str):
+                    span.attributes[key] = value[: self._max_text]
+        self._export(span)
+
+    def current(self) -> TraceContext | None:
+        """Return the context of the current span; None outside of any span."""
+        span = running_span()
+        return None if span is None else span.context
+
+    def _hashed(self, id: str) -> str:
+        return blake2b(id.encode(), digest_size=8, key=self._key).hexdigest()
+
+    # Requests
+
+    async def request(
+        self, server: ReconnectingConnection, method: str, params: bytes, options: RequestOptions
+    ) -> Raw:
+        """Send a request to a server within a CLIENT span; see `Observer.request`."""
+        around = running_span()
+        if around is None and method in names.HOUSEKEEPING:
+            return await server.request(method, params, options, is_observed=True)
+        span = self._start(CLIENT, _known(method), around or options.trace or self._ambient)
+        if self._propagates:
+            options = replace(options, trace=span.context)
+        if span.is_sampled:
+            _describe_request(span, method, server.negotiated.revision)
+            _name(span, method, options.name)
+            if server.http is not None:
+                host, port = server.http.address
+                span.attributes[names.SERVER_ADDRESS] = host
+                if port is not None:
+                    span.attributes[names.SERVER_PORT] = port
+            _describe_transport(span, is_http=server.http is not None)
+        try:
+            answer = await server.request(method, params, options, is_observed=True)
+            if span.is_sampled and method == "tools/call":
+                _note_result(span, answer)
+            return answer
+        except BaseException as error:
+            span.error = error_type(error)
+            raise
+        finally:
+            self._end(span)
+
+    async def serve(self, server: Answering, request: Request, context: Context) -> bytes:
+        """Answer a client's request within a SERVER span; see `Observer.serve`."""
+        method, given = request.method, context.trace
+        if method in names.UNTRACED:
+            return await server.answer(request, context)
+        trusted = given is not None and server.trusts_trace(context)
+        span = self._start(SERVER, _known(method), given if trusted else None)
+        around = running_span()  # of a client in this process
+        if around is not None and around.trace == span.trace:
+            span.names_operation = around.names_operation
+        if span.is_sampled:
+            if given is not None and not trusted:
+                span.links.append(given)
+            self._describe_served(span, server, request, context)
+        token = current.set(span)
+        try:
+            answer = await server.answer(request, context)
+            if span.is_sampled and method == "tools/call" and not span.error:
+                _note_result(span, answer)
+            return answer
+        except BaseException as error:
+            span.error = span.error or error_type(error)
+            raise
+        finally:
+            current.reset(token)
+            self._end(span)
+
+    def _describe_served(
+        self, span: TraceSpan, server: Answering, request: Request, context: Context
+    ) -> None:
+        method, attributes = request.method, span.attributes
+        _describe_request(span, method, context.revision)
+        attributes[names.REQUEST_ID] = str(request.id)[:64]
+        # `isinstance(context.link, HasHeaders)` would take several microseconds.
+        _describe_transport(span, is_http=hasattr(context.link, "headers"))
+        if context.address:
+            attributes[names.CLIENT_ADDRESS] = context.address
+        if context.session is not None:
+            attributes[names.SESSION] = self._hashed(context.session.id)
+        name = getattr(context.call_params, "name", None)
+        if method == "tools/call" and isinstance(name, str):
+            tool = context.tool or server.find("tools", name, context)
+            # A name that does not exist for the caller must not become a name of a span.
+            if tool is not None and getattr(tool, "is_known", True):
+                _name(span, method, name)
+
+    # Calls
+
+    def call(self, handle: CallHandler) -> CallHandler:
+        """Return the outermost layer of calls; see `Observer.call`."""
+
+        async def observe(call: Call) -> Outcome:
+            if call.caller.surface != "mcp":
+                return await self._execute(handle, call)
+            span = running_span()
+            if span is not None:
+                self._cover(span, call)
+            try:
+                outcome = await handle(call)
+            except BaseException as error:
+                if span is not None and not isinstance(error, asyncio.CancelledError):
+                    span.error = error_type(error)
+                raise
+            if span is not None and outcome.is_error:
+                span.error = names.TOOL_ERROR
+            return outcome
+
+        return observe
+
+    async def _execute(self, handle: CallHandler, call: Call) -> Outcome:
+        """Make a call of this program within a span of its own, unless it calls no tool."""
+        entry = call.entry
+        if not isinstance(entry, Entry):
+            return await handle(call)
+        span = self._begin(INTERNAL, f"{names.EXECUTE_TOOL} {entry.tool.name}")
+        if span.is_sampled:
+            span.attributes = {
+                names.OPERATION: names.EXECUTE_TOOL,
+                names.TOOL: entry.tool.name,
+                names.SURFACE: call.caller.surface,
+            }
+        span.names_operation = True
+        span.call = call
+        token = current.set(span)
+        try:
+            outcome = await handle(call)
+            if outcome.is_error:
+                span.error = names.TOOL_ERROR
+            return outcome
+        except BaseException as error:
+            span.error = error_type(error)
+            raise
+        finally:
+            current.reset(token)
+            self._end(span)
+
+    def _cover(self, span: TraceSpan, call: Call) -> None:
+        """Note that a SERVER span covers a call, which an earlier request may have begun."""
+        span.call = call
+        self._link(span, call.continues)
+        calls = self._calls
+        calls[call.id] = span.context
+        if len(calls) > MAX_CALLS:
+            calls.popitem(last=False)
+        if isinstance(call.entry, Item) and call.entry.kind == "prompts" and span.is_sampled:
+            _name(span, "prompts/get", call.entry.name)
+
+    def _link(self, span: TraceSpan, call: str) -> None:
+        first = self._calls.get(call)
+        if first is not None and first.parent[36:52] != span.id:
+            span.links.append(first)
+
+    def refused(self, reason: str, call: str) -> None:
+        """Note why the current request is refused; see `Observer.refused`."""
+        span = running_span()
+        if span is not None and span.is_sampled:
+            span.error = span.error or reason
+            span.attributes[names.CALL] = call
+
+    def resumed(self, call: str) -> None:
+        """Note that the current request continues a call; see `Observer.resumed`."""
+        span = running_span()
+        if span is not None and span.is_sampled:
+            span.attributes[names.CALL] = call
+            self._link(span, call)
+
+    # Models and agents
+
+    async def model(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+        """Yield the events of a model's answer within a CLIENT span; see `Observer.model`."""
+        provider, model = _parts_of(name)
+        span = self._begin(CLIENT, f"{names.CHAT} {model}")
+        span.attributes = {
+            names.OPERATION: names.CHAT,
+            names.PROVIDER: names.PROVIDERS.get(provider, provider),
+            names.MODEL: model,
+        }
+        try:
+            async for event in events:
+                if isinstance(event, Reply):
+                    _describe_reply(span, event)
+                yield event
+        except GeneratorExit:  # the consumer needs no more events
+            raise
+        except BaseException as error:
+            span.error = error_type(error)
+            raise
+        finally:
+            try:
+                await events.aclose()
+            finally:
+                self._end(span)
+
+    async def answer(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+        """Yield the events of an agent's answer within a span; see `Observer.answer`.
+
+        The span is current only while the next event is made. If it were current while an event is
+        yielded, it would also be current in the code that reads the events.
+        """
+        span = self._begin(INTERNAL, f"{names.INVOKE_AGENT} {name}")
+        span.attributes = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: name}
+        try:
+            while True:
+                token = current.set(span)
+                try:
+                    event = await anext(events)
+                except StopAsyncIteration:
+                    break
+                except BaseException as error:
+                    span.error = error_type(error)
+                    raise
+                finally:
+                    current.reset(token)
+                yield event
+        finally:
+            token = current.set(span)
+            try:
+                await events.aclose()
+            finally:
+                current.reset(token)
+                self._end(span)
+
+
+def error_type(error: BaseException) -> str:
+    """Return the value of `error.type`: a stable word, or the code of a JSON-RPC error.
+
+    Return "" for questions that the client must answer first; they are not errors.
+    """
+    if isinstance(error, InputRequired):
+        return ""
+    if isinstance(error, RemoteError):
+        return str(error.code)
+    if isinstance(error, ServerUnavailable):
+        return error.code
+    reason = getattr(error, "reason", "") if isinstance(error, InterlockError) else ""
+    if isinstance(reason, str) and _WORD.fullmatch(reason):
+        return reason
+    found = next((word for kind, word in _REASONS if isinstance(error, kind)), "")
+    if found:
+        return found
+    if isinstance(error, ModelError):
+        return "model_error"
+    return str(to_wire(error)[0])
+
+
+def _known(method: str) -> str:
+    return method if method in names.METHODS else names.OTHER
+
+
+def _name(span: TraceSpan, method: str, name: str | None) -> None:
+    """Name a span for a tool or prompt that exists."""
+    if name is None or method not in ("tools/call", "prompts/get"):
+        return
+    span.name = f"{method} {name}"
+    if method == "prompts/get":
+        span.attributes[names.PROMPT] = name
+    else:
+        span.attributes[names.TOOL] = name
+
+
+def _describe_request(span: TraceSpan, method: str, revision: str) -> None:
+    attributes = span.attributes
+    attributes[names.METHOD] = _known(method)
+    if revision:
+        attributes[names.REVISION] = revision
+    if method == "tools/call" and not span.names_operation:
+        attributes[names.OPERATION] = names.EXECUTE_TOOL
+        span.names_operation = True
+
+
+def _describe_transport(span: TraceSpan, *, is_http: bool) -> None:
+    if is_http:
+        span.attributes[names.TRANSPORT], span.attributes[names.PROTOCOL] = "tcp", "http"
+    else:
+        span.attributes[names.TRANSPORT] = "pipe"
+
+
+def _describe(span: TraceSpan, call: Call) -> None:
+    attributes = span.attributes
+    attributes[names.CALL] = call.id
+    attributes[names.SERVER] = call.entry.server
+    if call.decision is not None:
+        attributes[names.RISK] = call.decision.risk
+        if call.decision.rule:
+            attributes[names.RULE] = call.decision.rule
+
+
+def _describe_reply(span: TraceSpan, reply: Reply) -> None:
+    attributes: dict[str, Value] = span.attributes
+    usage = reply.usage
+    attributes[names.FINISH] = (reply.stop_reason,)
+    for name, number in (
+        (names.INPUT_TOKENS, usage.input_tokens),
+        (names.OUTPUT_TOKENS, usage.output_tokens),
+        (names.CACHE_READ_TOKENS, usage.cached_tokens),
+        (names.CACHE_WRITE_TOKENS, usage.cache_written_tokens),
+    ):
+        if number:
+            attributes[name] = number
+
+
+def _note_result(span: TraceSpan, result: bytes | Raw) -> None:
+    try:
+        if _decode_head(result).is_error is True:
+            span.error = names.TOOL_ERROR
+    except (msgspec.DecodeError, RecursionError):
+        pass  # the caller reports what is wrong with it
+
+
+def _parts_of(name: str) -> tuple[str, str]:
+    """Return the provider and the model in a name such as `PROVIDER:MODEL@URL`."""
+    provider, _, model = name.partition("@http")[0].partition(":")
+    # The file of a local model is in a folder whose name may be a person's.
+    return provider, PurePath(model).name if provider in _FILES else model or provider
