@@ -81,7 +81,8 @@ class Traced:
             if line.startswith(("VS Code", "error")):
                 break
         self.url = re.findall(r"^serving at (\S+)$", "".join(lines), re.M)[0]
-        (self.key,) = re.findall(r"^key for this run: (\S+)$", "".join(lines), re.M)
+        (file,) = map(Path, re.findall("^key for this run: in (.+)$", "".join(lines), re.M))
+        self.key = file.read_text().strip()
 
     @property
     def entry(self) -> Json:

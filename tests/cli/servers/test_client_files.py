@@ -34,7 +34,7 @@ def test_each_client_has_its_own_file(here: Path, client: str, scope: str, file:
 
 @pytest.mark.parametrize(("client", "scope"), [("cursor", "local"), ("claude-desktop", "project")])
 def test_a_scope_that_a_client_lacks_is_refused(here: Path, client: str, scope: str):
-    with pytest.raises(ConfigError, match=f"{client} has no scope {scope}"):
+    with pytest.raises(ConfigError, match=f"{client} has no scope '?{scope}"):
         place_of(client, scope)
 
 

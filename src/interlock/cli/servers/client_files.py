@@ -245,7 +245,7 @@ def place_of(client: str, scope: str) -> ClientFile:
         return ClientFile(client, scope, path, keys, "${%s}", is_shared)
     if client == "claude-desktop":
         if is_shared:
-            raise ConfigError("claude-desktop has no scope project; use user")
+            raise ConfigError("claude-desktop has no scope 'project'; use 'user'")
         path = application_folder("Claude") / "claude_desktop_config.json"
         return ClientFile(client, scope, path, ("mcpServers",), "")
     if client == "cursor":
