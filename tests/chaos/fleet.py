@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from subprocess import DEVNULL
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
 import asyncpg
@@ -27,6 +28,11 @@ from tests.docs.page import ROOT
 from tests.server.conftest import modern_meta
 
 KEY = GatewayKey(bytes(range(32)))
+# What HAProxy writes about each request, besides the shipped configuration
+REQUESTS = """\
+    http-request set-var(txn.session) req.hdr(mcp-session-id)
+    log-format "request %HM %ST %[var(txn.session)]"
+"""
 LEGACY, MODERN = "2025-06-18", "2026-07-28"
 
 
@@ -45,8 +51,8 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.02)
 
 
-def _started(command: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _started(command: list[str], output: int | IO[bytes] = DEVNULL) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=output, stderr=DEVNULL)
 
 
 class Replica:
@@ -132,6 +138,7 @@ class Fleet:
         self.key_ids: list[str] = []
         self.port = free_port()
         self.balancer: subprocess.Popen[bytes] | None = None
+        self._requests = folder / "requests"
 
     async def make_keys(self, count: int) -> None:
         async with KeyStore.open(self.url) as store:
@@ -150,13 +157,20 @@ class Fleet:
     async def balance(self) -> None:
         shipped = (ROOT / "deploy" / "proxies" / "haproxy.cfg").read_text()
         config, _, _ = shipped.partition("    server gateway-1")
-        config = config.replace("bind 127.0.0.1:8443", f"bind 127.0.0.1:{self.port}")
+        bind = f"bind 127.0.0.1:{self.port}\n{REQUESTS}"
+        config = config.replace("bind 127.0.0.1:8443", bind)
         for number, each in enumerate(self.replicas):
             config += f"    server r{number} 127.0.0.1:{each.port}\n"
         file = self.folder / "haproxy.cfg"
         file.write_text(config)
-        self.balancer = _started(["haproxy", "-db", "-q", "-f", str(file)])
+        with self._requests.open("wb") as log:  # `-q` would close it
+            self.balancer = _started(["haproxy", "-db", "-f", str(file)], log)
         await until(self._is_answered)
+
+    def requests(self) -> list[tuple[str, str, str]]:
+        """Return method, status and session (or "-") of each request that HAProxy has answered."""
+        lines = map(str.split, self._requests.read_text().splitlines())
+        return [(line[1], line[2], line[3]) for line in lines if line[:1] == ["request"]]
 
     async def behind(self, proxy: Callable[[Path, str], list[str]]) -> subprocess.Popen[bytes]:
         """Run a shipped balancer in front of the first replica, on a new port."""
