@@ -16,6 +16,8 @@ import mcp
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+LIMIT = 10.0  # seconds of a call
+
 
 @asynccontextmanager
 async def connected(url: str, key: str) -> AsyncGenerator[Any, None]:
@@ -36,7 +38,8 @@ async def main(url: str, key: str) -> None:
     async with connected(url, key) as client:
         while not stop.done():
             try:
-                result = await client.call_tool("c__put", {"id": "rolling"})
+                async with asyncio.timeout(LIMIT):  # otherwise `mcp` waits for ever
+                    result = await client.call_tool("c__put", {"id": "rolling"})
                 assert result.content[0].text == "rolling", result
                 answered += 1
             except Exception as error:

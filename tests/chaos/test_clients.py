@@ -26,7 +26,7 @@ from tests.support.node import node_folder
 pytestmark = [
     pytest.mark.product,
     pytest.mark.program("PostgreSQL, Claude Code, and clients of others"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(90),
 ]
 
 HERE = Path(__file__).parent

@@ -5,6 +5,8 @@
 const { Client, StreamableHTTPClientTransport } = require("@modelcontextprotocol/client");
 const { setTimeout: sleep } = require("node:timers/promises");
 
+const LIMIT = 10_000; // milliseconds of a call
+
 async function main(url, key) {
   let answered = 0;
   let stopped = false;
@@ -18,7 +20,8 @@ async function main(url, key) {
   await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit }));
   while (!stopped) {
     try {
-      const result = await client.callTool({ name: "c__put", arguments: { id: "rolling" } });
+      const put = { name: "c__put", arguments: { id: "rolling" } };
+      const result = await client.callTool(put, { timeout: LIMIT });
       if (result.content[0].text !== "rolling") throw new Error(JSON.stringify(result));
       answered += 1;
     } catch (error) {
