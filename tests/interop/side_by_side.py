@@ -102,8 +102,8 @@ async def compare(pair: Pair) -> list[str]:
 
 
 def _executed(block: Block) -> ModuleType:
-    """Run a block as a module of its own."""
-    module = ModuleType(block.title.removesuffix(".py"))
+    """Run a block as a module of its own, whose name no import of another test means."""
+    module = ModuleType(f"side by side: {block.title}")
     code = "\n" * (block.line - 1) + block.text
     sys.modules[module.__name__] = module  # its hints are looked up there
     exec(compile(code, str(PAGE), "exec", dont_inherit=True), vars(module))

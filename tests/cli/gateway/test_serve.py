@@ -322,11 +322,12 @@ async def test_gateway_that_leaves_is_served_until_its_delay_ends(serve, config)
 async def test_admin_option_serves_operators_at_another_address(serve, config):
     gateway = serve("--admin", "127.0.0.1:0", path=config({"admin": {"listen": "192.0.2.1:1"}}))
     api = next(line for line in gateway.lines if line.startswith("admin at ")).split()[-1]
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(api.replace("/admin/api/v1", "/readyz")) as reply,
-    ):
-        assert reply.status == 200
+    async with aiohttp.ClientSession() as http:
+        status = 503  # until the database has answered once
+        while status == 503:
+            async with http.get(api.replace("/admin/api/v1", "/readyz")) as reply:
+                status = reply.status
+    assert status == 200
     lines = iter(gateway.program.stderr.readline, "")
     gateway.program.send_signal(signal.SIGHUP)
     assert next(lines).startswith("reloaded ")

@@ -25,6 +25,10 @@ def import_driver() -> Any:
     return asyncpg
 
 
+def _lock_timeout(seconds: float) -> str:
+    return f"SET lock_timeout = {int(seconds * 1_000)}"
+
+
 async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
     """Return a new asyncpg connection.
 
@@ -46,8 +50,8 @@ async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
             server_settings={"application_name": "interlock"},
         )
         # Not one of the settings above, because PgBouncer refuses those that it does not know.
-        limit = str(int(timeout * 1000))
-        await connection.execute("SELECT set_config('lock_timeout', $1, false)", limit)
+        # Not a statement with a parameter either, because a pooler of statements breaks those.
+        await connection.execute(_lock_timeout(timeout))
         return connection
     except ValueError:
         # Drop the driver's text, because it may contain the URL with the password.
