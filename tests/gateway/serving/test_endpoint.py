@@ -15,6 +15,7 @@ import pytest
 from interlock.config.gateway import Address
 from interlock.gateway import health
 from interlock.store import AuditRecord
+from interlock.store.audit import group_commit
 from interlock.toolbox import restarts, upstream
 from tests.gateway.conftest import bearer, offering
 from tests.gateway.support import steps_of
@@ -278,7 +279,9 @@ async def test_too_many_calls_at_once_are_a_503(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_call_that_cannot_be_recorded_is_a_503_and_is_not_sent(running, tmp_path: Path):
+async def test_call_that_cannot_be_recorded_is_a_503_and_is_not_sent(
+    running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     crm = offering("x")
     async with running(crm=crm) as gateway:
         key = await gateway.key()
@@ -287,7 +290,9 @@ async def test_call_that_cannot_be_recorded_is_a_503_and_is_not_sent(running, tm
             other,
         ):
             other.execute("BEGIN IMMEDIATE")
-            reply = await gateway.call("crm__x", key)
+            with monkeypatch.context() as patch:
+                patch.setattr(group_commit, "WAIT", 0.05)
+                reply = await gateway.call("crm__x", key)
             other.execute("ROLLBACK")
         other.close()
         assert refused(reply) == (503, -31503, "audit_unavailable")
