@@ -55,7 +55,7 @@ def test_each_alert_fires_as_its_test_says_and_has_a_heading_with_three_commands
     sections = dict(re.findall(r"## (\w+)\n(.*?)(?=\n## |\Z)", ALERTS.read_text(), re.DOTALL))
     assert [*sections] == [*rules()]
     for name, text in sections.items():
-        (commands,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        (commands,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
         assert len(commands.splitlines()) == 3, name
         assert "Users notice: " in text, name
 
