@@ -7,7 +7,7 @@ import mimetypes
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 from urllib.parse import quote
 
 from interlock.attachments import UNKNOWN, sniff
@@ -36,7 +36,26 @@ _SOUNDS = (
 )
 
 
-class Image:
+class _Recording:
+    """The bytes and the media type of a picture or a sound."""
+
+    _KIND: ClassVar[str]
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        data: bytes | None = None,
+        format: str | None = None,
+    ) -> None:
+        self.data = _read(self, path, data)
+        self.mime_type = _media_type(self._KIND, format, path, self.data)
+
+    def _encoded(self) -> str:
+        return base64.b64encode(self.data).decode()
+
+
+class Image(_Recording):
     """A picture.
 
     Args:
@@ -50,37 +69,21 @@ class Image:
         ValueError: Both or neither of `path` and `data` are given, or the format is unknown.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        data: bytes | None = None,
-        format: str | None = None,
-    ) -> None:
-        self.data = _read(self, path, data)
-        self.mime_type = _media_type("image", format, path, self.data)
+    _KIND = "image"
 
     def content(self) -> ImageContent:
         """Return the block for a result or a prompt."""
-        return ImageContent(data=base64.b64encode(self.data).decode(), mime_type=self.mime_type)
+        return ImageContent(data=self._encoded(), mime_type=self.mime_type)
 
 
-class Audio:
+class Audio(_Recording):
     """A sound. The arguments are those of `Image`."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        data: bytes | None = None,
-        format: str | None = None,
-    ) -> None:
-        self.data = _read(self, path, data)
-        self.mime_type = _media_type("audio", format, path, self.data)
+    _KIND = "audio"
 
     def content(self) -> AudioContent:
         """Return the block for a result or a prompt."""
-        return AudioContent(data=base64.b64encode(self.data).decode(), mime_type=self.mime_type)
+        return AudioContent(data=self._encoded(), mime_type=self.mime_type)
 
 
 class File:
@@ -125,7 +128,7 @@ class File:
 Media: TypeAlias = Image | Audio | File
 
 
-def _read(media: Media, path: str | os.PathLike[str] | None, data: bytes | None) -> bytes:
+def _read(media: object, path: str | os.PathLike[str] | None, data: bytes | None) -> bytes:
     kind = type(media).__name__
     if (path is None) == (data is None):
         raise ValueError(f"{kind} takes either path or data")

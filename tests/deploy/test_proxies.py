@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import re
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from tests.docs.page import ROOT
+from tests.support.reverse_proxies import caddy, free_port, haproxy, nginx
 
 FOLDER = ROOT / "deploy" / "proxies"
 PORTS = (8001, 8002, 8003)
@@ -90,25 +90,6 @@ class Fleet(NamedTuple):
         return next(each for each in self.replicas if each.port == port)
 
 
-def nginx(folder: Path, text: str) -> list[str]:
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "".join(f"{each}_temp_path {folder}/{each};" for each in kinds)
-    top = f"pid {folder}/pid; events {{}} http {{ access_log off; {paths}"
-    (folder / "nginx.conf").write_text(f"daemon off; master_process off; {top}\n{text}\n}}\n")
-    return ["nginx", "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
-
-
-def haproxy(folder: Path, text: str) -> list[str]:
-    (folder / "haproxy.cfg").write_text(text)
-    return ["haproxy", "-db", "-f", str(folder / "haproxy.cfg")]
-
-
-def caddy(folder: Path, text: str) -> list[str]:
-    options = "{\n\tadmin off\n\tauto_https off\n}\n"
-    (folder / "Caddyfile").write_text(options + text)
-    return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
-
-
 FILES = {nginx: "nginx.conf", haproxy: "haproxy.cfg", caddy: "Caddyfile"}
 
 
@@ -141,13 +122,6 @@ async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             if program.returncode is None:
                 program.terminate()
             await program.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 async def is_up(fleet: Fleet) -> bool:

@@ -1,7 +1,7 @@
 """Every name that spans contain, in the spelling of OpenTelemetry's semantic conventions.
 
-Release v0.1.0 of github.com/open-telemetry/semantic-conventions-genai, which depends on release
-1.45.0 of github.com/open-telemetry/semantic-conventions. Names that begin with "interlock." are
+The conventions are those of github.com/open-telemetry/semantic-conventions-genai, which are in
+development; no test compares these names with a release yet. Names that begin with "interlock." are
 interlock's own.
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from interlock import Client, Context, Server
 from tests.docs.page import ROOT, blocks
 from tests.server.http.on_a_port import call, served
+from tests.support.reverse_proxies import free_port, haproxy, nginx
 
 CLIENT = "127.0.0.5"  # the proxy itself is 127.0.0.1
 SPOOFED = {
@@ -27,25 +27,9 @@ SPOOFED = {
 Write = Callable[[Path, str], list[str]]
 
 
-def nginx(folder: Path, text: str) -> list[str]:
-    """Write the configuration; return the command that runs nginx in the foreground."""
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "".join(f"{each}_temp_path {folder}/{each};" for each in kinds)
-    top = f"pid {folder}/pid; events {{}} http {{ access_log off; {paths}"
-    file = folder / "nginx.conf"
-    file.write_text(f"daemon off; master_process off; {top}\n{text}\n}}\n")
-    return ["nginx", "-p", str(folder), "-e", "stderr", "-c", str(file)]
-
-
 def nginx_of_http_1_0(folder: Path, text: str) -> list[str]:
     """Without the setting, nginx speaks HTTP/1.0 with the server."""
     return nginx(folder, text.replace("proxy_http_version 1.1;", ""))
-
-
-def haproxy(folder: Path, text: str) -> list[str]:
-    file = folder / "haproxy.cfg"
-    file.write_text(text)
-    return ["haproxy", "-db", "-f", str(file)]
 
 
 @pytest.fixture(params=[nginx, nginx_of_http_1_0, haproxy])
@@ -58,9 +42,7 @@ def reverse_proxy(request: pytest.FixtureRequest, tmp_path: Path):
 
     @asynccontextmanager
     async def run(port: int) -> AsyncIterator[int]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            own = free.getsockname()[1]
+        own = free_port()
         filled = re.sub(r"127\.0\.0\.1:8443", f"127.0.0.1:{own}", text)
         filled = re.sub(r"127\.0\.0\.1:8000", f"127.0.0.1:{port}", filled)
         program = await asyncio.create_subprocess_exec(*write(tmp_path, filled))
