@@ -41,6 +41,7 @@ async def test_started_chat_opens_in_the_users_browser_and_its_link_works_once(
         "HOME": str(tmp_path),
         "INTERLOCK_MODEL": f"scripted:{script}",
         "MAKEFLAGS": "",
+        "MAKELEVEL": "0",  # as from a shell, also where `make` has started these tests
     }
     started = await asyncio.create_subprocess_exec(
         *command,

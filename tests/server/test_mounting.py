@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -372,11 +373,13 @@ def calls_to_add_a_tool(server: Server) -> int:
         nonlocal count
         count += event == "call"
 
+    gc.disable()  # a collection would call what the tests' own tools have registered for it
     sys.setprofile(counted)
     try:
         server.tool(report_of, name=f"added{len(server._catalogue.tables['tools'])}")
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
