@@ -47,6 +47,7 @@ from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, GetPromptResult, JsonObject, ReadResourceResult
 
 if TYPE_CHECKING:
+    from interlock.toolbox.tool_finder import ToolFinder
     from interlock.transports.http_pool import HttpPool
 
 # The most programs that start at the same time. Measured with 51 servers on two processors: with a
@@ -142,6 +143,7 @@ class Toolbox:
         self._replacing = asyncio.Lock()
         self._is_open = False
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
+        self._finder: ToolFinder | None = None
         self._pool: HttpPool | None = None
         self._install(servers, self._plan(servers), around)
 
@@ -410,6 +412,15 @@ class Toolbox:
     def tools(self) -> list[Entry]:
         """Every tool that can be called, in the order of the servers in the configuration."""
         return list(self._directory.tools)
+
+    @property
+    def finder(self) -> ToolFinder:
+        """Searches the tools by words; made when it is first used."""
+        if self._finder is None:
+            from interlock.toolbox.tool_finder import ToolFinder  # costs time and memory
+
+            self._finder = ToolFinder(lambda: self.tools, lambda: self.version, self._keep)
+        return self._finder
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

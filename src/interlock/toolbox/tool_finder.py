@@ -1,0 +1,74 @@
+"""Searches the tools of a toolbox, with an index that follows the toolbox's changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Sequence
+
+from interlock.calls import Entry
+from interlock.toolbox.tool_index import FoundTool, IndexedTool, ToolIndex
+
+MAX_WAIT = 0.5  # seconds for which a search waits for the index
+
+
+class ToolFinder:
+    """Searches the tools of a toolbox. The first search builds the index.
+
+    Args:
+        tools: Returns the tools in the order of the configuration.
+        version: Returns a number that changes when a tool changes.
+        keep: Receives each task that updates the index, to cancel it when the toolbox closes.
+    """
+
+    def __init__(
+        self,
+        tools: Callable[[], Sequence[Entry]],
+        version: Callable[[], int],
+        keep: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self.index = ToolIndex()
+        self._tools = tools
+        self._version = version
+        self._keep = keep
+        self._indexed = -1  # the version that is indexed, or that `_updating` indexes
+        self._updating: asyncio.Task[None] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tools are indexed."""
+        return self.index.is_complete and self._indexed == self._version()
+
+    async def search(
+        self, query: str | Sequence[str], limit: int = 5, mask: Container[str] | None = None
+    ) -> list[FoundTool]:
+        """Return the tools that match a query best; see `ToolIndex.search`.
+
+        Wait at most `MAX_WAIT` seconds for the index. After that, the tools that are indexed so far
+        are searched, and `is_complete` is False.
+        """
+        await self.update()
+        return self.index.search(query, limit, mask)
+
+    async def update(self) -> None:
+        """Index the tools that have changed; wait for it at most `MAX_WAIT` seconds."""
+        version = self._version()
+        if version != self._indexed:
+            if self._updating is not None:
+                self._updating.cancel()
+            self._indexed = version
+            self._updating = asyncio.create_task(self._update())
+            self._keep(self._updating)
+        if self._updating is not None and not self._updating.done():
+            await asyncio.wait((self._updating,), timeout=MAX_WAIT)
+
+    async def _update(self) -> None:
+        for _ in self.index.update([_indexed(each) for each in self._tools()]):
+            await asyncio.sleep(0)  # lets other tasks run
+
+
+def _indexed(entry: Entry) -> IndexedTool:
+    tool = entry.tool
+    title = tool.title or (tool.annotations.title if tool.annotations else None) or ""
+    return IndexedTool(
+        entry.address, entry.server, tool.name, title, tool.description, tool.input_schema
+    )

@@ -1,0 +1,433 @@
+"""A search for tools by words: BM25F over their definitions, in memory, without IO and policy.
+
+The weight of a word in a tool depends on that tool alone, because the average lengths of fields
+are constants. So the index is updated tool by tool, and the ranking of some tools does not change
+when others are added.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from bisect import bisect_left
+from collections.abc import Container, Iterator, Sequence
+from functools import cache
+from math import log
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.toolbox.search_words import STOP_WORDS, WORDS
+from interlock.types import JsonObject
+
+MAX_QUERY = 1_000  # characters of a query that are read
+MAX_WORDS = 64  # different words of a query that are read
+MAX_PREFIXED = 5  # terms that a query word stands for as their prefix
+MIN_PREFIX = 3  # characters of such a query word
+MAX_PARAMETERS = 60  # parameters of a tool that are read, in two levels
+STEP = 50  # tools that are indexed between two yields of `update`
+
+K1 = 1.2
+MAX_COUNT = 4  # occurrences of a word in a field that count
+ALTERNATIVE = 0.6  # the weight of an alternative, compared with the word itself
+COVER_BY_ALTERNATIVE = 0.5  # how much of a term of a tool's name an alternative covers
+
+
+class _Field(Struct, frozen=True):
+    name: str
+    weight: float
+    length: float  # how much the field's length counts, from 0 to 1
+    average: float  # words, as measured in the definitions of 54 servers
+    limit: int  # characters that are read
+
+
+_FIELDS = (
+    _Field("name", 4.0, 0.3, 3.2, 200),
+    _Field("server", 3.0, 0.0, 1.2, 200),
+    _Field("title", 2.5, 0.3, 3.0, 200),
+    _Field("description", 1.6, 0.6, 22.0, 600),
+    _Field("parameters", 0.8, 0.75, 8.0, 2_000),
+    _Field("parameter descriptions", 0.3, 0.75, 40.0, 800),
+)
+
+
+class IndexedTool(Struct, frozen=True):
+    """The parts of a definition that are searched.
+
+    Attributes:
+        address: "server:name", unique in an index.
+        server: The name of the tool's server.
+        name: The tool's name at its server.
+        title: The tool's title, or "".
+        description: The tool's description; its first 600 characters are searched.
+        input_schema: The JSON Schema of the arguments.
+    """
+
+    address: str
+    server: str
+    name: str
+    title: str
+    description: str
+    input_schema: JsonObject
+
+
+class FoundTool(Struct, frozen=True):
+    """A tool that a search has found.
+
+    Attributes:
+        address: "server:name".
+        words: The words of the query that the tool matches.
+    """
+
+    address: str
+    words: tuple[str, ...]
+
+
+class _Ranking:
+    """The tools that match a query so far, by slot."""
+
+    def __init__(self) -> None:
+        self.scores: dict[int, float] = {}
+        self.words: dict[int, list[str]] = {}  # the words of the query that the tool matches
+        self.covered: dict[int, dict[str, float]] = {}  # terms of the tool's name, and how much
+
+
+class ToolIndex:
+    """Ranks tools by the words of a query.
+
+    Attributes:
+        is_complete: Whether all tools of the last `update` are indexed.
+    """
+
+    def __init__(self) -> None:
+        self.is_complete = True
+        self._tools: dict[str, IndexedTool] = {}  # by address
+        self._slots: dict[str, int] = {}  # by address
+        self._free: list[int] = []  # slots of removed tools
+        self._addresses: list[str] = []  # by slot; "" for a free one
+        self._names: list[frozenset[str]] = []  # by slot: the terms of the tool's name
+        self._order: dict[str, int] = {}  # address -> position in the configuration
+        # Term -> slots in ascending order, and the weight of the term in each
+        self._postings: dict[str, tuple[array[int], array[float]]] = {}
+        self._sorted: list[str] | None = None  # the terms, for look-ups by prefix
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def replace(self, tools: Sequence[IndexedTool]) -> None:
+        """Index these tools instead of all others; see `update`."""
+        for _ in self.update(tools):
+            pass
+
+    def update(self, tools: Sequence[IndexedTool]) -> Iterator[None]:
+        """Do what `replace` does in steps of a few milliseconds, and yield between them.
+
+        Tools with an unchanged definition are not indexed again. Between two steps, searches find
+        the tools that are indexed so far. A later update may begin before this one has finished,
+        which must then not be continued.
+
+        Args:
+            tools: The tools in the order of the configuration.
+        """
+        self.is_complete = False
+        self._order = {tool.address: position for position, tool in enumerate(tools)}
+        removed = [address for address in self._tools if address not in self._order]
+        for count, address in enumerate(removed, 1):
+            self._remove(address)
+            if count % STEP == 0:
+                yield
+        added = 0
+        for position, tool in enumerate(tools, 1):
+            before = self._tools.get(tool.address)
+            if before != tool:
+                if before is not None:
+                    self._remove(tool.address)
+                self._add(tool)
+                added += 1
+                if added % STEP == 0:
+                    yield
+            if position % 5_000 == 0:
+                yield
+        self.is_complete = True
+
+    def _add(self, tool: IndexedTool) -> None:
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = len(self._addresses)
+            self._addresses.append("")
+            self._names.append(frozenset())
+        for term, weight in _weights(tool).items():
+            postings = self._postings.get(term)
+            if postings is None:
+                postings = self._postings[term] = array("I"), array("f")
+                self._sorted = None
+            slots, weights = postings
+            position = bisect_left(slots, slot)
+            slots.insert(position, slot)
+            weights.insert(position, weight)
+        self._addresses[slot] = tool.address
+        self._names[slot] = frozenset(_terms(tool.name))
+        self._slots[tool.address] = slot
+        self._tools[tool.address] = tool
+
+    def _remove(self, address: str) -> None:
+        slot = self._slots.pop(address)
+        for term in _weights(self._tools.pop(address)):
+            slots, weights = self._postings[term]
+            position = bisect_left(slots, slot)
+            del slots[position], weights[position]
+            if not slots:
+                del self._postings[term]
+                self._sorted = None
+        self._addresses[slot] = ""
+        self._free.append(slot)
+
+    # Searching
+
+    def search(
+        self, query: str | Sequence[str], limit: int = 5, mask: Container[str] | None = None
+    ) -> list[FoundTool]:
+        """Return the tools that match a query best, the best first.
+
+        The ranking is that of an index of the tools in `mask` alone.
+
+        Args:
+            query: What a tool should do; or several queries, whose results alternate. At most 1,000
+                characters and 64 words of each are read.
+            limit: The most tools to return.
+            mask: The addresses of the tools to search; None for all.
+        """
+        if isinstance(query, str):
+            return self._ranked(query, limit, mask)
+        ranked = [self._ranked(each, limit, mask) for each in query]
+        found: dict[str, FoundTool] = {}
+        for position in range(limit):
+            for each in ranked:
+                if position < len(each):
+                    found.setdefault(each[position].address, each[position])
+        return list(found.values())[:limit]
+
+    def _ranked(self, query: str, limit: int, mask: Container[str] | None) -> list[FoundTool]:
+        words = _query_terms(query)
+        if not words or limit < 1:
+            return []
+        visible = self._visible(mask)
+        ranking = _Ranking()
+        for term, word in words.items():
+            self._match(term, word, visible, ranking)
+        scores = {
+            slot: score
+            * (0.7 + 0.3 * len(ranking.words[slot]) / len(words))
+            * (1 + 0.3 * sum(ranking.covered.get(slot, {}).values()) / len(self._names[slot]))
+            for slot, score in ranking.scores.items()
+        }
+        best = sorted(scores, key=lambda slot: (-scores[slot], self._order[self._addresses[slot]]))[
+            :limit
+        ]
+        return [FoundTool(self._addresses[slot], tuple(ranking.words[slot])) for slot in best]
+
+    def _match(self, term: str, word: str, visible: bytearray, ranking: _Ranking) -> None:
+        """Add the tools that match a word of the query; of all meanings, a tool gets the best."""
+        count = sum(visible)
+        best: dict[int, float] = {}
+        rarest = 0.0  # the rarity of the word itself
+        for meaning, is_own in self._meanings(term, visible):
+            hits = [hit for hit in zip(*self._postings[meaning], strict=True) if visible[hit[0]]]
+            rarity = log(1 + (count - len(hits) + 0.5) / (len(hits) + 0.5))
+            if is_own:
+                rarest = max(rarest, rarity)
+                cover = 1.0
+            else:
+                rarity = ALTERNATIVE * (min(rarity, rarest) if rarest else rarity)
+                cover = COVER_BY_ALTERNATIVE
+            for slot, weight in hits:
+                best[slot] = max(best.get(slot, 0.0), rarity * weight)
+                if meaning in self._names[slot]:
+                    covered = ranking.covered.setdefault(slot, {})
+                    covered[meaning] = max(covered.get(meaning, 0.0), cover)
+        for slot, score in best.items():
+            ranking.scores[slot] = ranking.scores.get(slot, 0.0) + score
+            ranking.words.setdefault(slot, []).append(word)
+
+    def _visible(self, mask: Container[str] | None) -> bytearray:
+        """Return a byte for each slot: 1 if the search may find its tool."""
+        if mask is None:
+            return bytearray(address in self._order for address in self._addresses)
+        return bytearray(address in mask and address in self._order for address in self._addresses)
+
+    def _meanings(self, term: str, visible: bytearray) -> Iterator[tuple[str, bool]]:
+        """Yield the terms that a query's term stands for, and whether each is the word itself.
+
+        A term that no visible tool contains stands for the terms that begin with it.
+        """
+        if self._is_known(term, visible):
+            yield term, True
+        else:
+            for longer in self._prefixed(term, visible):
+                yield longer, True
+        for other in _alternatives().get(term, ()):
+            if self._is_known(other, visible):
+                yield other, False
+
+    def _is_known(self, term: str, visible: bytearray) -> bool:
+        postings = self._postings.get(term)
+        return postings is not None and any(visible[slot] for slot in postings[0])
+
+    def _prefixed(self, word: str, visible: bytearray) -> list[str]:
+        found: list[str] = []
+        if len(word) < MIN_PREFIX:
+            return found
+        if self._sorted is None:
+            self._sorted = sorted(self._postings)
+        for position in range(bisect_left(self._sorted, word), len(self._sorted)):
+            term = self._sorted[position]
+            if not term.startswith(word) or len(found) == MAX_PREFIXED:
+                break
+            if self._is_known(term, visible):
+                found.append(term)
+        return found
+
+
+# Words
+
+_STOP_WORDS = frozenset(STOP_WORDS.split())
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_WORD = re.compile(r"[^\W_]+")
+_CJK = re.compile(
+    "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002ffff]+)"
+)
+_VOWEL = re.compile(r"[aeiouy]")
+
+
+def _terms(text: str) -> list[str]:
+    """Return the stems of all words of a text, in order."""
+    return [stem(word) for word in _words(text)]
+
+
+def _words(text: str) -> list[str]:
+    text = _CAMEL.sub(" ", text)
+    if text.isascii():
+        return _WORD.findall(text.lower())
+    words: list[str] = []
+    for word in _WORD.findall(fold(text)):
+        if word.isascii():
+            words.append(word)
+        else:
+            words += _split_cjk(word)
+    return words
+
+
+def fold(text: str) -> str:
+    """Return a text without format characters, accents and case."""
+    kept = "".join(each for each in text if unicodedata.category(each) != "Cf")
+    decomposed = unicodedata.normalize("NFKD", kept)
+    bare = "".join(each for each in decomposed if not unicodedata.combining(each))
+    return unicodedata.normalize("NFKC", bare).casefold()
+
+
+def _split_cjk(word: str) -> Iterator[str]:
+    """Yield runs of Chinese, Japanese and Korean characters as pairs, and other runs whole."""
+    for position, run in enumerate(_CJK.split(word)):
+        if position % 2 == 0:
+            if run:
+                yield run
+        elif len(run) == 1:
+            yield run
+        else:
+            yield from (run[each : each + 2] for each in range(len(run) - 1))
+
+
+def stem(word: str) -> str:
+    """Return an English word without the endings of plurals and verbs, and without a final "e"."""
+    if len(word) < 4 or not word.isascii():
+        return word
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        if word.endswith("ies") and len(word) > 4:
+            word = word[:-3] + "y"
+        elif word.endswith(("xes", "ches", "shes", "sses", "zes")):
+            word = word[:-2]
+        else:
+            word = word[:-1]
+    for ending in ("ing", "ed"):
+        root = word[: -len(ending)]
+        if word.endswith(ending) and len(root) > 2 and _VOWEL.search(root):
+            doubled = root[-1] == root[-2] and root[-1] not in "lsz"
+            word = root[:-1] if doubled else root
+            break
+    return word[:-1] if word.endswith("e") and len(word) > 3 else word
+
+
+@cache
+def _alternatives() -> dict[str, tuple[str, ...]]:
+    """Return the terms that a term stands for besides itself."""
+    meant: dict[str, dict[str, None]] = {}
+    for line in WORDS.strip().splitlines():
+        before, _, said = line.partition(":")
+        targets = _terms(before)
+        for term in (*targets, *_terms(said)):
+            meant.setdefault(term, {}).update(dict.fromkeys(targets))
+    return {
+        term: tuple(other for other in others if other != term) for term, others in meant.items()
+    }
+
+
+def _query_terms(query: str) -> dict[str, str]:
+    """Return the terms of a query without stop words, and the word for each."""
+    terms: dict[str, str] = {}
+    for word in _words(query[:MAX_QUERY]):
+        if word not in _STOP_WORDS and len(terms) < MAX_WORDS:
+            terms.setdefault(stem(word), word)
+    return terms
+
+
+def _weights(tool: IndexedTool) -> dict[str, float]:
+    """Return the weight of each term of a tool, from 0 to 1."""
+    parameters, descriptions = _parameter_texts(tool.input_schema)
+    texts = (tool.name, tool.server, tool.title, tool.description, parameters, descriptions)
+    sums: dict[str, float] = {}
+    for field, text in zip(_FIELDS, texts, strict=True):
+        terms = _terms(text[: field.limit])
+        if not terms:
+            continue
+        scale = field.weight / (1 - field.length + field.length * len(terms) / field.average)
+        counts: dict[str, int] = {}
+        for term in terms:
+            counts[term] = counts.get(term, 0) + 1
+        for term, count in counts.items():
+            sums[term] = sums.get(term, 0.0) + scale * min(count, MAX_COUNT)
+    return {term: value / (K1 + value) for term, value in sums.items()}
+
+
+def _parameter_texts(input_schema: JsonObject) -> tuple[str, str]:
+    """Return the names of a schema's parameters, and their descriptions and permitted values."""
+    names: list[str] = []
+    descriptions: list[str] = []
+    for name, parameter in _parameters(input_schema):
+        names.append(name)
+        description, values = parameter.get("description"), parameter.get("enum")
+        if isinstance(description, str):
+            descriptions.append(description)
+        if isinstance(values, list):
+            descriptions += (each for each in values if isinstance(each, str))
+    return " ".join(names), " ".join(descriptions)
+
+
+def _parameters(input_schema: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield parameters in two levels, at most `MAX_PARAMETERS`."""
+    left, level = MAX_PARAMETERS, [input_schema]
+    for _ in range(2):
+        inner: list[JsonObject] = []
+        for each in level:
+            properties = each.get("properties")
+            for name, parameter in properties.items() if isinstance(properties, dict) else ():
+                if left == 0:
+                    return
+                left -= 1
+                if isinstance(parameter, dict):
+                    yield name, parameter
+                    items = parameter.get("items")
+                    inner.append(items if isinstance(items, dict) else parameter)
+        level = inner
