@@ -152,8 +152,8 @@ class AnthropicModel(HttpModel):
 def _mark(request: dict[str, Any]) -> None:
     """Mark the ends of the tools, instructions and messages for the prompt cache."""
     conversation = request["messages"][-1]["content"] if request["messages"] else []
-    for blocks in (request.get("tools"), request.get("system"), conversation):
-        end = len(blocks or ()) - 1
+    for blocks in (request.get("tools", []), request.get("system", []), conversation):
+        end = len(blocks) - 1
         while end >= 0 and "defer_loading" in blocks[end]:  # the API refuses both members together
             end -= 1
         if end >= 0 and blocks[end].get("type") not in ("thinking", "redacted_thinking"):

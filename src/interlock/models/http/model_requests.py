@@ -265,9 +265,7 @@ def _fitted(
         return tools
     loaded = {name for each in messages if isinstance(each, ToolMessage) for name in each.loads}
     return [
-        replace(each, deferred=False)
-        for each in tools
-        if not each.deferred or each.name in loaded
+        replace(each, deferred=False) for each in tools if not each.deferred or each.name in loaded
     ]
 
 

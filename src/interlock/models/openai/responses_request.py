@@ -68,9 +68,7 @@ def response_request(
     request: dict[str, Any] = {
         "model": model,
         "input": [
-            item
-            for each in without_files(messages, IMAGES | DOCUMENTS)
-            for item in items.of(each)
+            item for each in without_files(messages, IMAGES | DOCUMENTS) for item in items.of(each)
         ],
         "stream": True,
         "store": False,
