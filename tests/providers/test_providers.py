@@ -47,6 +47,8 @@ class Lab:
     async def choose(self, name: str, options: Any) -> Model:
         if "Responses" in self.fake.name:
             await self._note(name, Lesson("responses"))
+        elif name.startswith("openai:"):
+            await self._note(name, Lesson("lists_tools"))
         self.models.append(await choose(name, options=options))
         return self.models[-1]
 
@@ -124,7 +126,7 @@ async def test_every_provider_continues_the_conversation_of_every_other_one(
             others = [each for each in begun.items() if each[0] != fake.name]
             for first, messages in others:
                 for name, going_on in CONTINUED.items():
-                    end = 5 if name == "a turn" else None  # after the second calls
+                    end = 7 if name == "a turn" else None  # after the third calls
                     going_on = going_on._replace(history=tuple(messages[:end]))
                     with _collected(failed, f"{fake.name} continues {name} of {first}"):
                         await _hold(lab, going_on)

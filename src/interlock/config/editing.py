@@ -89,6 +89,7 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
             "allow": server.tools.allow,
             "deny": server.tools.deny or None,
             "idempotent": server.tools.idempotent or None,
+            "alwaysLoad": server.tools.always_load or None,
             "risk": _written(server.tools.risk, ("read", "write")) or None,
             "override": {name: _written(each) for name, each in server.tools.override.items()}
             or None,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from interlock.config.tool_search import ToolSearch
+
 if TYPE_CHECKING:
     from interlock.schema.condition import Condition
 
@@ -327,6 +329,7 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     engine: Literal["agent", "graph"] = "agent"
     system: str = ""
+    tool_search: ToolSearch = ToolSearch()
     apps_origin: str = ""
     limits: ChatLimits = ChatLimits()
     quotas: ChatQuotas = ChatQuotas()

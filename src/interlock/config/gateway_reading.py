@@ -49,6 +49,7 @@ from interlock.config.policy_reading import (
 )
 from interlock.config.section import MAX_LONG, Section, nearest
 from interlock.config.servers import Config
+from interlock.config.tool_search import tool_search_in
 from interlock.text import urls
 from interlock.text.networks import network
 
@@ -437,11 +438,14 @@ def _plugins(gateway: Section, servers: Collection[str]) -> PluginSettings | Non
     return PluginSettings(folder=section.filled("folder"), server=section.text("server"))
 
 
+_CHAT = ("models", "engine", "system", "toolSearch")
+
+
 def _chat(gateway: Section) -> ChatPage | None:
     if "chat" not in gateway.members:
         return None
     section = gateway.within("chat")
-    section.warn_unknown(("models", "engine", "system", "appsOrigin", "limits", "quotas"))
+    section.warn_unknown((*_CHAT, "appsOrigin", "limits", "quotas"))
     section.need("models")
     models = section.texts("models")
     if not models or not all(model.strip() for model in models):
@@ -452,6 +456,7 @@ def _chat(gateway: Section) -> ChatPage | None:
         models=models,
         engine=section.choice("engine", ("agent", "graph")),
         system=section.optional("system"),
+        tool_search=tool_search_in(section),
         apps_origin=section.optional("appsOrigin"),
         limits=ChatLimits(
             turns=limits.count("turns", default.turns, MAX_CALLS),

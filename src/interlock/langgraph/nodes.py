@@ -34,10 +34,12 @@ from interlock.agent import (
 )
 from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
+from interlock.config import ToolSearch
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import Finished, message
-from interlock.langchain.tool import need_reader, reporter, run, tools
+from interlock.langchain.tool import LANGCHAIN, need_reader, reporter, run, tools
+from interlock.langchain.tool_search import as_tools, free_rounds, searched
 from interlock.langchain.user_images import with_user_images
 from interlock.langgraph.answers import ask, normalized
 from interlock.langgraph.state import (
@@ -49,6 +51,7 @@ from interlock.langgraph.state import (
     ToolSource,
 )
 from interlock.schema.portable import portable
+from interlock.tool_loading import ListedTool
 from interlock.toolbox import Tools
 
 MAX_ROUNDS = 10
@@ -90,6 +93,7 @@ class Nodes:
         local_tools: Sequence[BaseTool],
         images: int,
         bind_options: dict[str, Any],
+        search: ToolSearch,
     ) -> None:
         self._model = _named_model(model) if isinstance(model, str) else model
         self._toolbox = toolbox
@@ -100,6 +104,7 @@ class Nodes:
         self._local = {each.name: each for each in local_tools}
         self._images = images
         self._bind_options = bind_options
+        self._search = search
         self._bound: dict[tuple[int, int, bool], tuple[Any, Tools | None, int, Any]] = {}
         self._warned: set[str] = set()
 
@@ -139,7 +144,7 @@ class Nodes:
         model: Any = self._model if isinstance(self._model, BaseChatModel) else self._model(context)
         request = [*self._system, *with_user_images(model, fitted(messages))]
         write = runtime.stream_writer if context.streams else None
-        bound = self._with_tools(model, toolbox, need_reader(messages))
+        bound = self._with_tools(model, toolbox, context.caller, messages)
         answer = await ask(bound, request, write)
         answer = normalized(answer, _ids(messages))
         if self._approve is not None and answer.tool_calls:
@@ -193,6 +198,7 @@ class Nodes:
                     images=self._images,
                     id=id,
                     around=context.around,
+                    explains=task.get("unread", False),
                 ),
             )
         seconds = monotonic() - started
@@ -213,8 +219,21 @@ class Nodes:
         found: Any = self._toolbox  # a function, or any `Tools`
         return found if found is None or hasattr(found, "handle") else found(context)
 
-    def _with_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
+    def _with_tools(
+        self, model: Any, toolbox: Tools | None, caller: Caller, messages: Sequence[AnyMessage]
+    ) -> Any:
         """Return the model with its tools; bind them again only if they have changed."""
+        found: list[ListedTool] | None = None
+        if toolbox is not None:
+            found = searched(toolbox, toolbox.tools, caller, messages, self._search, model)
+        if toolbox is not None and found is not None:
+            offered = [*self._local.values(), *as_tools(toolbox, found, LANGCHAIN, 0)]
+            deferred = frozenset(each.entry.wire_name for each in found if each.deferred)
+            options = {**self._bind_options, **({"deferred": deferred} if deferred else {})}
+            return model.bind_tools(offered, **options)
+        return self._with_all_tools(model, toolbox, need_reader(messages))
+
+    def _with_all_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
         key = id(model), id(toolbox), reader
         version = 0 if toolbox is None else toolbox.version
         known = self._bound.get(key)
@@ -278,12 +297,13 @@ class Nodes:
 
 
 def _rounds(messages: Sequence[AnyMessage]) -> int:
-    count = 0
+    turn: list[AIMessage] = []
     for each in reversed(messages):
         if isinstance(each, HumanMessage):
             break
-        count += isinstance(each, AIMessage) and bool(each.tool_calls)
-    return count
+        if isinstance(each, AIMessage) and each.tool_calls:
+            turn.append(each)
+    return len(turn) - free_rounds(turn)
 
 
 def _ids(messages: Sequence[AnyMessage]) -> list[str]:

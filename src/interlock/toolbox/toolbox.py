@@ -39,6 +39,7 @@ from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
 from interlock.toolbox.resource_tool import resource_tool
+from interlock.toolbox.search_tool import search_tool
 from interlock.toolbox.server_health import ServerStatus
 from interlock.toolbox.tool_directory import ToolDirectory, is_read_only
 from interlock.toolbox.upstream import Upstream
@@ -122,7 +123,8 @@ class Toolbox:
         self.listeners: set[Callable[[], None]] = set()
         self.find_resource = find_resource or self._find_listed
         reader = resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
-        self.own = OwnServer(self.results, (reader, *own_tools))
+        search = search_tool(lambda: self.finder, lambda: self.tools, lambda: self._upstreams)
+        self.own = OwnServer(self.results, (reader, search, *own_tools))
         self._environ = os.environ if environ is None else environ
         self._forwards = forwards
         self._handlers = handlers

@@ -58,6 +58,12 @@ class HttpModel(ABC):
         has_own = self._base_url is not None or own == self._provider.url
         return self.name if has_own else f"{self.name}@{urls.display(own)}"
 
+    @property
+    def _is_at_provider(self) -> bool:
+        """Whether requests go to the provider's own URL."""
+        url = self._base_url or self._provider.address()
+        return url.rstrip("/") == self._provider.url.rstrip("/")
+
     def _opened(self) -> ModelRequests:
         if self._requests is None:
             self._requests = self._open()

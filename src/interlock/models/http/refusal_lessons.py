@@ -73,6 +73,10 @@ _NOT_TAKEN = re.compile(
     r"invalid (?:parameter|argument|field)|not a valid (?:parameter|argument|field)",
     re.IGNORECASE,
 )
+_DEFERRING = re.compile(
+    r"\b(?:defer_loading|tool_references?|tool_search(?:_call|_output)?)\b|tool reference",
+    re.IGNORECASE,
+)
 _INSTEAD = re.compile(r"\buse ['\"`]?(\w+)['\"`]? instead", re.IGNORECASE)
 _IN_TOOLS = ("cache_control", "strict")  # members that interlock adds inside of tools and messages
 # What a conversation lacks: see `openai.chat_request.NEEDS`.
@@ -154,6 +158,7 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     if not is_learned_from or _BAD_OUTPUT.search(f"{refusal.code} {refusal.reason}"):
         return []
     for read in (
+        _deferred_tools,
         _responses,
         _needs,
         _effort,
@@ -171,6 +176,14 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     ):
         if found := read(refusal, sent):
             return found
+    return []
+
+
+def _deferred_tools(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
+    # Proxies refuse the members, and models without tool search the tool.
+    is_deferring = any(each.deferred for each in sent.tools)
+    if is_deferring and _DEFERRING.search(f"{refusal.param} {refusal.reason}"):
+        return [_lesson("lists_tools", refusal)]
     return []
 
 

@@ -74,6 +74,8 @@ class LocalModel:
         cache: Folder for the weights (253 MB); the user's cache folder if None.
     """
 
+    selects_tools = True  # from all definitions
+
     def __init__(self, cache: Path | None = None) -> None:
         self._cache = cache or Path(platformdirs.user_cache_dir("interlock"))
         self._lock = asyncio.Lock()
