@@ -116,6 +116,10 @@ class SearchTools:
         observer: Notified of unknown tools.
         finder: Returns the search over all tools.
         catalogue: Returns the tools of each caller.
+        search: The search of agents, which answers the calls of agents.
+
+    Attributes:
+        own_tools: The tools.
     """
 
     def __init__(
@@ -124,24 +128,22 @@ class SearchTools:
         observer: GatewayObserver,
         finder: Callable[[], ToolFinder],
         catalogue: Callable[[], Findable],
+        search: OwnTool,
     ) -> None:
         self._in_force = in_force
         self._observer = observer
         self._finder = finder
         self._catalogue = catalogue
-
-    def own_tools(self, search: OwnTool) -> list[OwnTool]:
-        """Return the tools, given the search of agents, which answers the calls of agents."""
-
-        async def answer(call: Call) -> Outcome:
-            if call.caller.surface != "mcp":
-                return await search.answer(call)
-            return await self.find(call)
-
-        return [
-            replace(search, tool=CLIENT_SEARCH, answer=answer, is_for=self._is_for),
+        self._search = search
+        self.own_tools = (
+            replace(search, tool=CLIENT_SEARCH, answer=self._answer, is_for=self._is_for),
             OwnTool(DESCRIBE, self.describe, self._is_for),
-        ]
+        )
+
+    async def _answer(self, call: Call) -> Outcome:
+        if call.caller.surface != "mcp":
+            return await self._search.answer(call)
+        return await self.find(call)
 
     def _is_for(self, caller: Caller) -> bool:
         return caller.surface == "mcp" and self._in_force.policy.view_of(caller).search.is_on

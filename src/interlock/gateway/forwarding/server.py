@@ -62,6 +62,7 @@ from interlock.types import Implementation, JsonObject
 if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.http_options import HttpKeywords
+    from interlock.toolbox.tool_finder import ToolFinder
 
 
 _NO_LAYERS = Layers()
@@ -132,12 +133,7 @@ class ForwardingServer:
         self._observer = observer
         self._idle_timeout = idle_timeout
         self._in_force = InForce(policy, layers.admit)
-        searching = SearchTools(
-            self._in_force, observer, lambda: self.toolbox.finder, lambda: self._catalogue
-        )
-        search = search_tool(
-            lambda: self.toolbox.finder, lambda: self.toolbox.tools, lambda: self.toolbox.upstreams
-        )
+        searching = self._make_search_tools()
         self.toolbox = Toolbox(
             servers,
             environ=environ,
@@ -149,7 +145,7 @@ class ForwardingServer:
             find_resource=self._find_resource,
             **_ASKING,
             results=results,
-            own_tools=(*own_tools, *searching.own_tools(search)),
+            own_tools=(*own_tools, *searching.own_tools),
         )
         self.dropped: Counter[str] = Counter()
         task_ids = TaskIds(sealing_key)
@@ -166,6 +162,13 @@ class ForwardingServer:
         self._methods = self._make_methods(EncryptingSeal(sealing_key))
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
+
+    def _make_search_tools(self) -> SearchTools:
+        def finder() -> ToolFinder:
+            return self.toolbox.finder
+
+        search = search_tool(finder, lambda: self.toolbox.tools, lambda: self.toolbox.upstreams)
+        return SearchTools(self._in_force, self._observer, finder, lambda: self._catalogue, search)
 
     def _make_methods(self, seal: EncryptingSeal) -> Methods:
         info = Implementation(name="interlock", version=__version__)
