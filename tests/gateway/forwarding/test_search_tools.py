@@ -26,7 +26,7 @@ from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, 
 SEARCH, DESCRIBE = "interlock__search_tools", "interlock__describe_tools"
 READ, WRITE = "interlock__call_read_tool", "interlock__call_write_tool"
 ON = ViewSearch(is_on=True)
-RISKS = {"*": ToolRisk(read=("get_*", "find_*", "list_*"))}
+READS = ToolRisk(read=("get_*", "find_*", "list_*"))
 ANNA = Principal("user:anna", frozenset({"mcp:*"}), key_id="k")
 
 
@@ -59,7 +59,7 @@ def wiki() -> ScriptedServer:
 
 def policy_of(*rules: Rule, search: ViewSearch = ON, **views: View) -> Policy:
     compiled = PolicyRules(rules=rules) if rules else None
-    risks = dict.fromkeys(("crm", "wiki", "secret"), RISKS["*"])
+    risks = dict.fromkeys(("crm", "wiki", "hr", "secret"), READS)
     return Policy.compile(compiled, views=views, risks=risks, search=search)
 
 
@@ -304,11 +304,8 @@ async def test_callers_find_what_they_may_call_and_hidden_tools_change_no_answer
                 for each in found.get("structuredContent", {"tools": ()})["tools"]:
                     assert large.catalogue.find("tools", each["name"], context) is not None
             for entry in small.toolbox.tools:
-                tools = [
-                    each.fields["name"] for each in small.catalogue.page("tools", "", context)[0]
-                ]
                 is_callable = small.catalogue.find("tools", entry.wire_name, context) is not None
-                if is_callable and SEARCH in tools:  # a rule may deny the search
+                if is_callable and "structuredContent" in found:  # a rule may deny the search
                     call = {"name": SEARCH, "arguments": {"query": entry.wire_name}}
                     named = await answer(large, context, "tools/call", **call)
                     assert named["structuredContent"]["tools"][0]["name"] == entry.wire_name
