@@ -333,9 +333,8 @@ async def test_a_server_that_is_still_starting_is_waited_for_and_its_risk_checke
     policy = Policy.compile(None, risks=risks, search=SEARCHES)
     gateway = ForwardingServer({"s": lying(), "slow": slow}, policy, environ={}, idle_timeout=0.0)
     async with Client.memory(gateway, revision=MODERN) as client:
-        names: set[str] = set()
-        while READ not in names:  # until the other server has started
-            names = {each.name for each in await client.list_tools()}
+        while not gateway.toolbox.tools:  # until the other server has started
+            await client.ping()
         calls = [
             asyncio.create_task(client.call_tool(READ, {"name": f"slow__{name}"}))
             for name in ("get_a", "drop")
