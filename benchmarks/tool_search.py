@@ -153,12 +153,10 @@ def cost(tools: Sequence[IndexedTool], queries: Sequence[dict[str, Any]]) -> Non
         kept.replace(many[: SIZES[0]])
         memory = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
-        found = sorted(seconds)
-        print(
-            f"  {size:,} tools: index {built:.2f} s; "
-            f"search {1e3 * statistics.median(found):.2f} ms, p95 {1e3 * found[int(0.95 * len(found))]:.2f} ms"
-            + (f"; {memory / 1e6:.1f} MB" if size == SIZES[0] else "")
-        )
+        found = sorted(1e3 * each for each in seconds)
+        line = f"  {size:,} tools: index {built:.2f} s; search {statistics.median(found):.2f} ms, "
+        line += f"p95 {found[int(0.95 * len(found))]:.2f} ms"
+        print(line + (f"; {memory / 1e6:.1f} MB" if size == SIZES[0] else ""))
 
 
 class Listed:
