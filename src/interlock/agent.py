@@ -66,6 +66,7 @@ from interlock.protocol.envelope import encode
 from interlock.text.surrogates import has_halves, repair_value
 from interlock.toolbox import Tools
 from interlock.toolbox.resource_tool import LINK
+from interlock.toolbox.search_tool import loads_of
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -439,7 +440,7 @@ class Agent:
             _log.exception("calling %s failed", call.name)
             return _Seen("error: the call failed because of a bug in the client program")
         ending: Ending = "failed" if result.is_error else "ran"
-        loads = loads_of(entry, result)
+        loads = loads_of(result) if entry.wire_name == SEARCH_TOOLS else ()
         return _Seen(text_of(result), result.is_error, ending, files=files_of(result), loads=loads)
 
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
@@ -649,13 +650,6 @@ def text_of(result: CallToolResult) -> str:
         empty = "the tool failed without a message" if result.is_error else NO_OUTPUT
         text = empty if result.structured is None else encode(result.structured).decode()
     return f"{text}\nwarning: {result.warning}" if result.warning else text
-
-
-def loads_of(entry: Entry, result: CallToolResult) -> tuple[str, ...]:
-    """Return the wire names of the tools that a call's result loads, if the search was called."""
-    if entry.wire_name != SEARCH_TOOLS or result.is_error or result.structured is None:
-        return ()
-    return tuple(result.structured["loads"])
 
 
 def files_of(result: CallToolResult) -> tuple[Attachment, ...]:
