@@ -19,7 +19,7 @@ TOOLS = [
 ]
 
 
-def _found(index: ToolIndex, query: str | list[str], limit: int = 5) -> list[str]:
+def _found(index: ToolIndex, query: str, limit: int = 5) -> list[str]:
     return [each.address for each in index.search(query, limit)]
 
 

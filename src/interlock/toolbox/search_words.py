@@ -16,250 +16,234 @@ were what when where which while who whom whose why will with without would you 
 
 # "meant: said": each word of a line stands for the words before the colon, too.
 WORDS = """
-create add: make new build compose draft register insert setup establish write put generate prepare
-delete remove: erase drop trash discard wipe purge destroy clear clean rid throw kill cancel away
-update edit modify: change alter adjust correct revise rewrite patch fix set amend swap turn
-rename move: name call
-list get: show all which see view display enumerate give tell many every
-get read: fetch retrieve show open view look check load see
-describe get: details detail explain info information about inspect
-search find: look seek locate lookup hunt query discover where
-send: mail deliver forward message post dispatch submit
-reply respond: answer respond react
-post create publish: share announce publish write tweet
+create add: make new build compose draft register insert setup establish write put prepare begin
+create: made built wrote written save
+delete remove: erase drop trash discard wipe purge destroy clear clean rid throw kill cancel forget
+remove detach: cut take withdraw revoke left
+update edit modify: change alter adjust correct revise rewrite fix amend mark switch
+set update: adjust turn configure mark
+rename move: call
+list get: show see view display enumerate overview available exist
+get read: fetch retrieve show open view look check see tell content contents inside stored
+describe: detail detailed explain info information inspect
+search find: look seek locate lookup hunt discover mention mentioned
+query search: ask question select
+send: mail deliver forward message post write tell notify inform sent
+reply: answer respond react
+response answer: reply answered
+publish: release announce post live
 download export: save pull fetch obtain grab
 upload import: put push attach load
-export convert: save turn transform render
-move transfer: drag shift relocate migrate put
-copy duplicate: clone replicate fork
-clone fork: copy
-run execute: start launch trigger perform invoke call kick do test try
-start: begin launch run boot on resume wake up
-stop cancel: end halt abort terminate kill shut off quit down interrupt
-trigger run dispatch: start launch kick fire
-restart retry: again rerun redo reboot relaunch repeat
-pause suspend: hold wait freeze snooze stop
-schedule: plan book arrange timetable calendar recurring
-enable activate: allow on activate switch
-disable deactivate: off forbid deactivate switch block
-approve accept: ok confirm agree sign permit accept thumbs
-reject decline: refuse deny no decline dismiss
-merge: combine join unite squash land
-close resolve: finish done complete end solve
-complete: finish done tick check mark
-reopen open: again
-assign: give owner delegate responsible hand
-lock protect: protect freeze restrict secure
-share permission: invite give grant access public link collaborate
-permission access: right rights allowed may role grant privilege authorize
-grant attach add: give allow permit let
-revoke remove: withdraw deny take
+export convert: save turn transform render pdf
+import: load migrate bring
+move: drag shift relocate transfer sort put
+copy duplicate: clone replicate
+fork clone: copy
+run execute: start launch trigger perform invoke call kick ran
+start run: begin launch boot wake trigger
+stop cancel: end halt abort terminate kill quit interrupt
+stop pause: freeze hold suspend
+trigger dispatch: start launch kick run
+restart retry: rerun redo reboot relaunch repeat fail
+schedule: plan arrange timetable daily weekly monthly regularly nightly
+enable activate: allow switch on
+disable deactivate: forbid switch off
+approve accept: ok okay confirm agree sign permit
+decline reject: refuse deny dismiss
+tentatively: maybe perhaps
+merge: combine join unite
+close resolve: finish done complete end solve fixed
+complete: finish done tick finished
+assign: give owner delegate responsible hand assignee
+lock protect: freeze restrict secure password
+share permission: invite grant access public link collaborate
+permission access: right allowed allow role grant authorize
+permission restriction: only allowed hide private
+grant attach: allow permit give
+member user: participant person people team belong colleague coworker employee staff somebody
 invite add member: join guest
-subscribe watch: follow listen observe track monitor
-unsubscribe: unfollow leave
-monitor: watch observe track supervise health
+subscribe watch: follow listen observe
+monitor: watch observe supervise
 compare diff: difference differ versus changed contrast
-diff change: difference modification delta touched
-validate check verify: test sure confirm correct valid verify
-summary summarize: overview tldr brief gist recap digest summarise
-translate: translation language
-count: many number total amount
-aggregate sum: total average group statistics mean
+diff change: difference delta touched changed
+validate check: test verify confirm correct valid
+summary: summarize summarise overview gist recap digest brief short
+count: number total amount
+aggregate: total average sum group statistic mean per
 sort order: arrange rank
-filter: only where narrow rule
 replace: swap substitute exchange
-format style: color colour bold font look paint highlight layout
-merge combine: join concatenate unify
+format: style color colour bold font highlight layout pretty
+merge: concatenate unify
 split: divide separate break
-convert: turn transform change into
-calculate compute: math work sum formula
-analyze analysis: examine investigate study analyse insight why
+calculate compute: math estimate
+analyze analysis: examine investigate study analyse insight cause reason
+simulate: allowed pretend
 generate create: draw produce render plot
-chart graph: plot diagram draw figure visualize curve
-image picture: photo pic screenshot drawing icon logo graphic
-screenshot capture: snapshot picture photo image screen
+chart graph: plot diagram draw visualize curve visualise trend
+histogram: distribution distributed frequency spread
+pivot: summarise summarize group breakdown
+formula: sum number calculate
+image picture: photo pic drawing icon logo graphic illustration
+screenshot capture: snapshot picture photo image
 video: movie film clip recording
-audio: sound voice music song recording
-file document: doc attachment paper
-document doc: text docx letter report word
+transcript: said spoken recording minutes
+file document: doc attachment
+document: text docx letter report word contract
 folder directory: dir path
-path: folder directory location
-spreadsheet workbook sheet: excel table xlsx csv grid
+spreadsheet workbook: excel xlsx csv sheet
 worksheet sheet: tab
-cell range: value field
-row record: line entry item
+cell range: value
+record row: line entry customer
 column field: attribute property
-table: sheet grid base
 presentation slide: deck powerpoint ppt pptx talk keynote
+powerpoint: deck slide ppt pptx
 paragraph text: section sentence passage
-comment: note remark feedback reply annotation
-note: memo minutes jotting
+comment: note remark feedback reply
 annotation: highlight mark remark
-tag label: category mark keyword
-page: article site wiki document
-wiki page: knowledge handbook confluence
-link url: address hyperlink href
+tag label: category mark
+page: article site
+wiki page: knowledge handbook
+link associate: connect relate belong attach
 email mail message: inbox letter gmail outlook mailbox newsletter
-message: chat text dm post write
-channel: room chat topic group
+message: chat dm text
+channel: room chat
 thread conversation: discussion chat
-reaction: emoji like thumbs
-contact person: people address customer phone client
-user member: person people who account somebody colleague employee staff
-member user: participant team belong
-group team: people department crew
-owner: responsible belongs
-account: customer company client login
-organization: company org firm workspace
-calendar event: appointment meeting schedule date diary
-event meeting: appointment call invite session
-meeting: call conference appointment sync
-availability free: busy slot time available
-task todo: reminder chore job item action
-reminder task: remember remind
-due date: deadline overdue until late expire
-today: now day
-project: board workspace initiative
-board: kanban trello
-card: ticket task item
-checklist: steps list subtask
-sprint iteration: cycle
+history message: conversation discussion said
+reaction: emoji like smiley
+contact: person people customer phone client supplier address
+user member: account login people
+user identity: whoami myself me logged
+organization: company org
+calendar event: appointment meeting date diary agenda
+event meeting: appointment call invitation invite room
+online meeting: call conference video
+rule filter: automatic automatically
+availability free busy: slot free available
+task todo: reminder chore item remember remind
+reminder: remember remind
+priority: urgent important
+due date: deadline overdue until late
+project: board workspace
+card: ticket task
+checklist: step subtask
+sprint: iteration
 backlog: later unplanned
 milestone: goal deadline
-issue ticket: bug problem defect task story
+issue ticket: bug problem defect story
 issue error: bug crash exception problem failure
-error exception: crash failure fault wrong broken bug problem fail
-log: protocol output print stdout journal
+error exception: crash failure fault wrong broken bug fail
+log: protocol output printed print stdout
+logbook history: opened happened yesterday
+process: running
+console message: error javascript output
+script javascript: js snippet code
+evaluate run: snippet js code
 trace span: slow latency request
-metric: measure number statistic performance cpu memory usage
-usage statistics: consumption stats cpu memory use much
-alert alarm: warning notification page incident fire
-silence mute: quiet shut snooze suppress
-incident: outage emergency down fire
-oncall: duty pager call shift
-dashboard: panel overview board
-status state: condition progress health ok green
-health status: alive healthy up running
-history log: past previous earlier last ago activity changes
-activity audit: history happened recent did
+performance: slow fast speed load quick
+metric: measure statistic cpu memory usage load
+usage statistics stats: consumption consume cpu memory use
+alert alarm: warning notification incident ring
+silence mute downtime: quiet shut maintenance snooze
+incident: outage emergency
+oncall: duty pager shift call
+dashboard: panel overview
+status: state condition progress healthy finished yet green passed
+health status: alive healthy running
+history log: past previous earlier ago
+activity audit: history happened changed flipped
 version revision: release history older
-release: version publish ship deploy
-deployment deploy: rollout release ship environment
-rollback revert: undo back restore
-revert restore: undo back reset recover
-restore: recover undo bring undelete
-backup snapshot: save copy
+release: version ship deploy
+deployment deploy: rollout release ship live
+rollout deployment: rolled
+rollback revert: undo restore previous
+restore: recover undo undelete
+backup snapshot: save
+environment variable: env setting
 environment: staging production prod env
 build job: compile ci run
-pipeline workflow: ci build run job
-workflow: automation action ci pipeline
-job: build task run
+pipeline workflow: ci build
 artifact: output binary produced
-test: check spec suite flaky
 repository repo: project code source
-branch: line fork
-commit: save change check revision
-pull merge: pr mr request
-review: look check feedback reviewer
-reviewer: look check
+branch: feature line
+commit: save change check
+pull request: pr
+merge request: mr
+review: look check feedback
+reviewer: look review
 conflict: clash
-code: source program function
-secret variable: password token credential key
-token key: credential api password secret
-password secret: credential passphrase
-key: entry
-policy: rule permission allow
-role: permission right
-container: docker pod service
-pod container: kubernetes k8s
-image container: registry
-cluster node: kubernetes k8s
-kubernetes: k8s kube
-scale: replicas resize more size instances
-log container: output printed
-shell exec command: terminal bash run console
-command exec: run terminal shell
-server host: machine computer vm instance
-host server: machine node
-network: lan connection
-domain dns: site www hostname point
-website site: web homepage page
-hook webhook: callback
-database: db postgres mysql sql store
-query sql: select rows ask statement
+secret variable: password token credential
+access key: credential token
+policy: rule permission
+container: docker service
+pod: kubernetes k8s container
+kubernetes kubectl: k8s pod cluster deployment namespace
+image: registry
+prune: unused space clean disk
+scale: replica more instance
+exec command: shell terminal bash run
+host: server machine computer vm
+dns domain: record site www hostname
+website site: web homepage
+database: db postgres mysql
+query sql: select row where
 collection: table
-index: speed
-schema: structure columns fields layout
-expire ttl: vanish timeout lifetime expiry
-cache: redis
-queue list: line push
-publish: message topic
-browser page: tab site web
+schema: structure column field
+expire ttl: lifetime expiry timeout
+queue push: line waiting
+browser: page tab site web press visit
 navigate: go visit browse open
 click: press tap push button
 type fill: enter input write
-fill form: enter complete
-scrape crawl: extract fetch website collect
-extract: pull parse take get text
-web search: internet google online news
-news: headlines latest
-article: page text story
-paper article: publication study pdf literature research
-citation bibliography: reference cite bibtex
-reference citation: source
-library collection: books shelf
-place location: where near nearby restaurant shop poi around
-near nearby: around close
-directions route: drive way car walk travel long far
-distance: far long duration
-geocode address: coordinates where location
-coordinates: position latitude longitude
+form fill: enter signup
+scrape crawl extract: website pages text content documentation
+style css: stylesheet look appearance
+gist: snippet
+region: country location
+map crawl: website pages urls
+extract: pull parse take text
+web: internet online
+news: headline latest
+paper article: publication study literature research
+bibliography citation: reference cite bibtex
+library collection: book shelf
+wikipedia article: encyclopedia
+place detail: phone opening address hours
+place search local: where near nearby restaurant shop cafe hotel pharmacy pizza
+directions: route drive way car walk travel bike train
+distance: far long
+isochrone: reach reachable within
+geocode: address coordinate latitude longitude
 elevation: high altitude height
-weather: rain temperature forecast
-time: clock hour now
-timezone: time clock
+time timezone: clock hour pm am
 light: lamp bulb
-device entity: lamp switch thermostat sensor
+climate: heating temperature thermostat
+service entity: lamp switch heating device turn light
 invoice: bill receipt
-payment: pay paid money transaction
-receivable: owe owed unpaid
-report: summary statement overview
-profit: earn earnings income loss money
-revenue: sales income money
-price: cost much
-budget: money cost spending
-customer contact: client buyer
-deal opportunity: sale
-company: business firm organization
-lead contact: prospect
-feature flag: toggle switch experiment
-flag toggle: switch feature
-survey form: questionnaire poll
-response submission: answer reply
-form: survey contact
-question: ask poll
-memory: remember recall know
-recall search: remember
-fact: observation know
-relation: connection link
+payment: pay paid
+receivable aged: owe owed unpaid overdue debt
+profit loss: earn earning income lose
+balance bank: money account cash
+customer contact: client buyer vendor supplier
+opportunity deal: sale
+company object: business firm
+feature flag: toggle experiment
+form: survey questionnaire poll
+submission response: answer visitor filled
+entity observation: remember know fact memory
+node: know
+memory graph: remember recall know note noted
 template: blueprint boilerplate
-setting config: preference configuration option
-configuration setting: config options
-size: big large small
-duplicate: same twice double
-permission member: who access see
-visibility public: everyone internet private open
-vulnerability security: vulnerable cve risk leak
-scan: vulnerability security inspect
-notification: new inbox unread alert
-unread: new
-attachment: file attached
-signature: footer
-archive: old
-trash delete: bin
-spam junk: unwanted
+setting config configuration: preference option
+size: big large
+width: wide wider narrow
+height: tall high
+layout: wider hide
+duplicate: twice same double
+visibility public: everyone internet private
+vulnerability security: vulnerable cve leak unsafe
+notification: unread inbox new
+archive: old keep hide
+purge cache: stale outdated
+junk: spam unwanted
 dependency package: library module
-package: library module dependency
-subnet: network
-region: zone country area
 """

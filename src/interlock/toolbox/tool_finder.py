@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Sequence
+from itertools import chain, zip_longest
 
 from interlock.calls import Entry
 from interlock.toolbox.tool_index import FoundTool, IndexedTool, ToolIndex
@@ -39,15 +40,23 @@ class ToolFinder:
         return self.index.is_complete and self._indexed == self._version()
 
     async def search(
-        self, query: str | Sequence[str], limit: int = 5, mask: Container[str] | None = None
+        self, queries: Sequence[str], limit: int = 5, mask: Container[str] | None = None
     ) -> list[FoundTool]:
-        """Return the tools that match a query best; see `ToolIndex.search`.
+        """Return the tools that match the queries best; see `ToolIndex.search`.
 
-        Wait at most `MAX_WAIT` seconds for the index. After that, the tools that are indexed so far
-        are searched, and `is_complete` is False.
+        The results of several queries alternate. Wait at most `MAX_WAIT` seconds for the index.
+        After that, the tools that are indexed so far are searched, and `is_complete` is False.
         """
         await self.update()
-        return self.index.search(query, limit, mask)
+        ranked = []
+        for query in queries:
+            ranked.append(self.index.search(query, limit, mask))
+            await asyncio.sleep(0)  # lets other tasks run
+        found: dict[str, FoundTool] = {}
+        for each in chain.from_iterable(zip_longest(*ranked)):
+            if each is not None:
+                found.setdefault(each.address, each)
+        return [*found.values()][:limit]
 
     async def update(self) -> None:
         """Index the tools that have changed; wait for it at most `MAX_WAIT` seconds."""

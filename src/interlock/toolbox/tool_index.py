@@ -11,8 +11,10 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
+from heapq import nlargest, nsmallest
+from itertools import compress, islice
 from math import log
 from typing import Any
 
@@ -31,7 +33,8 @@ STEP = 50  # tools that are indexed between two yields of `update`
 K1 = 1.2
 MAX_COUNT = 4  # occurrences of a word in a field that count
 ALTERNATIVE = 0.6  # the weight of an alternative, compared with the word itself
-COVER_BY_ALTERNATIVE = 0.5  # how much of a term of a tool's name an alternative covers
+_IN_NAME = 1.0  # added to the weight of a term, which is less, if the tool's name contains the term
+_TINY = 1e-9  # less than the score of any match
 
 
 class _Field(Struct, frozen=True):
@@ -43,9 +46,9 @@ class _Field(Struct, frozen=True):
 
 
 _FIELDS = (
-    _Field("name", 4.0, 0.3, 3.2, 200),
+    _Field("name", 4.0, 0.3, 3.0, 200),
     _Field("server", 3.0, 0.0, 1.2, 200),
-    _Field("title", 2.5, 0.3, 3.0, 200),
+    _Field("title", 2.5, 0.3, 3.4, 200),
     _Field("description", 1.6, 0.6, 22.0, 600),
     _Field("parameters", 0.8, 0.75, 8.0, 2_000),
     _Field("parameter descriptions", 0.3, 0.75, 40.0, 800),
@@ -85,12 +88,35 @@ class FoundTool(Struct, frozen=True):
 
 
 class _Ranking:
-    """The tools that match a query so far, by slot."""
+    """The matches of a query so far, by slot.
 
-    def __init__(self) -> None:
-        self.scores: dict[int, float] = {}
-        self.words: dict[int, list[str]] = {}  # the words of the query that the tool matches
-        self.covered: dict[int, dict[str, float]] = {}  # terms of the tool's name, and how much
+    Attributes:
+        visible: 1 for each tool that the search may find.
+        count: The number of these tools.
+        scores: The sum of the scores of all words.
+        words: The words that the tool matches, a bit for each.
+        covered: The terms of the tool's name that are matched, a bit for each meaning.
+    """
+
+    def __init__(self, visible: bytearray) -> None:
+        self.visible = visible
+        self.count = sum(visible)
+        self.scores = [0.0] * len(visible)
+        self.words = [0] * len(visible)
+        self.covered = [0] * len(visible)
+        self._bits: dict[str, int] = {}
+
+    def bit(self, meaning: str) -> int:
+        return self._bits.setdefault(meaning, 1 << len(self._bits))
+
+
+class _Hits(Struct):
+    """The visible tools that contain a term."""
+
+    term: str
+    is_own: bool  # whether the term is the word of the query, not an alternative
+    slots: Sequence[int]
+    weights: Sequence[float]
 
 
 class ToolIndex:
@@ -107,6 +133,7 @@ class ToolIndex:
         self._free: list[int] = []  # slots of removed tools
         self._addresses: list[str] = []  # by slot; "" for a free one
         self._names: list[frozenset[str]] = []  # by slot: the terms of the tool's name
+        self._servers: list[frozenset[str]] = []  # by slot: the terms of its server's name
         self._order: dict[str, int] = {}  # address -> position in the configuration
         # Term -> slots in ascending order, and the weight of the term in each
         self._postings: dict[str, tuple[array[int], array[float]]] = {}
@@ -157,7 +184,9 @@ class ToolIndex:
         else:
             slot = len(self._addresses)
             self._addresses.append("")
-            self._names.append(frozenset())
+            self._names.append(_NO_TERMS)
+            self._servers.append(_NO_TERMS)
+        names = frozenset(_terms(tool.name))
         for term, weight in _weights(tool).items():
             postings = self._postings.get(term)
             if postings is None:
@@ -166,9 +195,10 @@ class ToolIndex:
             slots, weights = postings
             position = bisect_left(slots, slot)
             slots.insert(position, slot)
-            weights.insert(position, weight)
+            weights.insert(position, weight + _IN_NAME * (term in names))
         self._addresses[slot] = tool.address
-        self._names[slot] = frozenset(_terms(tool.name))
+        self._names[slot] = names or _NO_TERMS
+        self._servers[slot] = frozenset(_terms(tool.server)) or _NO_TERMS
         self._slots[tool.address] = slot
         self._tools[tool.address] = tool
 
@@ -187,69 +217,70 @@ class ToolIndex:
     # Searching
 
     def search(
-        self, query: str | Sequence[str], limit: int = 5, mask: Container[str] | None = None
+        self, query: str, limit: int = 5, mask: Container[str] | None = None
     ) -> list[FoundTool]:
         """Return the tools that match a query best, the best first.
 
         The ranking is that of an index of the tools in `mask` alone.
 
         Args:
-            query: What a tool should do; or several queries, whose results alternate. At most 1,000
-                characters and 64 words of each are read.
+            query: What a tool should do. At most 1,000 characters and 64 words of it are read.
             limit: The most tools to return.
             mask: The addresses of the tools to search; None for all.
         """
-        if isinstance(query, str):
-            return self._ranked(query, limit, mask)
-        ranked = [self._ranked(each, limit, mask) for each in query]
-        found: dict[str, FoundTool] = {}
-        for position in range(limit):
-            for each in ranked:
-                if position < len(each):
-                    found.setdefault(each[position].address, each[position])
-        return list(found.values())[:limit]
-
-    def _ranked(self, query: str, limit: int, mask: Container[str] | None) -> list[FoundTool]:
         words = _query_terms(query)
         if not words or limit < 1:
             return []
-        visible = self._visible(mask)
-        ranking = _Ranking()
-        for term, word in words.items():
-            self._match(term, word, visible, ranking)
-        scores = {
-            slot: score
-            * (0.7 + 0.3 * len(ranking.words[slot]) / len(words))
-            * (1 + 0.3 * sum(ranking.covered.get(slot, {}).values()) / len(self._names[slot]))
-            for slot, score in ranking.scores.items()
-        }
-        best = sorted(scores, key=lambda slot: (-scores[slot], self._order[self._addresses[slot]]))[
-            :limit
+        ranking = _Ranking(self._visible(mask))
+        for position, term in enumerate(words):
+            self._match(term, 1 << position, ranking)
+        scores = ranking.scores
+        # No bonus changes a score to less than 0.7 or more than 1.95 of it
+        least = max(0.7 / 1.95 * nlargest(limit, scores)[-1], _TINY) if scores else _TINY
+        ranked = [
+            (-score * self._bonus(slot, words, ranking), self._order[self._addresses[slot]], slot)
+            for slot, score in enumerate(scores)
+            if score >= least
         ]
-        return [FoundTool(self._addresses[slot], tuple(ranking.words[slot])) for slot in best]
+        found = []
+        for _, _, slot in nsmallest(limit, ranked):
+            bits = ranking.words[slot]
+            matched = (word for place, word in enumerate(words.values()) if bits >> place & 1)
+            found.append(FoundTool(self._addresses[slot], tuple(matched)))
+        return found
 
-    def _match(self, term: str, word: str, visible: bytearray, ranking: _Ranking) -> None:
+    def _bonus(self, slot: int, words: Mapping[str, str], ranking: _Ranking) -> float:
+        """Return the factor for how much of the query and of the tool's names are matched."""
+        names, servers = self._names[slot], self._servers[slot]
+        return (
+            (0.7 + 0.3 * ranking.words[slot].bit_count() / len(words))
+            * (1 + 0.3 * ranking.covered[slot].bit_count() / len(names))
+            * (1 + 0.5 * len(servers & words.keys()) / len(servers))
+        )
+
+    def _match(self, term: str, bit: int, ranking: _Ranking) -> None:
         """Add the tools that match a word of the query; of all meanings, a tool gets the best."""
-        count = sum(visible)
         best: dict[int, float] = {}
         rarest = 0.0  # the rarity of the word itself
-        for meaning, is_own in self._meanings(term, visible):
-            hits = [hit for hit in zip(*self._postings[meaning], strict=True) if visible[hit[0]]]
-            rarity = log(1 + (count - len(hits) + 0.5) / (len(hits) + 0.5))
-            if is_own:
+        for hits in self._meanings(term, ranking):
+            count = len(hits.slots)
+            rarity = log(1 + (ranking.count - count + 0.5) / (count + 0.5))
+            if hits.is_own:
                 rarest = max(rarest, rarity)
-                cover = 1.0
             else:
                 rarity = ALTERNATIVE * (min(rarity, rarest) if rarest else rarity)
-                cover = COVER_BY_ALTERNATIVE
-            for slot, weight in hits:
-                best[slot] = max(best.get(slot, 0.0), rarity * weight)
-                if meaning in self._names[slot]:
-                    covered = ranking.covered.setdefault(slot, {})
-                    covered[meaning] = max(covered.get(meaning, 0.0), cover)
+            meaning = ranking.bit(hits.term)
+            for slot, weight in zip(hits.slots, hits.weights, strict=True):
+                score = rarity * weight
+                if weight > _IN_NAME:
+                    ranking.covered[slot] |= meaning
+                    score -= rarity * _IN_NAME
+                if score > best.get(slot, 0.0):
+                    best[slot] = score
+        scores, words = ranking.scores, ranking.words
         for slot, score in best.items():
-            ranking.scores[slot] = ranking.scores.get(slot, 0.0) + score
-            ranking.words.setdefault(slot, []).append(word)
+            scores[slot] += score
+            words[slot] |= bit
 
     def _visible(self, mask: Container[str] | None) -> bytearray:
         """Return a byte for each slot: 1 if the search may find its tool."""
@@ -257,41 +288,48 @@ class ToolIndex:
             return bytearray(address in self._order for address in self._addresses)
         return bytearray(address in mask and address in self._order for address in self._addresses)
 
-    def _meanings(self, term: str, visible: bytearray) -> Iterator[tuple[str, bool]]:
-        """Yield the terms that a query's term stands for, and whether each is the word itself.
+    def _meanings(self, term: str, ranking: _Ranking) -> Iterator[_Hits]:
+        """Yield the tools for each term that a query's term stands for.
 
         A term that no visible tool contains stands for the terms that begin with it.
         """
-        if self._is_known(term, visible):
-            yield term, True
-        else:
-            for longer in self._prefixed(term, visible):
-                yield longer, True
+        hits = self._hits(term, ranking)
+        if hits is not None:
+            yield hits
+        elif len(term) >= MIN_PREFIX:
+            yield from islice(self._prefixed(term, ranking), MAX_PREFIXED)
         for other in _alternatives().get(term, ()):
-            if self._is_known(other, visible):
-                yield other, False
+            hits = self._hits(other, ranking, is_own=False)
+            if hits is not None:
+                yield hits
 
-    def _is_known(self, term: str, visible: bytearray) -> bool:
+    def _hits(self, term: str, ranking: _Ranking, *, is_own: bool = True) -> _Hits | None:
         postings = self._postings.get(term)
-        return postings is not None and any(visible[slot] for slot in postings[0])
+        if postings is None:
+            return None
+        slots, weights = postings
+        if ranking.count == len(ranking.visible):
+            return _Hits(term, is_own, slots, weights)
+        seen = [ranking.visible[slot] for slot in slots]
+        if 1 not in seen:
+            return None
+        return _Hits(term, is_own, [*compress(slots, seen)], [*compress(weights, seen)])
 
-    def _prefixed(self, word: str, visible: bytearray) -> list[str]:
-        found: list[str] = []
-        if len(word) < MIN_PREFIX:
-            return found
+    def _prefixed(self, beginning: str, ranking: _Ranking) -> Iterator[_Hits]:
         if self._sorted is None:
             self._sorted = sorted(self._postings)
-        for position in range(bisect_left(self._sorted, word), len(self._sorted)):
+        for position in range(bisect_left(self._sorted, beginning), len(self._sorted)):
             term = self._sorted[position]
-            if not term.startswith(word) or len(found) == MAX_PREFIXED:
-                break
-            if self._is_known(term, visible):
-                found.append(term)
-        return found
+            if not term.startswith(beginning):
+                return
+            hits = self._hits(term, ranking)
+            if hits is not None:
+                yield hits
 
 
 # Words
 
+_NO_TERMS = frozenset(("",))  # for a name without words, so that it can be divided by its length
 _STOP_WORDS = frozenset(STOP_WORDS.split())
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -375,10 +413,15 @@ def _alternatives() -> dict[str, tuple[str, ...]]:
 
 
 def _query_terms(query: str) -> dict[str, str]:
-    """Return the terms of a query without stop words, and the word for each."""
+    """Return the terms of a query without stop words, and the word for each.
+
+    Numbers are left out unless there is nothing else, because they are usually arguments.
+    """
+    words = [word for word in _words(query[:MAX_QUERY]) if word not in _STOP_WORDS]
+    telling = [word for word in words if not word.isdecimal()] or words
     terms: dict[str, str] = {}
-    for word in _words(query[:MAX_QUERY]):
-        if word not in _STOP_WORDS and len(terms) < MAX_WORDS:
+    for word in telling:
+        if len(terms) < MAX_WORDS:
             terms.setdefault(stem(word), word)
     return terms
 
