@@ -222,16 +222,18 @@ def _output_limit(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 def _tools_too_long(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     """Return the size that tools may have, if they are the larger part of a too long request."""
     sizes = context_sizes(refusal)
-    if sizes is None or not sent.tools:
+    listed = [each for each in sent.tools if not each.deferred]
+    if sizes is None or not listed:
         return []
-    size = len(msgspec.json.encode(sent.body["tools"]))
+    written = [each for each in sent.body["tools"] if "defer_loading" not in each]
+    size = len(msgspec.json.encode(written))
     total = len(msgspec.json.encode(sent.body))
     if 2 * size < total:
         return []  # the caller shortens the conversation
     limit, used = sizes
     # Half of the context is for the conversation; without numbers, half of the tools go.
     part = limit / (used or total / 4) / 2 * (total / size) if limit else 0.5
-    return [_lesson("tool_bytes", refusal, limit=int(size_of(sent.tools) * min(part, 0.9)))]
+    return [_lesson("tool_bytes", refusal, limit=int(size_of(listed) * min(part, 0.9)))]
 
 
 def _too_many_tools(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
