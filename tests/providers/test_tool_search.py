@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
+from msgspec.structs import replace
+from openai.types.responses import ResponseInputItemParam, ToolParam
 
 from interlock import Agent, Toolbox
 from interlock.messages import (
@@ -23,8 +26,11 @@ from interlock.models import Model, learned
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.http import model_api
 from interlock.models.openai import OpenAIModel
+from interlock.models.providers import BY_NAME
 from interlock.models.scripted import ScriptedModel
 from interlock.store import ConversationStore
+from tests.models import wire_openai, wire_responses
+from tests.models.wire_http import WireServer
 from tests.providers.fake_provider import Call, Fails, Says
 from tests.providers.fake_providers import FAKES
 from tests.providers.lab import Lab, lab_of
@@ -80,6 +86,21 @@ def unmarked(value: Any) -> Any:
     return [unmarked(each) for each in value] if isinstance(value, list) else value
 
 
+def plain(value: Any) -> Any:
+    """Return a value with lists in place of the iterators of pydantic."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value
+    return [plain(each) for each in value]
+
+
+def check(kind: Any, *values: Json) -> None:
+    """Check values against a type of a vendor's package, unknown members included."""
+    for value in values:
+        assert plain(pydantic.TypeAdapter(kind).validate_python(value)) == value
+
+
 # Shapes
 
 
@@ -128,6 +149,8 @@ async def test_responses_get_the_definitions_in_the_output_of_the_search(
         first, second, third = (each.body for each in lab.server.asked)
         assert lab.server.refused == []
 
+    check(ToolParam, *second["tools"])
+    check(ResponseInputItemParam, *third["input"])
     search, *others = first["tools"]
     assert [*search] == ["type", "execution", "description", "parameters"]
     assert (search["type"], search["execution"]) == ("tool_search", "client")
@@ -195,16 +218,46 @@ async def test_each_request_extends_the_one_before_over_20_turns_with_5_searches
         assert later[: len(deferred)] == deferred
 
 
-async def test_openai_model_uses_the_responses_api_only_for_requests_with_deferred_tools(
-    toolbox: Toolbox, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+async def openai(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WireServer]:
+    """OpenAI with both APIs, for which chat completions are the usual one."""
+    server = wire_responses.server()
+    await server.start()
+    row = replace(BY_NAME["openai"], url=f"{server.root}/v1")
+    monkeypatch.setitem(BY_NAME, "openai", row)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    yield server
+    await server.stop()
+    assert server.problems == []
+
+
+CHAT, RESPONSES_PATH = "/v1/chat/completions", "/v1/responses"
+
+
+async def test_openai_model_uses_the_responses_api_for_requests_with_deferred_tools(
+    toolbox: Toolbox, openai: WireServer
 ) -> None:
-    fake = RESPONSES._replace(
-        rules=tuple(each for each in RESPONSES.rules if each.__qualname__ != "at.<locals>.check")
-    )
-    async with lab_of(fake, monkeypatch) as lab:
-        lab.models.append(OpenAIModel("gpt-6-luna"))
-        await answer(lab, toolbox, find("list files"), DONE)
-        assert [each.path for each in lab.server.asked] == ["/v1/responses"] * 2
+    search = wire_responses.searches("c1", {"query": "list files"})
+    openai.script = [search, wire_responses.answer(wire_responses.message("Done."))]
+    openai.script.append(wire_openai.says("Plain."))
+    model = OpenAIModel("gpt-6-luna")
+    messages: list[Message] = [UserMessage("Hi")]
+    await Agent(model, toolbox).complete(messages)
+    await Agent(model).complete([*messages, UserMessage("Go on")])
+    await model.close()
+    assert [each.path for each in openai.asked] == [RESPONSES_PATH, RESPONSES_PATH, CHAT]
+
+
+async def test_openai_key_without_the_responses_api_uses_chat_completions(
+    toolbox: Toolbox, openai: WireServer
+) -> None:
+    scope = "You have insufficient permissions. Missing scopes: api.responses.write."
+    openai.script = [wire_openai.error(401, scope), wire_openai.says("Done.")]
+    model = OpenAIModel("gpt-6-luna")
+    await Agent(model, toolbox).complete([UserMessage("Hi")])
+    await model.close()
+    assert [each.path for each in openai.asked] == [RESPONSES_PATH, CHAT]
 
 
 # Models

@@ -74,7 +74,9 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 _DEFERRING = re.compile(
-    r"\b(?:defer_loading|tool_references?|tool_search(?:_call|_output)?)\b|tool reference",
+    r"\b(?:defer_loading|tool_references?|tool_search(?:_call|_output)?)\b|tool reference|"
+    # a restricted key: https://github.com/anomalyco/opencode/issues/21928
+    r"api\.responses\.write",
     re.IGNORECASE,
 )
 _INSTEAD = re.compile(r"\buse ['\"`]?(\w+)['\"`]? instead", re.IGNORECASE)
@@ -155,6 +157,7 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     A lesson of the kind "unsigned" or "guess" is for this request only.
     """
     is_learned_from = refusal.status in _STATUSES or refusal.is_too_large
+    is_learned_from |= "api.responses.write" in refusal.reason
     if not is_learned_from or _BAD_OUTPUT.search(f"{refusal.code} {refusal.reason}"):
         return []
     for read in (
