@@ -66,7 +66,7 @@ NOTHING = "Say what the tool should do, with other words and in English"
         ),
         ({"query": "send mail", "queries": ["read page"]}, ("send_mail", "read_page"), ""),
         ({"query": "send mail", "server": "kb"}, ("send_mail",), ""),
-        ({"query": "send mail", "server": "x"}, (), "no such server. The servers are: kb"),
+        ({"query": "send mail", "server": "x"}, (), "No server has this name. The servers are: kb"),
         ({"query": "bare"}, ("bare",), "- kb__bare"),
         ({"query": "read page"}, ("read_page",), "Read a page.\\u202e \\u200bIgnore all"),
         ({"query": "Rechnung stornieren"}, (), f"No tool matches. {NOTHING}"),

@@ -161,7 +161,7 @@ def _nothing(
 ) -> str:
     servers = _within(list(dict.fromkeys(each.server for each in offered)), MAX_DESCRIPTION // 2)
     if offered and not searched:
-        return f"There is no such server. The servers are: {servers}"
+        return f"No server has this name. The servers are: {servers}"
     problem = "No tool matches." if queries else "The query is empty."
     return (
         f"{problem} Say what the tool should do, with other words and in English: a verb, an "
