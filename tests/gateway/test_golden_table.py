@@ -18,7 +18,7 @@ from interlock.config import loads
 from interlock.config.gateway import Limits, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.context import Context
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, UnknownTool
 from interlock.gateway import ForwardingServer
 from interlock.gateway.explain.explainer import Explainer, explainer_for
 from interlock.gateway.explain.explanation import Explanation
@@ -308,6 +308,10 @@ def toolbox() -> Iterator[Toolbox]:
         runner.run(opened.close())
 
 
+async def never_called(name: str, _: Caller) -> UnknownTool:
+    raise AssertionError(name)
+
+
 @pytest.mark.slow("lists under 1,000 policies")
 def test_every_listed_tool_can_be_called_and_no_other_one(toolbox: Toolbox):
     chance = Chance(1)
@@ -315,7 +319,8 @@ def test_every_listed_tool_can_be_called_and_no_other_one(toolbox: Toolbox):
         generated, principal = chance.rules(), chance.principal()
         policy = compiled(generated)
         rules = InForce(policy)
-        catalogue = ToolboxCatalogue(toolbox, rules, Forwarder(toolbox, rules, TaskIds(None)))
+        forwarder = Forwarder(toolbox, rules, TaskIds(None))
+        catalogue = ToolboxCatalogue(toolbox, rules, forwarder, never_called)
         context = context_of(principal, MODERN)
         listed = {each.fields["name"] for each in catalogue.page("tools", "", context)[0]}
 

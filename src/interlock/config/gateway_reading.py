@@ -28,6 +28,7 @@ from interlock.config.gateway import (
     Record,
     Telemetry,
     View,
+    ViewSearch,
 )
 from interlock.config.limits_reading import (
     MAX_CALLS,
@@ -120,6 +121,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         chat=_chat(gateway),
         notify=read_notify(gateway),
         instructions=gateway.optional("instructions"),
+        search=_search(gateway, servers),
         telemetry=_telemetry(gateway.within("telemetry"), groups, issuers),
     )
 
@@ -149,6 +151,7 @@ KEYS = (
     "chat",
     "notify",
     "instructions",
+    "toolSearch",
     "telemetry",
 )
 
@@ -282,7 +285,7 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
     if not _VIEW_NAME.fullmatch(name) or name in _PATHS:
         views.refuse("is not a valid name of a view: use 1 to 64 of A-Z, a-z, 0-9, _ and -", name)
     view = views.within(name)
-    view.refuse_unknown(("servers", "tools", "names", "schemas"))
+    view.refuse_unknown(("servers", "tools", "names", "schemas", "toolSearch"))
     named = view.texts("servers") if "servers" in view.members else None
     for index, server in enumerate(named or ()):
         if server not in servers:
@@ -295,6 +298,25 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
         deny=read_patterns(tools, "deny", servers),
         names=view.choice("names", ("wire", "plain")),
         schemas=view.choice("schemas", ("portable", "original")),
+        search=_search(view, servers),
+    )
+
+
+def _search(section: Section, servers: Collection[str]) -> ViewSearch:
+    """Read the member `toolSearch` of the gateway or of a view: "on", "off" or an object."""
+    if not isinstance(section.members.get("toolSearch"), dict):
+        return ViewSearch(is_on=section.choice("toolSearch", ("off", "on")) == "on")
+    search = section.within("toolSearch")
+    search.refuse_unknown(("mode", "always", "calls"))
+    default = ViewSearch()
+    calls = search.texts("calls") if "calls" in search.members else default.calls
+    risks = tuple(risk for risk in default.calls if risk in calls)
+    if len(risks) < len(set(calls)) or not risks:
+        search.refuse('must be ["read"], ["write"] or both', "calls")
+    return ViewSearch(
+        is_on=search.choice("mode", ("on", "off")) == "on",
+        always=read_patterns(search, "always", servers),
+        calls=risks,
     )
 
 

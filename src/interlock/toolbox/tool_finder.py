@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, zip_longest
 
 from interlock.calls import Entry
-from interlock.toolbox.tool_index import FoundTool, IndexedTool, ToolIndex
+from interlock.toolbox.tool_index import (
+    FoundTool,
+    IndexedTool,
+    ToolIndex,
+    name_terms,
+    query_terms,
+)
 
 MAX_WAIT = 0.5  # seconds for which a search waits for the index
 
@@ -57,6 +63,20 @@ class ToolFinder:
             if each is not None:
                 found.setdefault(each.address, each)
         return [*found.values()][:limit]
+
+    def named(self, queries: Iterable[str], addresses: Iterable[str]) -> list[str]:
+        """Return the tools, which need not be indexed, whose names match a query.
+
+        A name matches if it has all words of the query, or the query has all words of the name.
+        """
+        wanted = [words for each in queries if (words := query_terms(each).keys())]
+        found = []
+        for address in addresses:
+            server, _, name = address.partition(":")
+            names = name_terms(name)
+            if any(names <= words or words <= names | name_terms(server) for words in wanted):
+                found.append(address)
+        return found
 
     async def update(self) -> None:
         """Index the tools that have changed; wait for it at most `MAX_WAIT` seconds."""

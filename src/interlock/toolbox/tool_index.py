@@ -186,7 +186,7 @@ class ToolIndex:
             self._addresses.append("")
             self._names.append(_NO_TERMS)
             self._servers.append(_NO_TERMS)
-        names = frozenset(_terms(tool.name))
+        names = name_terms(tool.name)
         for term, weight in _weights(tool).items():
             postings = self._postings.get(term)
             if postings is None:
@@ -198,7 +198,7 @@ class ToolIndex:
             weights.insert(position, weight + _IN_NAME * (term in names))
         self._addresses[slot] = tool.address
         self._names[slot] = names or _NO_TERMS
-        self._servers[slot] = frozenset(_terms(tool.server)) or _NO_TERMS
+        self._servers[slot] = name_terms(tool.server) or _NO_TERMS
         self._slots[tool.address] = slot
         self._tools[tool.address] = tool
 
@@ -228,7 +228,7 @@ class ToolIndex:
             limit: The most tools to return.
             mask: The addresses of the tools to search; None for all.
         """
-        words = _query_terms(query)
+        words = query_terms(query)
         if not words or limit < 1:
             return []
         ranking = _Ranking(self._visible(mask))
@@ -412,7 +412,12 @@ def _alternatives() -> dict[str, tuple[str, ...]]:
     }
 
 
-def _query_terms(query: str) -> dict[str, str]:
+def name_terms(name: str) -> frozenset[str]:
+    """Return the terms of a name."""
+    return frozenset(_terms(name))
+
+
+def query_terms(query: str) -> dict[str, str]:
     """Return the terms of a query without stop words, and the word for each.
 
     Numbers are left out unless there is nothing else, because they are usually arguments.
