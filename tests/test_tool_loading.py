@@ -23,6 +23,7 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models import ToolDefinition
+from interlock.models.local import LocalModel
 from interlock.models.scripted import Scripted, ScriptedModel
 from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer
@@ -133,6 +134,17 @@ async def test_model_searches_if_there_are_many_tools_or_the_user_wants_it(
         assert len(model.requests[0].tools) == (len(OWN) if searches else count)
 
 
+async def test_first_request_with_500_tools_has_a_twentieth_of_the_definitions_at_most() -> None:
+    def size(tools: Sequence[ToolDefinition]) -> int:
+        return sum(len(each.description) + len(each.input_schema) for each in tools)
+
+    servers = {f"shop{n}": shop(50, tokens=290) for n in range(10)}
+    async with open_shop(**servers) as toolbox:
+        _, every = await asked(toolbox, "Hi.", tool_search="off")
+        _, some = await asked(toolbox, "Hi.", kind=DeferringModel)
+    assert size(some.requests[0].tools) <= size(every.requests[0].tools) / 20
+
+
 async def test_conversation_that_has_searched_goes_on_searching_with_few_tools() -> None:
     async with open_shop(shop=shop(10)) as toolbox:
         _, model = await asked(toolbox, "Hi.", messages=[*SEARCHED])
@@ -143,6 +155,7 @@ async def test_model_that_selects_tools_itself_gets_all_definitions() -> None:
     async with open_shop() as toolbox:
         _, model = await asked(toolbox, "Hi.", messages=[*SEARCHED], kind=SelectingModel)
         assert len(model.requests[0].tools) == 120
+    assert LocalModel.selects_tools
 
 
 async def test_agent_that_does_not_search_builds_no_index(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -479,20 +479,23 @@ class Agent:
             return []
         await self._toolbox.refresh()
         entries = self._toolbox.tools
-        has_loaded = any(isinstance(each, ToolMessage) and each.loads for each in messages)
-        selects = getattr(model, "selects_tools", False)
-        if not selects and tool_loading.is_on(self._search, entries, has_loaded=has_loaded):
-            used = tool_loading.uses(messages)
-            defers = getattr(model, "defers_tools", False)
-            return [
-                _definition(each.entry, each.description, each.deferred)
-                for each in tool_loading.listed(
-                    self._toolbox, entries, self._caller, used, self._search, defers=defers
-                )
-            ]
+        if self._searches(entries, messages, model):
+            used, defers = tool_loading.uses(messages), getattr(model, "defers_tools", False)
+            listed = tool_loading.listed(
+                self._toolbox, entries, self._caller, used, self._search, defers=defers
+            )
+            return [_definition(each.entry, each.description, each.deferred) for each in listed]
         results = [each.content for each in messages if isinstance(each, ToolMessage)]
         entries += self._toolbox.own.offered(self._caller, results)
         return [_definition(each, each.tool.description) for each in entries]
+
+    def _searches(
+        self, entries: Sequence[Entry], messages: Sequence[Message], model: Model
+    ) -> bool:
+        if self._search.mode == "off" or getattr(model, "selects_tools", False):
+            return False
+        has_loaded = any(isinstance(each, ToolMessage) and each.loads for each in messages)
+        return tool_loading.is_on(self._search, entries, has_loaded=has_loaded)
 
     def _address(self, wire_name: str) -> str:
         if self._toolbox is None:

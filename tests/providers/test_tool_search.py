@@ -273,6 +273,7 @@ async def test_openai_key_without_the_responses_api_uses_chat_completions(
         ("claude-opus-4-1-20250805", "", False),
         ("claude-sonnet-4-20250514", "", False),
         ("claude-3-5-sonnet-20241022", "", False),
+        ("claude-sonnet-5-5", "https://api.anthropic.com/v1/", True),
         ("claude-sonnet-5-5", "https://proxy.example", False),
         ("gpt-5.4", "", True),
         ("gpt-5.4-mini", "", True),
