@@ -479,22 +479,23 @@ class Agent:
             return []
         await self._toolbox.refresh()
         entries = self._toolbox.tools
-        if self._searches(entries, messages, model):
+        results = [each for each in messages if isinstance(each, ToolMessage)]
+        if self._searches(entries, results, model):
             used, defers = tool_loading.uses(messages), getattr(model, "defers_tools", False)
             listed = tool_loading.listed(
                 self._toolbox, entries, self._caller, used, self._search, defers=defers
             )
             return [_definition(each.entry, each.description, each.deferred) for each in listed]
-        results = [each.content for each in messages if isinstance(each, ToolMessage)]
-        entries += self._toolbox.own.offered(self._caller, results)
+        texts = [each.content for each in results]
+        entries += self._toolbox.own.offered(self._caller, texts)
         return [_definition(each, each.tool.description) for each in entries]
 
     def _searches(
-        self, entries: Sequence[Entry], messages: Sequence[Message], model: Model
+        self, entries: Sequence[Entry], results: Sequence[ToolMessage], model: Model
     ) -> bool:
         if self._search.mode == "off" or getattr(model, "selects_tools", False):
             return False
-        has_loaded = any(isinstance(each, ToolMessage) and each.loads for each in messages)
+        has_loaded = any(each.loads for each in results)
         return tool_loading.is_on(self._search, entries, has_loaded=has_loaded)
 
     def _address(self, wire_name: str) -> str:
