@@ -9,11 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from interlock import Agent, Server, Toolbox
+from interlock import Agent, Server, StdioServer, Toolbox
 from interlock.agent import ApprovalAsked
+from interlock.auth import Principal
 from interlock.calls import Call, Caller, CallHandler, Item, Outcome
 from interlock.calls.decision import Decision
-from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
+from interlock.errors import (
+    ApprovalMissing,
+    CallRefused,
+    InvalidArguments,
+    ServerUnavailable,
+    UnknownTool,
+)
 from interlock.layers.asking import asking
 from interlock.messages import SEARCH_TOOLS, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
@@ -83,6 +90,26 @@ async def test_search_finds_no_tool_that_the_conversation_or_a_rule_has_switched
     assert messages[2].loads == ("kb__list_files",)
     assert "pages" not in messages[2].content
     assert "mails" not in messages[2].content
+
+
+async def test_tool_of_others_is_as_unknown_to_a_user_as_one_that_does_not_exist() -> None:
+    hints = {"annotations": {"readOnlyHint": True}}
+    tools = [described(each, **hints) for each in ("list_files", "list_fines")]
+    caller = Caller(Principal("anna"), surface="web")
+    servers: dict[str, Any] = {"kb": kb(tools), "dead": StdioServer(command="no-such-program")}
+    async with Toolbox(servers, environ={}, revision=LEGACY) as toolbox:
+        mine = TurnToolbox(
+            toolbox, AllowingTurn(), may_use=lambda _, entry: "fines" not in entry.address
+        )
+        texts = []
+        for name in ("kb__list_fines", "kb__list_fires", "kb:list_fines", "dead:list", "deaf:list"):
+            with pytest.raises(UnknownTool) as caught:
+                mine.find(name, caller)
+            texts.append(str(caught.value).replace(name, "X"))
+        with pytest.raises(ServerUnavailable):
+            mine.find("dead:list", CALLER)
+    assert texts[:2] == ["no tool 'X'; did you mean kb__list_files?"] * 2
+    assert texts[3:] == ["no tool 'X'"] * 2
 
 
 @pytest.mark.parametrize(
