@@ -106,22 +106,29 @@ async def test_arguments_over_a_limit_are_refused(arguments: Json) -> None:
             await toolbox.call("interlock:search_tools", arguments)
 
 
-async def test_several_queries_load_three_tools_each_and_one_loads_five() -> None:
-    many = [described(f"{verb}_{n}") for verb in ("copy", "move") for n in range(9)]
+async def test_one_query_loads_eight_tools_and_several_load_five_each() -> None:
+    many = [described(f"{verb}_{n}") for verb in ("copy", "move") for n in range(14)]
     async with opened(kb=kb(many)) as toolbox:
-        _, one = await found(toolbox, query="copy")
-        text, two = await found(toolbox, queries=["copy", "move"])
-    assert len(one) == 5
-    assert sorted(each[:4] for each in two) == ["copy"] * 3 + ["move"] * 3
+        text, one = await found(toolbox, query="copy")
+        _, two = await found(toolbox, queries=["copy", "move"])
+    assert len(one) == 8
     assert text.partition("Less likely")[2].count("\n- ") == 5
+    assert sorted(each[:4] for each in two) == ["copy"] * 5 + ["move"] * 5
 
 
-async def test_huge_definitions_are_not_all_loaded() -> None:
-    huge = [described(f"copy_{n}", description="copy " + "x" * 8_000) for n in range(5)]
-    async with opened(kb=kb(huge)) as toolbox:
+async def test_large_definitions_are_loaded_only_if_they_are_the_best_or_fit() -> None:
+    sizes = (8_000, 8_000, 100, 4_000, 800)
+    large = [
+        described(f"copy_{n}", description="copy " + "x" * size) for n, size in enumerate(sizes)
+    ]
+    async with opened(kb=kb(large)) as toolbox:
         text, loads = await found(toolbox, query="copy")
-    assert len(loads) == 3
+        _, of_two = await found(toolbox, queries=["copy 1", "copy 0"])
+    assert loads == ("copy_0",)
+    assert "Less likely" in text
+    assert "kb__copy_1" in text
     assert len(text) < 1_500
+    assert {"copy_0", "copy_1"} <= {*of_two}
 
 
 async def test_search_says_if_not_all_tools_are_indexed_yet(

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 MAX_QUERY = 1_000  # characters
 MAX_QUERIES = 8
-LOADED = 5  # tools that one query loads
-LOADED_FOR_EACH = 3  # tools that each of several queries loads
-MAX_LOADED = 24_000  # characters of definitions that one search loads, besides the best tool's
+# A query loads its best tool, and further ones as far as the definitions fit into 5,000 characters.
+# With 2,098 tools of 54 servers, the right one is loaded in 98 of 100 searches, as with five tools
+# of any size. But the 90th percentile is 1,130 tokens instead of 3,600.
+LOADED = 8  # tools of one query
+LOADED_FOR_EACH = 5  # tools of each of several queries
+MAX_LOADED = 5_000  # characters of definitions for each query
 NAMED = 5  # further tools that a result names
 MAX_DESCRIPTION = 2_000  # characters
 MAX_PURPOSE = 80  # characters
@@ -119,21 +122,21 @@ async def _answer(
     entries = {each.address: each for each in offered if server is None or each.server == server}
     count = LOADED if len(queries) < 2 else LOADED_FOR_EACH * len(queries)
     addresses = await finder.search(queries, count + NAMED, entries.keys())
-    found = _split([entries[each.address] for each in addresses], count)
+    found = _split([entries[each.address] for each in addresses], count, max(1, len(queries)))
     lines = _lines(found) if found.loaded else [_nothing(queries, offered, entries)]
     if not finder.is_complete:
         lines.append("The tools are still being indexed, so not all were searched; search again.")
     return "\n".join(lines), found
 
 
-def _split(found: Sequence[Entry], count: int) -> _Found:
+def _split(found: Sequence[Entry], count: int, queries: int) -> _Found:
     loaded: list[Entry] = []
-    room = MAX_LOADED
-    for entry in found[:count]:
+    room = queries * MAX_LOADED
+    for place, entry in enumerate(found[:count]):
         size = len(entry.tool.description) + len(entry.input_schema)
-        if not loaded or size <= room:
+        if place < queries or size <= room:
             loaded.append(entry)
-            room -= size if len(loaded) > 1 else 0
+            room -= size
     named = [each for each in found if each not in loaded]
     return _Found(loaded, named[:NAMED])
 
