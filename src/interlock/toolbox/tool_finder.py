@@ -90,6 +90,12 @@ class ToolFinder:
         if self._updating is not None and not self._updating.done():
             await asyncio.wait((self._updating,), timeout=MAX_WAIT)
 
+    async def finish(self) -> None:
+        """Index the tools that have changed, and wait until all are indexed."""
+        await self.update()
+        if self._updating is not None:
+            await self._updating
+
     async def _update(self) -> None:
         for _ in self.index.update([_indexed(each) for each in self._tools()]):
             await asyncio.sleep(0)  # lets other tasks run

@@ -51,7 +51,7 @@ _FIELDS = (
     _Field("title", 2.5, 0.3, 3.4, 200),
     _Field("description", 1.6, 0.6, 22.0, 600),
     _Field("parameters", 0.8, 0.75, 8.0, 2_000),
-    _Field("parameter descriptions", 0.3, 0.75, 40.0, 800),
+    _Field("parameters", 0.3, 0.75, 40.0, 800),
 )
 
 
@@ -249,6 +249,29 @@ class ToolIndex:
             found.append(FoundTool(self._addresses[slot], tuple(matched)))
         return found
 
+    def matches(self, query: str, address: str) -> dict[str, dict[str, list[str]]]:
+        """Return why a tool is found: the terms of the tool that each word of a query matches.
+
+        Args:
+            query: The query.
+            address: The tool.
+
+        Returns:
+            By word of the query, and by term of the tool, the names of the fields that contain it.
+        """
+        fields: dict[str, list[str]] = {}
+        for field, terms in _fields_of(self._tools[address]):
+            for term in dict.fromkeys(terms):
+                fields.setdefault(term, []).append(field.name)
+        ranking = _Ranking(self._visible(None))
+        found = {}
+        for term, word in query_terms(query).items():
+            meanings = (each.term for each in self._meanings(term, ranking))
+            terms_found = {each: fields[each] for each in meanings if each in fields}
+            if terms_found:
+                found[word] = terms_found
+        return found
+
     def _bonus(self, slot: int, words: Mapping[str, str], ranking: _Ranking) -> float:
         """Return the factor for how much of the query and of the tool's names are matched."""
         names, servers = self._names[slot], self._servers[slot]
@@ -433,13 +456,8 @@ def query_terms(query: str) -> dict[str, str]:
 
 def _weights(tool: IndexedTool) -> dict[str, float]:
     """Return the weight of each term of a tool, from 0 to 1."""
-    parameters, descriptions = _parameter_texts(tool.input_schema)
-    texts = (tool.name, tool.server, tool.title, tool.description, parameters, descriptions)
     sums: dict[str, float] = {}
-    for field, text in zip(_FIELDS, texts, strict=True):
-        terms = _terms(text[: field.limit])
-        if not terms:
-            continue
+    for field, terms in _fields_of(tool):
         scale = field.weight / (1 - field.length + field.length * len(terms) / field.average)
         counts: dict[str, int] = {}
         for term in terms:
@@ -447,6 +465,16 @@ def _weights(tool: IndexedTool) -> dict[str, float]:
         for term, count in counts.items():
             sums[term] = sums.get(term, 0.0) + scale * min(count, MAX_COUNT)
     return {term: value / (K1 + value) for term, value in sums.items()}
+
+
+def _fields_of(tool: IndexedTool) -> Iterator[tuple[_Field, list[str]]]:
+    """Yield each field that has terms, with its terms in order."""
+    parameters, descriptions = _parameter_texts(tool.input_schema)
+    texts = (tool.name, tool.server, tool.title, tool.description, parameters, descriptions)
+    for field, text in zip(_FIELDS, texts, strict=True):
+        terms = _terms(text[: field.limit])
+        if terms:
+            yield field, terms
 
 
 def _parameter_texts(input_schema: JsonObject) -> tuple[str, str]:

@@ -251,15 +251,14 @@ async def test_a_tool_whose_risk_was_raised_after_the_search_is_not_called() -> 
 async def test_of_duplicate_arguments_the_last_is_checked_and_sent() -> None:
     server = lying()
     gateway = ForwardingServer({"s": server}, searching(), environ={})
-    raw = (
-        b'{"name":"%b","arguments":{"name":"s__drop","name":"s__get_a","arguments":{"a":1,"a":2}}}'
-    )
+    call = b'{"name":"s__drop","name":"s__get_a","arguments":{"a":1,"a":2}}'
+    raw = b'{"name":"%b","arguments":%b}' % (READ.encode(), call)
     async with gateway.running():
         context = context_of(Principal("user:anna", ANYBODY), MODERN)
         await gateway.answer(Request(1, "tools/call", msgspec.Raw(raw)), context)
 
     (sent,) = server.sent("tools/call")
-    assert (sent["params"]["name"], sent["params"]["arguments"]) == ("get_a", {"a": 2})
+    assert (sent["name"], sent["arguments"]) == ("get_a", {"a": 2})
 
 
 # What happens during a call
@@ -334,12 +333,14 @@ async def test_a_server_that_is_still_starting_is_waited_for_and_its_risk_checke
     policy = Policy.compile(None, risks=risks, search=SEARCHES)
     gateway = ForwardingServer({"s": lying(), "slow": slow}, policy, environ={}, idle_timeout=0.0)
     async with Client.memory(gateway, revision=MODERN) as client:
-        assert READ in {each.name for each in await client.list_tools()}
+        while not gateway.toolbox.tools:  # until the other server has started
+            await client.ping()
         calls = [
             asyncio.create_task(client.call_tool(READ, {"name": f"slow__{name}"}))
             for name in ("get_a", "drop")
         ]
-        await slow.heard("tools/list")
+        while not slow.sent("tools/list"):
+            await client.ping()
         ready.set()
         read, drop = await asyncio.gather(*calls)
 

@@ -84,7 +84,7 @@ def explain(
     check_view(found, view)
 
     async def work() -> int:
-        async with _explainer(found, key_id, user, view, address) as (explainer, caller, key):
+        async with open_explainer(found, key_id, user, view, address) as (explainer, caller, key):
             if not address:
                 tools = explainer.all_tools(caller, key=key)
                 return _show_all(tools, as_json)
@@ -99,10 +99,18 @@ def explain(
 
 
 @asynccontextmanager
-async def _explainer(
+async def open_explainer(
     config: Config, key_id: str, user: str, view: str, address: str
 ) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
-    """Open a gateway without clients; start only servers whose tools are unknown."""
+    """Open a gateway without clients; start only servers whose tools are unknown.
+
+    Args:
+        config: The configuration.
+        key_id: The id of the caller's key; "" for a user.
+        user: The caller, if it has no key.
+        view: The view of the call; "" for that of the key.
+        address: The tool to explain; "" for all tools.
+    """
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.explain.explainer import Explainer, credentials_of, reading_approvals

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome
@@ -108,6 +108,18 @@ class Findable(Protocol):
         ...
 
 
+class Found(Struct, frozen=True):
+    """A tool that a search has found.
+
+    Attributes:
+        tool: The tool.
+        matches: The matching words; see `ToolIndex.matches`.
+    """
+
+    tool: ForwardedTool
+    matches: dict[str, dict[str, list[str]]]
+
+
 class SearchTools:
     """The tools that search and describe, for the clients of views that search.
 
@@ -185,6 +197,13 @@ class SearchTools:
         ]
         found = await self._finder().search(queries, limit, tools.keys())
         return [*dict.fromkeys((*named, *(each.address for each in found)))][:limit]
+
+    async def explained(self, query: str, limit: int, caller: Caller) -> list[Found]:
+        """Return what a model of a caller would find, and why."""
+        tools = self._catalogue().callable_tools(caller)
+        addresses = await self.search([query], limit, tools)
+        index = self._finder().index
+        return [Found(tools[each], index.matches(query, each)) for each in addresses]
 
     async def unknown(self, name: str, caller: Caller) -> UnknownTool:
         """Record that a caller named an unknown tool; return the error, with similar names.

@@ -106,6 +106,7 @@ class ForwardingServer:
         toolbox: The servers behind the gateway.
         dropped: The number of dropped messages and requests, by reason.
         subscribers: The clients that are notified of changes.
+        searching: The search for tools.
         tells_of_servers: Whether the instructions are those of the servers, once they are
             connected.
     """
@@ -133,7 +134,7 @@ class ForwardingServer:
         self._observer = observer
         self._idle_timeout = idle_timeout
         self._in_force = InForce(policy, layers.admit)
-        searching = self._make_search_tools()
+        self.searching = self._make_search_tools()
         self.toolbox = Toolbox(
             servers,
             environ=environ,
@@ -145,13 +146,13 @@ class ForwardingServer:
             find_resource=self._find_resource,
             **_ASKING,
             results=results,
-            own_tools=(*own_tools, *searching.own_tools),
+            own_tools=(*own_tools, *self.searching.own_tools),
         )
         self.dropped: Counter[str] = Counter()
         task_ids = TaskIds(sealing_key)
         self._forwarder = Forwarder(self.toolbox, self._in_force, task_ids, observer)
         self._catalogue = ToolboxCatalogue(
-            self.toolbox, self._in_force, self._forwarder, searching.unknown
+            self.toolbox, self._in_force, self._forwarder, self.searching.unknown
         )
         self._changes = Changes(
             self.toolbox, self._catalogue, self._forwarder.parking, self._in_force
