@@ -66,6 +66,7 @@ from interlock.protocol.envelope import encode
 from interlock.text.surrogates import has_halves, repair_value
 from interlock.toolbox import Tools
 from interlock.toolbox.resource_tool import LINK
+from interlock.toolbox.search_tool import loads_of
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -439,7 +440,7 @@ class Agent:
             _log.exception("calling %s failed", call.name)
             return _Seen("error: the call failed because of a bug in the client program")
         ending: Ending = "failed" if result.is_error else "ran"
-        loads = loads_of(entry, result)
+        loads = loads_of(result) if entry.wire_name == SEARCH_TOOLS else ()
         return _Seen(text_of(result), result.is_error, ending, files=files_of(result), loads=loads)
 
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
@@ -478,20 +479,24 @@ class Agent:
             return []
         await self._toolbox.refresh()
         entries = self._toolbox.tools
-        has_loaded = any(isinstance(each, ToolMessage) and each.loads for each in messages)
-        selects = getattr(model, "selects_tools", False)
-        if not selects and tool_loading.is_on(self._search, entries, has_loaded=has_loaded):
-            used = tool_loading.uses(messages)
-            defers = getattr(model, "defers_tools", False)
-            return [
-                _definition(each.entry, each.description, each.deferred)
-                for each in tool_loading.listed(
-                    self._toolbox, entries, self._caller, used, self._search, defers=defers
-                )
-            ]
-        results = [each.content for each in messages if isinstance(each, ToolMessage)]
-        entries += self._toolbox.own.offered(self._caller, results)
+        results = [each for each in messages if isinstance(each, ToolMessage)]
+        if self._searches(entries, results, model):
+            used, defers = tool_loading.uses(messages), getattr(model, "defers_tools", False)
+            listed = tool_loading.listed(
+                self._toolbox, entries, self._caller, used, self._search, defers=defers
+            )
+            return [_definition(each.entry, each.description, each.deferred) for each in listed]
+        texts = [each.content for each in results]
+        entries += self._toolbox.own.offered(self._caller, texts)
         return [_definition(each, each.tool.description) for each in entries]
+
+    def _searches(
+        self, entries: Sequence[Entry], results: Sequence[ToolMessage], model: Model
+    ) -> bool:
+        if self._search.mode == "off" or getattr(model, "selects_tools", False):
+            return False
+        has_loaded = any(each.loads for each in results)
+        return tool_loading.is_on(self._search, entries, has_loaded=has_loaded)
 
     def _address(self, wire_name: str) -> str:
         if self._toolbox is None:
@@ -649,13 +654,6 @@ def text_of(result: CallToolResult) -> str:
         empty = "the tool failed without a message" if result.is_error else NO_OUTPUT
         text = empty if result.structured is None else encode(result.structured).decode()
     return f"{text}\nwarning: {result.warning}" if result.warning else text
-
-
-def loads_of(entry: Entry, result: CallToolResult) -> tuple[str, ...]:
-    """Return the wire names of the tools that a call's result loads, if the search was called."""
-    if entry.wire_name != SEARCH_TOOLS or result.is_error or result.structured is None:
-        return ()
-    return tuple(result.structured["loads"])
 
 
 def files_of(result: CallToolResult) -> tuple[Attachment, ...]:

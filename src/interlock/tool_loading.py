@@ -92,7 +92,7 @@ def listed(
         tools: The toolbox.
         entries: The tools that the model is offered.
         caller: The caller on whose behalf the model calls tools.
-        used: What the conversation has loaded and called.
+        used: The tools that the conversation has loaded and called.
         search: The settings.
         defers: Whether the model accepts deferred definitions.
     """

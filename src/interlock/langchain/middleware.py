@@ -72,9 +72,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
             ConfigError: The provider searches for tools, too.
         """
         messages = request.messages
-        found = searched(
-            self._toolbox, self._entries(), self._caller, messages, self._search, request.model
-        )
+        found = searched(self._toolbox, self._entries(), self._caller, messages, self._search)
         if found is None:
             return self._tools(need_reader(messages))
         for each in request.tools:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pydantic import PrivateAttr
 
 from interlock import aio
-from interlock.agent import ToolProgress, loads_of
+from interlock.agent import ToolProgress
 from interlock.calls import Around, Call, Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
@@ -33,6 +33,7 @@ from interlock.schema.portable import portable
 from interlock.text.surrogates import repair_value
 from interlock.tool_loading import with_parameters
 from interlock.toolbox import Toolbox, Tools
+from interlock.toolbox.search_tool import loads_of
 from interlock.types import JsonObject
 
 LANGCHAIN = Caller(surface="langchain")
@@ -246,10 +247,11 @@ async def run(
         id = id or new_call_id()
         given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
         call = Call(entry, given, caller, progress=progress, id=id)
-        if entry.wire_name == SEARCH_TOOLS:
-            call.offered = offered or (lambda: toolbox.tools)
+        if entry.wire_name != SEARCH_TOOLS:
+            return finished((await handle(call)).result, images)
+        call.offered = offered or (lambda: toolbox.tools)
         result = (await handle(call)).result
-        return replace(finished(result, images), loads=loads_of(entry, result))
+        return replace(finished(result), loads=loads_of(result))
     except InvalidArguments as error:
         done = failed(error)
         return replace(done, content=with_parameters(done.text, entry)) if explains else done

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -34,7 +33,8 @@ def searched(
     caller: Caller,
     messages: Sequence[BaseMessage],
     search: ToolSearch,
-    model: Any,
+    *,
+    defers: bool = False,
 ) -> list[ListedTool] | None:
     """Return the tools of a request if the model searches for tools; None if it reads them all.
 
@@ -44,14 +44,11 @@ def searched(
         caller: The caller on whose behalf the model calls tools.
         messages: The conversation.
         search: The settings.
-        model: A model of LangChain; only one of interlock accepts deferred definitions.
+        defers: Whether the model accepts deferred definitions.
     """
     used = uses(messages)
-    if getattr(model, "selects_tools", False):
-        return None
     if not is_on(search, entries, has_loaded=bool(loaded(used))):
         return None
-    defers = getattr(model, "defers_tools", False)
     return listed(toolbox, entries, caller, used, search, defers=defers)
 
 

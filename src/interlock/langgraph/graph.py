@@ -58,9 +58,9 @@ def chat_graph(
         images: Whether the model gets images; otherwise it gets a line of text for each image.
         max_image_bytes: The largest image that the model gets. Each later step stores it again.
         parallel_tool_calls: Passed to `bind_tools` if set; not every provider supports it.
-        tool_search: Whether the model searches for tools instead of reading all definitions; see
-            `Agent`.
+        tool_search: See `Agent`.
     """
+    bound = {} if parallel_tool_calls is None else {"parallel_tool_calls": parallel_tool_calls}
     nodes = Nodes(
         model,
         toolbox,
@@ -70,9 +70,7 @@ def chat_graph(
         approve=approve,
         local_tools=[each if isinstance(each, BaseTool) else as_tool(each) for each in local_tools],
         images=max_image_bytes if images else 0,
-        bind_options={}
-        if parallel_tool_calls is None
-        else {"parallel_tool_calls": parallel_tool_calls},
+        bind_options=bound,
         search=ToolSearch.of(tool_search),
     )
     return _wired(nodes, with_approval=approve is not None).compile(checkpointer=checkpointer)

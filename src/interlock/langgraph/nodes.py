@@ -38,7 +38,14 @@ from interlock.config import ToolSearch
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import Finished, message
-from interlock.langchain.tool import LANGCHAIN, need_reader, reporter, run, tools
+from interlock.langchain.tool import (
+    LANGCHAIN,
+    LangChainTool,
+    need_reader,
+    reporter,
+    run,
+    tools,
+)
 from interlock.langchain.tool_search import as_tools, free_rounds, searched
 from interlock.langchain.user_images import with_user_images
 from interlock.langgraph.answers import ask, normalized
@@ -51,7 +58,6 @@ from interlock.langgraph.state import (
     ToolSource,
 )
 from interlock.schema.portable import portable
-from interlock.tool_loading import ListedTool
 from interlock.toolbox import Tools
 
 MAX_ROUNDS = 10
@@ -222,28 +228,36 @@ class Nodes:
     def _with_tools(
         self, model: Any, toolbox: Tools | None, caller: Caller, messages: Sequence[AnyMessage]
     ) -> Any:
-        """Return the model with its tools; bind them again only if they have changed."""
-        found: list[ListedTool] | None = None
-        if toolbox is not None:
-            found = searched(toolbox, toolbox.tools, caller, messages, self._search, model)
-        if toolbox is not None and found is not None:
-            offered = [*self._local.values(), *as_tools(toolbox, found, LANGCHAIN, 0)]
-            deferred = frozenset(each.entry.wire_name for each in found if each.deferred)
-            options = {**self._bind_options, **({"deferred": deferred} if deferred else {})}
-            return model.bind_tools(offered, **options)
-        return self._with_all_tools(model, toolbox, need_reader(messages))
+        """Return the model with the tools of a request."""
+        selects = getattr(model, "selects_tools", False)  # as `Model` describes
+        if toolbox is None or selects or self._search.mode == "off":
+            return self._with_all_tools(model, toolbox, need_reader(messages))
+        defers = getattr(model, "defers_tools", False)
+        entries = toolbox.tools
+        found = searched(toolbox, entries, caller, messages, self._search, defers=defers)
+        if found is None:
+            return self._with_all_tools(model, toolbox, need_reader(messages))
+        options = dict(self._bind_options)
+        if defers:
+            options["deferred"] = {each.entry.wire_name for each in found if each.deferred}
+        offered = self._with_local(as_tools(toolbox, found, LANGCHAIN, 0))
+        return model.bind_tools(offered, **options)
+
+    def _with_local(self, found: Sequence[LangChainTool]) -> list[BaseTool]:
+        for name in self._local.keys() & {each.name for each in found} - self._warned:
+            self._warned.add(name)
+            _log.warning("local tool %r hides the one of the toolbox", name)
+        return [*self._local.values(), *(each for each in found if each.name not in self._local)]
 
     def _with_all_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
+        """Return the model with all tools; bind them again only if they have changed."""
         key = id(model), id(toolbox), reader
         version = 0 if toolbox is None else toolbox.version
         known = self._bound.get(key)
         if known is not None and known[:3] == (model, toolbox, version):
             return known[3]
         found = [] if toolbox is None else [t.renamed() for t in tools(toolbox, reader=reader)]
-        for name in self._local.keys() & {each.name for each in found} - self._warned:
-            self._warned.add(name)
-            _log.warning("local tool %r hides the one of the toolbox", name)
-        offered = [*self._local.values(), *(each for each in found if each.name not in self._local)]
+        offered = self._with_local(found)
         bound = model.bind_tools(offered, **self._bind_options) if offered else model
         if len(self._bound) >= MAX_BOUND:
             del self._bound[next(iter(self._bound))]

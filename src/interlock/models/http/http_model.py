@@ -62,7 +62,7 @@ class HttpModel(ABC):
     def _is_at_provider(self) -> bool:
         """Whether requests go to the provider's own URL."""
         url = self._base_url or self._provider.address()
-        return url.rstrip("/") == self._provider.url.rstrip("/")
+        return _without_version(url) == _without_version(self._provider.url)
 
     def _opened(self) -> ModelRequests:
         if self._requests is None:
@@ -76,3 +76,7 @@ class HttpModel(ABC):
         Raises:
             ModelUnavailable: The key is not set.
         """
+
+
+def _without_version(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1")

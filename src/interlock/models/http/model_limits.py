@@ -148,12 +148,12 @@ class ModelLimits:
         why: str,
         notices: list[str],
     ) -> list[ToolDefinition]:
-        """Return the first tools whose sizes are within a limit, and interlock's own."""
+        """Return the first tools within a limit, interlock's own tools, and deferred tools."""
         room = limit - sum(size(each) for each in tools if each.name.startswith(_OWN))
         kept: list[ToolDefinition] = []
         left: list[ToolDefinition] = []
         for tool in tools:
-            if tool.name.startswith(_OWN):
+            if tool.name.startswith(_OWN) or tool.deferred:
                 kept.append(tool)
                 continue
             room -= size(tool)

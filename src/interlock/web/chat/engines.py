@@ -32,7 +32,7 @@ from interlock.web.chat.turn_toolbox import Approve, MayUse, TurnToolbox
 LONGEST_TITLE = 80  # characters
 
 
-def agents_of(engine: str, tool_search: ToolSearch) -> Callable[..., Agent]:
+def agents_of(engine: str, tool_search: ToolSearch | str = "auto") -> Callable[..., Agent]:
     """Return the function that constructs a configured engine's agents.
 
     Args:
