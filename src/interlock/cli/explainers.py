@@ -58,9 +58,8 @@ async def open_explainer(
         vault = Vault(CredentialStore(database, secret), secret)
         credentials = await credentials_of(vault, caller, config.servers)
         servers = _concerned(parts, caller, address)
-        pins = None
-        if parts.settings.lock.mode != "off":
-            pins = make_pinning(config, parts.settings, database, secret, None)
+        has_pins = parts.settings.lock.mode != "off"
+        pins = make_pinning(config, parts.settings, database, secret, None) if has_pins else None
         gateway = ForwardingServer(servers, parts.policy, credentials=vault, pins=pins)
         try:
             with working("listing the tools"):
