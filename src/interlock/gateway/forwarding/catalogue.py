@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -66,7 +66,7 @@ class ToolboxCatalogue:
         toolbox: Toolbox,
         in_force: InForce,
         forwarder: Forwarder,
-        unknown: Callable[[str, Caller], Awaitable[UnknownTool]],
+        unknown: Callable[[str, Caller], UnknownTool],
     ) -> None:
         self._toolbox = toolbox
         self._in_force = in_force
