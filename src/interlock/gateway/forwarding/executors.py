@@ -125,8 +125,7 @@ class Executor:
         if isinstance(tool, ForwardedTool) and self.risk == "read":
             policy = self._forwarder.in_force.policy
             if policy.risk(tool.entry) == "write":
-                view = policy.view_of(caller_of(context))
-                is_listed = view.lists(tool.entry, "write")
+                is_listed = policy.lists(caller_of(context), tool.entry)
                 way = "call it directly" if is_listed else f"call it with {NAMES['write']}"
                 text = f"{name} may change something; {way}"
                 return self._refuse(item, CallRefused(text, "wrong_executor"), context)

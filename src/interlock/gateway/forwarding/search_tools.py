@@ -102,6 +102,10 @@ class Findable(Protocol):
         """Return the tools that a caller may call, by address."""
         ...
 
+    async def load_callable(self, caller: Caller) -> Mapping[str, ForwardedTool]:
+        """Return the same; other tasks run while the rights of many tools are decided."""
+        ...
+
     def waiting_tools(self, caller: Caller) -> Iterator[str]:
         """Yield the addresses of tools that the caller may call after an operator accepts them."""
         ...
@@ -168,7 +172,7 @@ class SearchTools:
         given, caller = call.arguments, call.caller
         queries = [each for each in (given.get("query"), *given.get("queries", ())) if each]
         server, limit = given.get("server", ""), given.get("limit", FOUND)
-        tools = self._catalogue().callable_tools(caller)
+        tools = await self._catalogue().load_callable(caller)
         servers = list(dict.fromkeys(each.entry.server for each in tools.values()))
         if server:
             tools = {name: each for name, each in tools.items() if each.entry.server == server}
@@ -253,7 +257,7 @@ class SearchTools:
     def _member(self, tool: ForwardedTool, caller: Caller) -> JsonObject:
         policy = self._in_force.policy
         risk = policy.risk(tool.entry)
-        is_listed = policy.view_of(caller).lists(tool.entry, risk)
+        is_listed = policy.lists(caller, tool.entry)
         title = tool.entry.tool.title
         return {
             "name": tool.name_for(caller.client),
