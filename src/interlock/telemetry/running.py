@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from interlock import observing
-from interlock.observing import trace_context
+from interlock.observing import environment_context
 from interlock.telemetry.exporter import Exporter
 from interlock.telemetry.settings import read_settings
 from interlock.telemetry.tracer import Tracer
@@ -18,7 +18,7 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
 
     Args:
         command: The command's name, for the name of the service.
-        environ: The environment variables; TRACEPARENT has the context that the command begins in.
+        environ: The environment variables.
         timeout: The most seconds that the last export may take.
 
     Raises:
@@ -29,8 +29,7 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
         yield
         return
     exporter = Exporter(settings.export, settings.resource)
-    ambient = trace_context(environ.get("TRACEPARENT"), environ.get("TRACESTATE", ""))
-    observing.observer = Tracer(settings, exporter.add, ambient)
+    observing.observer = Tracer(settings, exporter.add, environment_context())
     try:
         yield
     finally:
