@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 from msgspec.structs import replace
 
-from interlock import aio
+from interlock import aio, observing
 from interlock.auth.principal import Principal
 from interlock.config import Config, load
 from interlock.errors import ConfigError
@@ -82,6 +82,8 @@ class Assembly:
         self._reloading = asyncio.Lock()
         self._logins = LoginQuestions(services.vault)
         self._prompts = PermissionPrompts(self._deciding)
+        if observing.observer is not None:
+            observing.observer.use_key(services.secret.derive("telemetry"))
         self.server = ForwardingServer(
             parts.servers,
             parts.policy,

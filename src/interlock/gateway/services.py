@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from interlock import __version__, observing
+from interlock import __version__
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.config.gateway import GatewaySettings
@@ -161,8 +161,6 @@ async def open_services(
     """
     async with AsyncExitStack() as stack:
         stores = await _open_stores(stack, parts, own_limits, gateway)
-        if observing.observer is not None:
-            observing.observer.use_key(stores.secret.derive("telemetry"))
         recorder = GatewayRecorder(
             stores.trail,
             lambda: gateway().parts.policy,

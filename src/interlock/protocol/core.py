@@ -276,8 +276,7 @@ class Protocol:
         members = meta if options.trace is None else with_trace(meta, options.trace)
         if options.progress is not None:
             members = b'%b%b"progressToken":%d' % (members, b"," if members else b"", id)
-        # Encode first, as memory may run out. `request` and `with_meta` are inlined for speed.
-        if members:
+        if members:  # `request` and `with_meta` are inlined for speed. Memory may run out here.
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
         if is_handed_over := (self.hands_over_calls and method == "tools/call"):
