@@ -7,9 +7,7 @@ from contextlib import contextmanager
 
 from interlock import observing
 from interlock.observing import environment_context
-from interlock.telemetry.exporter import Exporter
 from interlock.telemetry.settings import read_settings
-from interlock.telemetry.tracer import Tracer
 
 
 @contextmanager
@@ -28,6 +26,9 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
     if settings is None:
         yield
         return
+    from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.tracer import Tracer
+
     exporter = Exporter(settings.export, settings.resource)
     observing.observer = Tracer(settings, exporter.add, environment_context())
     try:
