@@ -8,7 +8,7 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
-from interlock import __version__
+from interlock import __version__, observing
 from interlock.gateway.parts import sharing_of
 from interlock.gateway.services import GatewayServices, RunningGateway
 from interlock.layers.exposition import Gauge, Labels, by_label, one
@@ -18,6 +18,7 @@ from interlock.store.database.database import Database
 from interlock.text.timestamps import now_micros
 
 EXPIRING = 7 * 86_400 * 1_000_000  # microseconds before a key's end at which it is counted
+SPAN_STATES = ("exported", "dropped", "failed")
 _PROCESS = Path("/proc/self")
 
 
@@ -60,6 +61,9 @@ def gauges_of(gateway: RunningGateway, services: GatewayServices) -> dict[str, G
             one(_expiring(services)),
         ),
     }
+    if observing.span_counts is not None:
+        counts = {each: float(observing.span_counts[each]) for each in SPAN_STATES}
+        gauges["interlock_spans_total"] = ("Spans to export.", by_label("state", counts))
     of_database = _of_database(services)
     return gauges | of_database | _of_servers(gateway) | _of_program(gateway) | _of_audit(services)
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from interlock.histogram import Histogram
 
+COUNTER = "_total"  # the end of a counter's name
 Labels = tuple[tuple[str, str], ...]
-
 
 Samples: TypeAlias = Mapping[Any, float] | Mapping[Any, Histogram]  # by `Labels`
 Gauge: TypeAlias = tuple[str, Samples]  # a help text, and the samples
@@ -66,7 +66,7 @@ def one(value: float) -> Mapping[Labels, float]:
 
 
 def _lines(found: Family) -> Iterator[str]:
-    name, kind = found.name, "counter" if found.name.endswith("_total") else "gauge"
+    name, kind = found.name, "counter" if found.name.endswith(COUNTER) else "gauge"
     if found.histograms:
         kind = "histogram"
     yield f"# HELP {name} {found.help}"

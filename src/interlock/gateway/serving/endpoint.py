@@ -26,7 +26,7 @@ from interlock.gateway.logins.login_pages import LoginPages
 from interlock.gateway.serving.admin_app import AdminApp
 from interlock.gateway.serving.view_auth import LatestAuth, in_view
 from interlock.layers.asking import AskCaller
-from interlock.layers.exposition import family, one, text_of
+from interlock.layers.exposition import text_of
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK, Guard
 from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage
@@ -264,6 +264,9 @@ class Endpoint(GatewayFront):
     def open_sessions(self) -> int:
         return len(self.app.sessions)
 
+    async def is_ready(self) -> bool:
+        return await self.health.is_ready()
+
     def page_of(self, approval: Approval) -> str | None:
         """Return the URL where users decide about their own call; None if no page is served."""
         return f"{self.origin}/calls/{approval.call}" if self._has_pages else None
@@ -354,9 +357,7 @@ class Endpoint(GatewayFront):
             await self._inspector.close()
 
     async def metrics(self) -> Page:
-        is_ready = await self.health.is_ready()
-        ready = family("interlock_ready", "Whether calls can be made.", one(is_ready))
-        families = [*self._services.metrics.families(), ready]
+        families = await self._assembly.families()
         return Page((await in_thread(lambda: text_of(families))).encode(), kind=_TEXT)
 
     def _views(self) -> Views:
