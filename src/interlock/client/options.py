@@ -33,6 +33,8 @@ class ClientOptions(TypedDict, total=False):
     on_log: Callable[[LogMessage], None] | None
     on_list_changed: Callable[[str], None] | None  # called with "tools", "resources" or "prompts"
     on_resource_updated: Callable[[str], None] | None  # called with the URI
+    # called after each request other than a call: method, revision, seconds, and the error
+    on_answer: Callable[[str, str, float, BaseException | None], None] | None
     on_loss: Callable[[InterlockError], None] | None  # called if the connection ends by itself
     strict_output: bool  # whether a result that breaks its tool's output schema raises an error
     trace: Trace | None  # records messages, stderr and HTTP headers

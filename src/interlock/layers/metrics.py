@@ -19,11 +19,10 @@ from interlock.errors import (
     AuditUnavailable,
     CallRefused,
     InvalidArguments,
-    RemoteError,
     RequestTimeout,
-    ServerUnavailable,
 )
 from interlock.histogram import Histogram
+from interlock.layers.error_types import error_type
 from interlock.layers.exposition import (
     Family,
     Gauge,
@@ -51,7 +50,7 @@ OPERATION_LABELS = (
 MAX_SETS = 500  # sets of labels of one metric; further operations are counted under `OTHER`
 OTHER = "_OTHER"
 
-_Operation = tuple[str, str, str, str, str]  # the values of `OPERATION_LABELS`
+Operation = tuple[str, str, str, str, str]  # the values of `OPERATION_LABELS`
 
 
 class TimedOperations:
@@ -62,10 +61,10 @@ class TimedOperations:
     """
 
     def __init__(self) -> None:
-        self.seen: dict[_Operation, Histogram] = {}
-        self._by_labels: dict[_Operation, Histogram] = {}
+        self.seen: dict[Operation, Histogram] = {}
+        self._by_labels: dict[Operation, Histogram] = {}
 
-    def begin(self, key: _Operation, transport: str) -> Histogram:
+    def begin(self, key: Operation, transport: str) -> Histogram:
         """Return the histogram for a key that is not in `seen`.
 
         Args:
@@ -79,6 +78,10 @@ class TimedOperations:
         if len(self.seen) < 2 * MAX_SETS:
             self.seen[key] = histogram
         return histogram
+
+    def note(self, key: Operation, transport: str, seconds: float) -> None:
+        """Count an operation; see `begin` for the arguments."""
+        (self.seen.get(key) or self.begin(key, transport)).note(seconds)
 
     @property
     def samples(self) -> Samples:
@@ -151,13 +154,13 @@ class Metrics:
             if timing is None:
                 timing = call.timing = Timing()
             self._in_flight[server] += 1
-            ended, error_type = "ok", ""
+            ended, failed = "ok", ""
             try:
                 outcome = await handle(call)
                 if outcome.is_error:
-                    ended = error_type = "tool_error"
+                    ended = failed = "tool_error"
             except BaseException as error:
-                ended, error_type = self._ending(call, error)
+                ended, failed = self._ending(call, error)
                 self._on_failure(call, error)
                 raise
             finally:
@@ -170,12 +173,12 @@ class Metrics:
                 method = "tools/call" if tool else call.method
                 if caller.surface == "mcp":
                     transport = "tcp" if caller.address else "pipe"
-                    labels = (method, tool, error_type, caller.revision, transport)
+                    labels = (method, tool, failed, caller.revision, transport)
                     operation = served.get(labels) or self._served.begin(labels, transport)
                     operation.counts[bisect_left(OPERATION_BOUNDS, seconds)] += 1
                     operation.sum += seconds
                 if timing.at_server is not None:
-                    labels = (method, tool, error_type, call.revision, server)
+                    labels = (method, tool, failed, call.revision, server)
                     operation = sent.get(labels) or self._sent.begin(
                         labels, self._transport(server)
                     )
@@ -202,6 +205,14 @@ class Metrics:
         if key:
             self.refusals_of.setdefault(key, Counter())[reason] += 1
 
+    def note_served(self, labels: Operation, seconds: float) -> None:
+        """Count a request of a client that no layer of calls has counted."""
+        self._served.note(labels, labels[4], seconds)
+
+    def note_sent(self, labels: Operation, seconds: float) -> None:
+        """Count a request to a server other than a call; the last label is the server's name."""
+        self._sent.note(labels, self._transport(labels[4]), seconds)
+
     async def measure_lag(self) -> None:
         """Measure how late the event loop calls timers, until cancelled."""
         while True:
@@ -220,9 +231,7 @@ class Metrics:
             return "cancelled", "cancelled"
         if isinstance(error, RequestTimeout):
             return "timeout", "timeout"
-        if isinstance(error, RemoteError | ServerUnavailable):
-            return "error", str(error.code)
-        return "error", type(error).__name__
+        return "error", error_type(error)
 
     def _histograms(self, server: str) -> tuple[Histogram, Histogram]:
         made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
@@ -265,6 +274,11 @@ class Metrics:
         }
         every = own | dict(self._gauges())
         return [family(name, help, samples) for name, (help, samples) in every.items()]
+
+
+def error_of(error: BaseException) -> str:
+    """Return the label `error_type` of a request that failed."""
+    return reason_of_refusal(error) or error_type(error)
 
 
 def reason_of_refusal(error: BaseException) -> str | None:

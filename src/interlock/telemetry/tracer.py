@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from hashlib import blake2b
@@ -19,20 +18,7 @@ from msgspec.structs import replace
 
 from interlock.calls import Call, CallHandler, Entry, Item, Outcome
 from interlock.context import Context
-from interlock.errors import (
-    ConnectionClosed,
-    InputRequired,
-    InterlockError,
-    InvalidArguments,
-    ModelError,
-    RemoteError,
-    RemoteProtocolError,
-    RequestTimeout,
-    ServerUnavailable,
-    UnknownResource,
-    UnknownTool,
-    to_wire,
-)
+from interlock.layers.error_types import error_type
 from interlock.models import Reply
 from interlock.observing import TraceContext
 from interlock.protocol import Request, RequestOptions
@@ -56,18 +42,6 @@ MAX_CALLS = 4_096  # calls whose context is kept, because a later request may co
 
 _T = TypeVar("_T")
 _FILES = ("local", "scripted")  # providers whose models are files
-_WORD = re.compile("[a-z_]{1,40}")
-# The first class that matches an error determines its `error.type`, unless a layer gave a reason.
-_REASONS: tuple[tuple[type[BaseException], str], ...] = (
-    (asyncio.CancelledError, "cancelled"),
-    (RequestTimeout, "timeout"),
-    (TimeoutError, "timeout"),
-    (InvalidArguments, "arguments_invalid"),
-    (UnknownTool, "unknown_tool"),
-    (UnknownResource, "unknown_resource"),
-    (ConnectionClosed, "upstream_closed"),
-    (RemoteProtocolError, "protocol_error"),
-)
 
 
 class _Head(Struct):
@@ -364,28 +338,6 @@ class Tracer:
             finally:
                 current.reset(token)
                 self._end(span)
-
-
-def error_type(error: BaseException) -> str:
-    """Return the value of `error.type`: a stable word, or the code of a JSON-RPC error.
-
-    Return "" for questions that the client must answer first; they are not errors.
-    """
-    if isinstance(error, InputRequired):
-        return ""
-    if isinstance(error, RemoteError):
-        return str(error.code)
-    if isinstance(error, ServerUnavailable):
-        return error.code
-    reason = getattr(error, "reason", "") if isinstance(error, InterlockError) else ""
-    if isinstance(reason, str) and _WORD.fullmatch(reason):
-        return reason
-    found = next((word for kind, word in _REASONS if isinstance(error, kind)), "")
-    if found:
-        return found
-    if isinstance(error, ModelError):
-        return "model_error"
-    return str(to_wire(error)[0])
 
 
 def _known(method: str) -> str:
