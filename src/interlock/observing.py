@@ -8,10 +8,11 @@ W3C Trace Context, level 2: https://www.w3.org/TR/trace-context-2/
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -56,6 +57,11 @@ def header_context(parent: bytes | None, state: bytes | None = None) -> TraceCon
     return trace_context(parent.decode("latin-1"), (state or b"").decode("latin-1"))
 
 
+def environment_context() -> TraceContext | None:
+    """Return the context in TRACEPARENT and TRACESTATE, which CI systems and Claude Code set."""
+    return trace_context(os.environ.get("TRACEPARENT"), os.environ.get("TRACESTATE", ""))
+
+
 def trace_headers(trace: TraceContext) -> dict[str, str]:
     """Return the HTTP headers that carry a context."""
     headers = {"traceparent": trace.parent}
@@ -76,6 +82,22 @@ class Observer(Protocol):
             server: The `ReconnectingConnection` that sends the request.
             method, params: The request.
             options: The `RequestOptions` of the request.
+        """
+        ...
+
+    def handshake(
+        self, connection: Any, http: Any, method: str, params: bytes, options: Any
+    ) -> tuple[Any, Any]:
+        """Start a request of a handshake; a CLIENT span covers it if it is within another span.
+
+        Args:
+            connection: The `Connection` that sends the request.
+            http: The `HttpTarget` of a server at a URL; None for other servers.
+            method, params: The request.
+            options: The `RequestOptions` of the request.
+
+        Returns:
+            The request's id and the future of its result, as `Connection.start` returns them.
         """
         ...
 
@@ -101,16 +123,36 @@ class Observer(Protocol):
         """Note that the current request continues a call, or asks about it, given the call's id."""
         ...
 
-    def model(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
-        """Return the events of a model's answer; a span covers them."""
+    def waiting(self, reason: str) -> AbstractContextManager[None]:
+        """Note in the current span that it waits within this context, and for how long."""
         ...
 
-    def answer(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
-        """Return the events of an agent's answer; a span covers them and what they cause."""
+    def model(self, model: Any, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+        """Return the events of an answer of a `Model`; a span covers them."""
+        ...
+
+    def answer(
+        self, name: str, events: AsyncGenerator[_T, None], conversation: Callable[[], str]
+    ) -> AsyncGenerator[_T, None]:
+        """Return the events of an agent's answer; a span covers them and what they cause.
+
+        Args:
+            name: The agent's name.
+            events: The events.
+            conversation: Returns the conversation's id, or "". It is called at the end.
+        """
+        ...
+
+    def use_key(self, key: bytes) -> None:
+        """Hash the ids of sessions and conversations with a key that several processes share."""
         ...
 
     def current(self) -> TraceContext | None:
         """Return the context of the current span; None outside of any span."""
+        ...
+
+    def current_call(self) -> str:
+        """Return the id of the call that the current span covers; "" if it covers none."""
         ...
 
 
@@ -125,3 +167,8 @@ class Meter(Protocol):
 observer: Observer | None = None
 meter: Meter | None = None
 span_counts: Counter[str] | None = None  # by what happened to the spans; None without spans
+
+
+def waiting(reason: str) -> AbstractContextManager[None]:
+    """Note in the current span that a call waits within this context, such as for an approval."""
+    return nullcontext() if observer is None else observer.waiting(reason)

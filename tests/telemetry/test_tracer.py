@@ -95,6 +95,8 @@ async def test_an_answer_covers_its_models_and_calls(spans: list[TraceSpan]):
         "gen_ai.response.finish_reasons": ("end",),
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.output_tokens": 3,
+        "server.address": "canary.example",
+        "server.port": 443,
     }
     counted = [each for each in spans if each.attributes.get("gen_ai.operation.name")]
     assert sum(each.attributes["gen_ai.operation.name"] == "execute_tool" for each in counted) == 2

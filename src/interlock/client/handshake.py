@@ -20,7 +20,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import revisions
+from interlock import observing, revisions
 from interlock.client.features import ClientFeatures
 from interlock.connection import Connection
 from interlock.errors import (
@@ -43,6 +43,7 @@ from interlock.types import (
     Implementation,
     InitializeParams,
     InitializeResult,
+    RequestId,
     ServerCapabilities,
 )
 
@@ -133,7 +134,7 @@ class Handshake:
 
     async def _find_era_of_program(self) -> Negotiated:
         self._connection.protocol.meta = self._meta(revisions.NEWEST)
-        discovery = self._begin("server/discover")
+        _, discovery = self._start("server/discover")
         try:
             patience = min(self._timeout / 2, DISCOVER_TIMEOUT)
             done, _ = await asyncio.wait({discovery}, timeout=patience)
@@ -152,7 +153,7 @@ class Handshake:
     async def _initialize_beside(self, discovery: asyncio.Future[Raw]) -> Negotiated:
         """Send `initialize` too; a modern server answers `server/discover` before that."""
         self._connection.protocol.meta = b""
-        initialization = self._begin("initialize", self._initialize_params())
+        _, initialization = self._start("initialize", self._initialize_params())
         await asyncio.wait({discovery, initialization}, return_when=asyncio.FIRST_COMPLETED)
         if discovery.done():
             with contextlib.suppress(RemoteProtocolError, RequestTimeout):
@@ -168,12 +169,26 @@ class Handshake:
                 raise
             return await self._discover(revisions.NEWEST)
 
-    def _begin(self, method: str, params: bytes = b"{}") -> asyncio.Future[Raw]:
+    def _start(
+        self, method: str, params: bytes = b"{}", timeout: float | None = None
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Send a request whose answer may also come after the handshake, without effect."""
-        options = RequestOptions(timeout=self._timeout)
-        _, answer = self._connection.start(method, params, options)
-        answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
-        return answer
+        connection = self._connection
+        options = RequestOptions(timeout=self._timeout if timeout is None else timeout)
+        if observing.observer is None:
+            started = connection.start(method, params, options)
+        else:
+            started = observing.observer.handshake(connection, self._http, method, params, options)
+        started[1].add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        return started
+
+    async def _ask(self, method: str, params: bytes = b"{}", timeout: float | None = None) -> Raw:
+        connection = self._connection
+        id, answer = self._start(method, params, timeout)
+        try:
+            return await answer
+        finally:
+            connection.forget(id)
 
     async def _find_era_over_http(self, http: HttpFacts) -> Negotiated:
         mutual, malformed = None, None
@@ -246,8 +261,7 @@ class Handshake:
             timeout = self._timeout
             if self._http is None:
                 timeout = min(timeout / 2, DISCOVER_TIMEOUT)
-        raw = await connection.request("server/discover", options=RequestOptions(timeout=timeout))
-        return self._discovered(raw)
+        return self._discovered(await self._ask("server/discover", timeout=timeout))
 
     def _discovered(self, raw: Raw) -> Negotiated:
         """Adopt the answer to `server/discover`.
@@ -274,12 +288,8 @@ class Handshake:
         return meta_of(revision, self._features.capabilities(revision), self._info)
 
     async def _initialize(self) -> Negotiated:
-        connection = self._connection
-        connection.protocol.meta = b""
-        raw = await connection.request(
-            "initialize", self._initialize_params(), RequestOptions(timeout=self._timeout)
-        )
-        return self._initialized(raw)
+        self._connection.protocol.meta = b""
+        return self._initialized(await self._ask("initialize", self._initialize_params()))
 
     def _initialize_params(self) -> bytes:
         wanted = self._wanted if self._wanted in revisions.LEGACY else revisions.NEWEST_LEGACY

@@ -87,6 +87,8 @@ class Assembly:
         self._reloading = asyncio.Lock()
         self._logins = LoginQuestions(services.vault)
         self._prompts = PermissionPrompts(self._deciding)
+        if observing.observer is not None:
+            observing.observer.use_key(services.secret.derive("telemetry"))
         self.server = ForwardingServer(
             parts.servers,
             parts.policy,

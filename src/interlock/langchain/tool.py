@@ -168,6 +168,7 @@ class LangChainTool(BaseTool):
             caller=self._caller,
             progress=progress,
             images=self._images,
+            tool_call_id=id or "",
         )
         if id is None:
             if done.is_error:
@@ -210,6 +211,7 @@ async def run(
     progress: ProgressHandler | None = None,
     images: int = 0,
     id: str | None = None,
+    tool_call_id: str = "",
     around: Around | None = None,
 ) -> Finished:
     """Call a tool. Raise nothing but `CancelledError`.
@@ -222,6 +224,7 @@ async def run(
         progress: Called with each `Progress`.
         images: The largest image; see `finished`.
         id: The call's id in the audit trail; None for a new one.
+        tool_call_id: The model's id of the call; "" if no model made it.
         around: A layer outside of the toolbox's layers.
     """
     handle = toolbox.handle if around is None else around(toolbox.handle)
@@ -230,9 +233,15 @@ async def run(
         if not isinstance(arguments, dict):
             kind = type(arguments).__name__
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        id = id or new_call_id()
         given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
-        call = Call(entry, given, caller, progress=progress, id=id)
+        call = Call(
+            entry,
+            given,
+            caller,
+            progress=progress,
+            id=id or new_call_id(),
+            tool_call_id=tool_call_id,
+        )
         return finished((await handle(call)).result, images)
     except InterlockError as error:
         return failed(error)

@@ -400,6 +400,10 @@ class OpenApiServer:
         found: ServedTool | None = self._catalogue.find(kind, name, context)
         return found
 
+    def has_prompt(self, name: str, context: Context) -> bool:  # noqa: ARG002
+        """Return False: the server of a document has no prompts."""
+        return False
+
     def trusts_trace(self, context: Context) -> bool:
         return is_of_parent_process(context)
 

@@ -15,7 +15,7 @@ from interlock import __version__
 from interlock.layers.exposition import COUNTER, Family, Labels
 from interlock.observing import TraceContext
 from interlock.telemetry import names
-from interlock.telemetry.span import TraceSpan, Value
+from interlock.telemetry.span import SpanEvent, TraceSpan, Value
 
 _encode = msgspec.json.Encoder().encode
 _REMOTE = 0x300  # in `flags`: whether the parent is remote is known, and it is
@@ -49,10 +49,20 @@ def _span(span: TraceSpan) -> dict[str, Any]:
         found["traceState"] = span.trace_state
     if span.links:
         found["links"] = [_link(each) for each in span.links]
+    if span.events:
+        found["events"] = [_event(each) for each in span.events]
     if span.error:
         found["attributes"].append(_attribute(names.ERROR, span.error))
         found["status"] = {"code": _STATUS_ERROR}
     return found
+
+
+def _event(event: SpanEvent) -> dict[str, Any]:
+    return {
+        "timeUnixNano": str(event.at),
+        "name": event.name,
+        "attributes": _attributes(event.attributes),
+    }
 
 
 def _link(linked: TraceContext) -> dict[str, Any]:

@@ -25,10 +25,13 @@ ERROR = "error.type"
 # Attributes of tools, models and agents
 OPERATION = "gen_ai.operation.name"
 TOOL = "gen_ai.tool.name"
+TOOL_CALL = "gen_ai.tool.call.id"
 PROMPT = "gen_ai.prompt.name"
 PROVIDER = "gen_ai.provider.name"
 MODEL = "gen_ai.request.model"
+ANSWERED_BY = "gen_ai.response.model"
 AGENT = "gen_ai.agent.name"
+CONVERSATION = "gen_ai.conversation.id"
 FINISH = "gen_ai.response.finish_reasons"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
@@ -64,6 +67,9 @@ SERVER = "interlock.server"
 RISK = "interlock.risk"
 RULE = "interlock.rule"
 SURFACE = "interlock.surface"
+WAITING = "interlock.waiting"  # an event
+REASON = "interlock.waiting.reason"
+WAITED = "interlock.waiting.ms"
 
 # Values
 EXECUTE_TOOL = "execute_tool"

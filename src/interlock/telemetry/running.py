@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from interlock import observing
-from interlock.observing import trace_context
-from interlock.telemetry.exporter import Exporter
-from interlock.telemetry.metering import MetricExporter
+from interlock.observing import environment_context
 from interlock.telemetry.settings import read_settings
-from interlock.telemetry.tracer import Tracer
+
+if TYPE_CHECKING:
+    from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.metering import MetricExporter
 
 
 @contextmanager
@@ -20,7 +22,7 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
 
     Args:
         command: The command's name, for the name of the service.
-        environ: The environment variables; TRACEPARENT has the context that the command begins in.
+        environ: The environment variables.
         timeout: The most seconds that the last export may take.
 
     Raises:
@@ -29,12 +31,16 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
     settings = read_settings(environ, command)
     exporters: list[Exporter | MetricExporter] = []
     if settings.tracing is not None:
+        from interlock.telemetry.exporter import Exporter
+        from interlock.telemetry.tracer import Tracer
+
         spans = Exporter(settings.tracing.export, settings.tracing.resource)
-        ambient = trace_context(environ.get("TRACEPARENT"), environ.get("TRACESTATE", ""))
-        observing.observer = Tracer(settings.tracing, spans.add, ambient)
+        observing.observer = Tracer(settings.tracing, spans.add, environment_context())
         observing.span_counts = spans.counts
         exporters.append(spans)
     if settings.metering is not None:
+        from interlock.telemetry.metering import MetricExporter
+
         metrics = MetricExporter(settings.metering.export, settings.metering.resource)
         observing.meter = metrics
         exporters.append(metrics)

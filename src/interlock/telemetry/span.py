@@ -6,11 +6,21 @@ from contextvars import ContextVar
 from random import getrandbits
 from time import time_ns
 
+from msgspec import Struct
+
 from interlock.calls import Call
 from interlock.observing import TraceContext
 
 INTERNAL, SERVER, CLIENT = 1, 2, 3  # kinds, as OTLP numbers them
 Value = str | int | tuple[str, ...]
+
+
+class SpanEvent(Struct):
+    """Something that happened during a span, at a time in nanoseconds since 1970."""
+
+    name: str
+    at: int
+    attributes: dict[str, Value]
 
 
 class TraceSpan:
@@ -21,16 +31,19 @@ class TraceSpan:
         trace_state: The `tracestate` of the trace.
         is_sampled: Whether this span is recorded and exported.
         is_remote_parent: Whether the parent is a span of another process.
-        name, kind, attributes, links: The content.
+        name, kind, attributes, links, events: The content.
         start, end: Nanoseconds since 1970; `end` is 0 until the span ends.
         error: The value of `error.type`; "" without an error.
         call: The call that this span covers.
+        has_call: Whether that call is under way, which may outlast the span: a parked call
+            continues in later requests.
         names_operation: Whether this span, or one around it, counts as the operation of its call.
     """
 
     __slots__ = (
-        "attributes", "call", "end", "error", "id", "is_remote_parent", "is_sampled", "kind",
-        "links", "name", "names_operation", "parent", "start", "trace", "trace_state",
+        "attributes", "call", "end", "error", "events", "has_call", "id", "is_remote_parent",
+        "is_sampled", "kind", "links", "name", "names_operation", "parent", "start", "trace",
+        "trace_state",
     )  # fmt: skip
 
     def __init__(
@@ -48,8 +61,10 @@ class TraceSpan:
         self.end = 0
         self.attributes: dict[str, Value] = {}
         self.links: list[TraceContext] = []
+        self.events: list[SpanEvent] = []
         self.error = ""
         self.call: Call | None = None
+        self.has_call = False
         self.names_operation = False
 
     @property
@@ -63,10 +78,16 @@ current: ContextVar[TraceSpan | None] = ContextVar("interlock.span", default=Non
 
 
 def running_span() -> TraceSpan | None:
-    """Return the current span; None if there is none, or if it has ended.
+    """Return the current span; None if there is none, or if it and its call have ended.
 
     A task that outlives the span in which it was started, such as the reader of a connection, has
     no current span any more.
     """
     span = current.get()
-    return None if span is None or span.end else span
+    return None if span is None or (span.end and not span.has_call) else span
+
+
+def open_span() -> TraceSpan | None:
+    """Return the current span if it is sampled and has not ended, so that more can be noted."""
+    span = current.get()
+    return None if span is None or span.end or not span.is_sampled else span

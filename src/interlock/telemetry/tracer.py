@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import PurePath
 from random import getrandbits
@@ -16,10 +18,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from interlock.calls import Call, CallHandler, Entry, Item, Outcome
+from interlock.calls import Call, CallHandler, Outcome
+from interlock.connection import Connection
 from interlock.context import Context
 from interlock.layers.error_types import error_type
-from interlock.models import Reply
+from interlock.models import Model, Reply
+from interlock.models.model_name import split_url
 from interlock.observing import TraceContext
 from interlock.protocol import Request, RequestOptions
 from interlock.telemetry import names
@@ -28,16 +32,23 @@ from interlock.telemetry.span import (
     CLIENT,
     INTERNAL,
     SERVER,
+    SpanEvent,
     TraceSpan,
     Value,
     current,
+    open_span,
     running_span,
 )
+from interlock.text import urls
+from interlock.types import RequestId
 
 if TYPE_CHECKING:
+    from interlock.client.http_target import HttpTarget
     from interlock.client.reconnecting import ReconnectingConnection
     from interlock.server.answering import Answering
 
+MAX_EVENTS = 32  # of one span
+MAX_NAME = 200  # characters of a name that a provider of models states
 MAX_CALLS = 4_096  # calls whose context is kept, because a later request may continue the call
 
 _T = TypeVar("_T")
@@ -48,7 +59,12 @@ class _Head(Struct):
     is_error: bool | UnsetType | None = field(name="isError", default=UNSET)
 
 
+class _Named(Struct):
+    name: str = ""
+
+
 _decode_head = msgspec.json.Decoder(_Head).decode
+_decode_named = msgspec.json.Decoder(_Named).decode
 
 
 class Tracer:
@@ -122,6 +138,15 @@ class Tracer:
         span = running_span()
         return None if span is None else span.context
 
+    def current_call(self) -> str:
+        """Return the id of the call that the current span covers; see `Observer.current_call`."""
+        span = running_span()
+        return "" if span is None or span.call is None else span.call.id
+
+    def use_key(self, key: bytes) -> None:
+        """Hash ids with a key that several processes share; see `Observer.use_key`."""
+        self._key = key
+
     def _hashed(self, id: str) -> str:
         return blake2b(id.encode(), digest_size=8, key=self._key).hexdigest()
 
@@ -135,17 +160,11 @@ class Tracer:
         if around is None and method in names.HOUSEKEEPING:
             return await server.request(method, params, options, is_observed=True)
         span = self._start(CLIENT, _known(method), around or options.trace or self._ambient)
-        if self._propagates:
-            options = replace(options, trace=span.context)
+        options = self._sent_within(span, options)
         if span.is_sampled:
             _describe_request(span, method, server.negotiated.revision)
             _name(span, method, options.name)
-            if server.http is not None:
-                host, port = server.http.address
-                span.attributes[names.SERVER_ADDRESS] = host
-                if port is not None:
-                    span.attributes[names.SERVER_PORT] = port
-            _describe_transport(span, is_http=server.http is not None)
+            _describe_server(span, server.http)
         try:
             answer = await server.request(method, params, options, is_observed=True)
             if span.is_sampled and method == "tools/call":
@@ -156,6 +175,43 @@ class Tracer:
             raise
         finally:
             self._end(span)
+
+    def _sent_within(self, span: TraceSpan, options: RequestOptions) -> RequestOptions:
+        """Return the options of a request that carries the context of its span."""
+        context = span.context if self._propagates else None
+        started = partial(_note_id, span) if span.is_sampled else None
+        return replace(options, trace=context, started=started)
+
+    def handshake(
+        self,
+        connection: Connection,
+        http: HttpTarget | None,
+        method: str,
+        params: bytes,
+        options: RequestOptions,
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
+        """Start a request of a handshake, within a span if it causes one; see `Observer`."""
+        around = running_span()
+        if around is None:
+            return connection.start(method, params, options)
+        span = self._start(CLIENT, _known(method), around)
+        if span.is_sampled:
+            _describe_request(span, method, "")
+            _describe_server(span, http)
+
+        def end(answer: asyncio.Future[Raw]) -> None:
+            error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
+            span.error = "" if error is None else error_type(error)
+            self._end(span)
+
+        try:
+            started = connection.start(method, params, self._sent_within(span, options))
+        except BaseException as error:
+            span.error = error_type(error)
+            self._end(span)
+            raise
+        started[1].add_done_callback(end)
+        return started
 
     async def serve(self, server: Answering, request: Request, context: Context) -> bytes:
         """Answer a client's request within a SERVER span; see `Observer.serve`."""
@@ -196,12 +252,18 @@ class Tracer:
             attributes[names.CLIENT_ADDRESS] = context.address
         if context.session is not None:
             attributes[names.SESSION] = self._hashed(context.session.id)
-        name = getattr(context.call_params, "name", None)
-        if method == "tools/call" and isinstance(name, str):
-            tool = context.tool or server.find("tools", name, context)
-            # A name that does not exist for the caller must not become a name of a span.
-            if tool is not None and getattr(tool, "is_known", True):
-                _name(span, method, name)
+        # A name that does not exist for the caller must not become a name of a span.
+        if method == "tools/call":
+            name = getattr(context.call_params, "name", None)
+            if isinstance(name, str):
+                tool = context.tool or server.find("tools", name, context)
+                if tool is not None and getattr(tool, "is_known", True):
+                    _name(span, method, name)
+        elif method == "prompts/get":
+            with suppress(msgspec.DecodeError, RecursionError):
+                name = _decode_named(request.params).name
+                if server.has_prompt(name, context):
+                    _name(span, method, name)
 
     # Calls
 
@@ -212,15 +274,18 @@ class Tracer:
             if call.caller.surface != "mcp":
                 return await self._execute(handle, call)
             span = running_span()
-            if span is not None:
-                self._cover(span, call)
+            if span is None:
+                return await handle(call)
+            self._cover(span, call)
             try:
                 outcome = await handle(call)
             except BaseException as error:
-                if span is not None and not isinstance(error, asyncio.CancelledError):
+                if not isinstance(error, asyncio.CancelledError):
                     span.error = error_type(error)
                 raise
-            if span is not None and outcome.is_error:
+            finally:
+                span.has_call = False
+            if outcome.is_error:
                 span.error = names.TOOL_ERROR
             return outcome
 
@@ -228,16 +293,17 @@ class Tracer:
 
     async def _execute(self, handle: CallHandler, call: Call) -> Outcome:
         """Make a call of this program within a span of its own, unless it calls no tool."""
-        entry = call.entry
-        if not isinstance(entry, Entry):
+        if call.method != "tools/call":
             return await handle(call)
-        span = self._begin(INTERNAL, f"{names.EXECUTE_TOOL} {entry.tool.name}")
+        span = self._begin(INTERNAL, f"{names.EXECUTE_TOOL} {call.name}")
         if span.is_sampled:
             span.attributes = {
                 names.OPERATION: names.EXECUTE_TOOL,
-                names.TOOL: entry.tool.name,
+                names.TOOL: call.name,
                 names.SURFACE: call.caller.surface,
             }
+            if call.tool_call_id:
+                span.attributes[names.TOOL_CALL] = call.tool_call_id[:MAX_NAME]
         span.names_operation = True
         span.call = call
         token = current.set(span)
@@ -255,14 +321,12 @@ class Tracer:
 
     def _cover(self, span: TraceSpan, call: Call) -> None:
         """Note that a SERVER span covers a call, which an earlier request may have begun."""
-        span.call = call
+        span.call, span.has_call = call, True
         self._link(span, call.continues)
         calls = self._calls
         calls[call.id] = span.context
         if len(calls) > MAX_CALLS:
             calls.popitem(last=False)
-        if isinstance(call.entry, Item) and call.entry.kind == "prompts" and span.is_sampled:
-            _name(span, "prompts/get", call.entry.name)
 
     def _link(self, span: TraceSpan, call: str) -> None:
         first = self._calls.get(call)
@@ -271,29 +335,48 @@ class Tracer:
 
     def refused(self, reason: str, call: str) -> None:
         """Note why the current request is refused; see `Observer.refused`."""
-        span = running_span()
-        if span is not None and span.is_sampled:
+        span = open_span()
+        if span is not None:
             span.error = span.error or reason
             span.attributes[names.CALL] = call
 
     def resumed(self, call: str) -> None:
         """Note that the current request continues a call; see `Observer.resumed`."""
-        span = running_span()
-        if span is not None and span.is_sampled:
+        span = open_span()
+        if span is not None:
             span.attributes[names.CALL] = call
             self._link(span, call)
 
+    @contextmanager
+    def waiting(self, reason: str) -> Iterator[None]:
+        """Note in the current span that it waits within this context; see `Observer.waiting`."""
+        span = open_span()
+        if span is None or len(span.events) >= MAX_EVENTS:
+            yield
+            return
+        event = SpanEvent(names.WAITING, time_ns(), {names.REASON: reason})
+        span.events.append(event)
+        try:
+            yield
+        finally:
+            if not span.end:  # an exported span must not change
+                event.attributes[names.WAITED] = (time_ns() - event.at) // 1_000_000
+
     # Models and agents
 
-    async def model(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    async def model(
+        self, model: Model, events: AsyncGenerator[_T, None]
+    ) -> AsyncGenerator[_T, None]:
         """Yield the events of a model's answer within a CLIENT span; see `Observer.model`."""
-        provider, model = _parts_of(name)
-        span = self._begin(CLIENT, f"{names.CHAT} {model}")
+        provider, name, url = _parts_of(model)
+        span = self._begin(CLIENT, f"{names.CHAT} {name}")
         span.attributes = {
             names.OPERATION: names.CHAT,
             names.PROVIDER: names.PROVIDERS.get(provider, provider),
-            names.MODEL: model,
+            names.MODEL: name,
         }
+        if url:
+            _describe_address(span, urls.address(url))
         try:
             async for event in events:
                 if isinstance(event, Reply):
@@ -310,7 +393,9 @@ class Tracer:
             finally:
                 self._end(span)
 
-    async def answer(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    async def answer(
+        self, name: str, events: AsyncGenerator[_T, None], conversation: Callable[[], str]
+    ) -> AsyncGenerator[_T, None]:
         """Yield the events of an agent's answer within a span; see `Observer.answer`.
 
         The span is current only while the next event is made. If it were current while an event is
@@ -337,6 +422,8 @@ class Tracer:
                 await events.aclose()
             finally:
                 current.reset(token)
+                if span.is_sampled and (id := conversation()):
+                    span.attributes[names.CONVERSATION] = self._hashed(id)
                 self._end(span)
 
 
@@ -365,6 +452,20 @@ def _describe_request(span: TraceSpan, method: str, revision: str) -> None:
         span.names_operation = True
 
 
+def _note_id(span: TraceSpan, id: int) -> None:
+    span.attributes[names.REQUEST_ID] = str(id)
+
+
+def _describe_server(span: TraceSpan, http: HttpTarget | None) -> None:
+    if http is not None:
+        _describe_address(span, http.address)
+    _describe_transport(span, is_http=http is not None)
+
+
+def _describe_address(span: TraceSpan, address: tuple[str, int]) -> None:
+    span.attributes[names.SERVER_ADDRESS], span.attributes[names.SERVER_PORT] = address
+
+
 def _describe_transport(span: TraceSpan, *, is_http: bool) -> None:
     if is_http:
         span.attributes[names.TRANSPORT], span.attributes[names.PROTOCOL] = "tcp", "http"
@@ -386,6 +487,8 @@ def _describe_reply(span: TraceSpan, reply: Reply) -> None:
     attributes: dict[str, Value] = span.attributes
     usage = reply.usage
     attributes[names.FINISH] = (reply.stop_reason,)
+    if reply.model:
+        attributes[names.ANSWERED_BY] = reply.model[:MAX_NAME]
     for name, number in (
         (names.INPUT_TOKENS, usage.input_tokens),
         (names.OUTPUT_TOKENS, usage.output_tokens),
@@ -404,8 +507,10 @@ def _note_result(span: TraceSpan, result: bytes | Raw) -> None:
         pass  # the caller reports what is wrong with it
 
 
-def _parts_of(name: str) -> tuple[str, str]:
-    """Return the provider and the model in a name such as `PROVIDER:MODEL@URL`."""
-    provider, _, model = name.partition("@http")[0].partition(":")
-    # The file of a local model is in a folder whose name may be a person's.
-    return provider, PurePath(model).name if provider in _FILES else model or provider
+def _parts_of(model: Model) -> tuple[str, str, str]:
+    """Return a model's provider, its name there, and the URL of the API or ""."""
+    whole, url = split_url(model.name)
+    provider, _, name = whole.partition(":")
+    if provider in _FILES:  # the folder of a file may have a person's name
+        return provider, PurePath(name).name, ""
+    return provider, name or provider, getattr(model, "url", url)

@@ -238,6 +238,10 @@ class ForwardingServer:
         """A function that returns a tool by its name if the caller may use it."""
         return self._catalogue.find
 
+    def has_prompt(self, name: str, context: Context) -> bool:
+        """Return whether the caller has a prompt with this name."""
+        return self._catalogue.find("prompts", name, context) is not None
+
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         found = self._catalogue.find_resource(uri, caller)
         server, colon, rest = uri.partition(":")
