@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from interlock import __version__, observing, revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
+from interlock.client.options import OnAnswer
 from interlock.client.retries import Retry, RetryPolicy, may_be_lost
 from interlock.connection import Connection
 from interlock.errors import (
@@ -58,7 +59,7 @@ class Events(Struct, frozen=True):
     renewal: Callable[[], Awaitable[None]]  # the server has lost all state
     stale_tools: Callable[[], Awaitable[None]]  # the header annotations of tools are outdated
     # a request other than a call has ended; see `ClientOptions.on_answer`
-    answer: Callable[[str, str, float, BaseException | None], None] | None = None
+    answer: OnAnswer | None = None
 
 
 class ReconnectingConnection:
@@ -196,6 +197,7 @@ class ReconnectingConnection:
             self._timeout,
             self._open_connection,
             self.http,
+            self._events.answer,
         )
         try:
             async with asyncio.timeout(self._timeout):
@@ -343,7 +345,7 @@ class ReconnectingConnection:
 
     async def _measured(
         self,
-        note: Callable[[str, str, float, BaseException | None], None],
+        note: OnAnswer,
         method: str,
         params: bytes,
         options: RequestOptions,
