@@ -31,6 +31,7 @@ from interlock.layers.exposition import (
     family,
     text_of,
 )
+from interlock.layers.model_metrics import ModelMetrics
 
 CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -105,6 +106,7 @@ class Metrics:
         refusals: The number of refusals by reason.
         refusals_of: The number of refusals by reason, for each API key's id.
         loop_lag: How late the event loop called a timer.
+        models: The answers of models in the chat.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Metrics:
         self.refusals: Counter[str] = Counter()
         self.refusals_of: dict[str, Counter[str]] = {}
         self.loop_lag = Histogram(LAG_BOUNDS)
+        self.models = ModelMetrics()
         self._gauges = gauges
         self._transport = transport
         self._served, self._sent = TimedOperations(), TimedOperations()
@@ -272,7 +275,7 @@ class Metrics:
                 {(): self.loop_lag},
             ),
         }
-        every = own | dict(self._gauges())
+        every = own | self.models.gauges() | dict(self._gauges())
         return [family(name, help, samples) for name, (help, samples) in every.items()]
 
 

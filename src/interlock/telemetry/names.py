@@ -32,6 +32,7 @@ MODEL = "gen_ai.request.model"
 ANSWERED_BY = "gen_ai.response.model"
 AGENT = "gen_ai.agent.name"
 CONVERSATION = "gen_ai.conversation.id"
+MODALITY = "gen_ai.token.modality"
 FINISH = "gen_ai.response.finish_reasons"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
@@ -100,7 +101,7 @@ PROVIDERS = {
 # The names of Prometheus' format, which has no dots.
 LABELS = {
     each.replace(".", "_"): each
-    for each in (METHOD, TOOL, ERROR, REVISION, TRANSPORT, OPERATION, PROVIDER, MODEL)
+    for each in (METHOD, TOOL, ERROR, REVISION, TRANSPORT, OPERATION, PROVIDER, MODEL, MODALITY)
 }
 _SUFFIXES = {"_seconds": "s", "_bytes": "By"}
 _METRICS = {

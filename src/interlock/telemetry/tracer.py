@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
-from pathlib import PurePath
 from random import getrandbits
 from secrets import token_bytes
 from time import time_ns
@@ -23,7 +22,7 @@ from interlock.connection import Connection
 from interlock.context import Context
 from interlock.layers.error_types import error_type
 from interlock.models import Model, Reply
-from interlock.models.model_name import split_url
+from interlock.models.model_name import provider_and_model, split_url
 from interlock.observing import TraceContext
 from interlock.protocol import Request, RequestOptions
 from interlock.telemetry import names
@@ -52,7 +51,6 @@ MAX_NAME = 200  # characters of a name that a provider of models states
 MAX_CALLS = 4_096  # calls whose context is kept, because a later request may continue the call
 
 _T = TypeVar("_T")
-_FILES = ("local", "scripted")  # providers whose models are files
 
 
 class _Head(Struct):
@@ -368,7 +366,8 @@ class Tracer:
         self, model: Model, events: AsyncGenerator[_T, None]
     ) -> AsyncGenerator[_T, None]:
         """Yield the events of a model's answer within a CLIENT span; see `Observer.model`."""
-        provider, name, url = _parts_of(model)
+        provider, name = provider_and_model(model.name)
+        url = getattr(model, "url", "") or split_url(model.name)[1]
         span = self._begin(CLIENT, f"{names.CHAT} {name}")
         span.attributes = {
             names.OPERATION: names.CHAT,
@@ -505,12 +504,3 @@ def _note_result(span: TraceSpan, result: bytes | Raw) -> None:
             span.error = names.TOOL_ERROR
     except (msgspec.DecodeError, RecursionError):
         pass  # the caller reports what is wrong with it
-
-
-def _parts_of(model: Model) -> tuple[str, str, str]:
-    """Return a model's provider, its name there, and the URL of the API or ""."""
-    whole, url = split_url(model.name)
-    provider, _, name = whole.partition(":")
-    if provider in _FILES:  # the folder of a file may have a person's name
-        return provider, PurePath(name).name, ""
-    return provider, name or provider, getattr(model, "url", url)
