@@ -1,4 +1,4 @@
-"""What a gateway's chat uses of language models: durations and tokens, as metrics."""
+"""Durations and tokens of the language models in the chat of a gateway, as metrics."""
 
 from __future__ import annotations
 
