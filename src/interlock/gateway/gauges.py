@@ -152,7 +152,7 @@ def _memory_limit(page: int) -> int:
     """Return the limit on memory, in bytes."""
     limits = [os.sysconf("SC_PHYS_PAGES") * page]
     for place in _MEMORY_LIMITS:
-        with suppress(OSError, ValueError):  # "max" is no limit
+        with suppress(OSError, ValueError):  # "max" states none
             limits.append(int(place.read_text()))
     return min(limits)
 
