@@ -1,7 +1,7 @@
-"""The trace of a request, and the observer that makes spans of what the program does.
+"""The trace of a request, the observer that makes spans, and the meter that exports metrics.
 
-`observer` is None unless telemetry is on, so each place that reports to it costs one comparison.
-`telemetry` has the only implementation.
+`observer` and `meter` are None unless telemetry is on, so each place that reports to the observer
+costs one comparison. `telemetry` has the only implementation.
 
 W3C Trace Context, level 2: https://www.w3.org/TR/trace-context-2/
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -155,7 +156,17 @@ class Observer(Protocol):
         ...
 
 
+class Meter(Protocol):
+    """Exports metrics."""
+
+    def following(self, read: Callable[[], Awaitable[Any]]) -> AbstractAsyncContextManager[None]:
+        """Export the list of `Family` that `read` returns, regularly and at the end of a block."""
+        ...
+
+
 observer: Observer | None = None
+meter: Meter | None = None
+span_counts: Counter[str] | None = None  # by what happened to the spans; None without spans
 
 
 def waiting(reason: str) -> AbstractContextManager[None]:

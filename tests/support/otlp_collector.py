@@ -2,7 +2,7 @@
 
 The rules and their sources:
 
-- POST to /v1/traces with Content-Type application/json; 404, 405 and 415 otherwise:
+- POST to /v1/traces or /v1/metrics with Content-Type application/json; 404, 405 and 415 otherwise:
   https://github.com/open-telemetry/opentelemetry-collector/blob/main/receiver/otlpreceiver/otlphttp.go
 - ids are hexadecimal texts of 32 and 16 digits, never base64; 64-bit integers are decimal texts;
   enumerations are numbers only; names of members are in lowerCamelCase:
@@ -10,6 +10,9 @@ The rules and their sources:
 - an id of zeros is invalid, a span needs a name, the end is not before the start, and keys of
   attributes are unique and not empty:
   https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
+- a metric has one kind of data; bounds ascend, there is one more bucket than bounds, and the count
+  is the sum of the buckets; sums and histograms state their temporality:
+  https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/metrics/v1/metrics.proto
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ _SPAN_KEYS = {
     "startTimeUnixNano", "endTimeUnixNano", "attributes", "droppedAttributesCount", "events",
     "droppedEventsCount", "links", "droppedLinksCount", "status",
 }  # fmt: skip
+# https://opentelemetry.io/docs/specs/otel/metrics/api/#instrument-name-syntax
+_METRIC = re.compile("[A-Za-z][A-Za-z0-9_./-]{0,254}")
 _LINK_KEYS = {"traceId", "spanId", "traceState", "attributes", "droppedAttributesCount", "flags"}
 
 
@@ -46,6 +51,48 @@ def check(body: Json) -> list[Json]:
             assert scope["scope"]["name"]
             found += [{**_span(each), "resource": resource} for each in scope["spans"]]
     return found
+
+
+def check_metrics(body: Json) -> tuple[Json, dict[str, Json]]:
+    """Return the resource and the metrics of a request by name; raise an error if it is invalid.
+
+    The points of a metric are a dict by their attributes, which are sorted pairs.
+    """
+    assert body.keys() == {"resourceMetrics"}
+    ((of_resource),) = body["resourceMetrics"]
+    resource = _attributes(of_resource["resource"]["attributes"])
+    found: dict[str, Json] = {}
+    for scope in of_resource["scopeMetrics"]:
+        for metric in scope["metrics"]:
+            assert metric["name"] not in found
+            found[metric["name"]] = _metric(metric)
+    return resource, found
+
+
+def _metric(metric: Json) -> Json:
+    assert _METRIC.fullmatch(metric["name"]), metric["name"]
+    ((kind, data),) = (item for item in metric.items() if item[0] in ("gauge", "sum", "histogram"))
+    assert metric.keys() == {"name", "description", "unit", kind}
+    extra = {"gauge": set(), "histogram": {"aggregationTemporality"}}
+    has = {"dataPoints", *extra.get(kind, {"aggregationTemporality", "isMonotonic"})}
+    assert data.keys() == has
+    assert data.get("aggregationTemporality", 2) == 2
+    points: dict[tuple[tuple[str, Any], ...], Json] = {}
+    for point in data["dataPoints"]:
+        key = tuple(sorted(_attributes(point["attributes"]).items()))
+        assert key not in points
+        points[key] = point
+        times = [point[each] for each in ("startTimeUnixNano", "timeUnixNano") if each in point]
+        assert all(_UINT64.fullmatch(each) for each in times)
+        assert sorted(times, key=int) == times
+        if kind == "histogram":
+            counts = [int(each) for each in point["bucketCounts"]]
+            assert len(counts) == len(point["explicitBounds"]) + 1
+            assert sum(counts) == int(point["count"])
+            assert sorted({*point["explicitBounds"]}) == point["explicitBounds"]
+        else:
+            assert isinstance(point["asDouble"], int | float)
+    return {"unit": metric["unit"], "kind": kind, "points": points}
 
 
 def _span(span: Json) -> Json:
@@ -101,6 +148,7 @@ class Collector:
     Attributes:
         url: The value for OTEL_EXPORTER_OTLP_ENDPOINT.
         spans: The accepted spans; `attributes` and `resource` are dicts.
+        metrics: The accepted metrics by name, of the last request for each resource's instance.
         requests: The headers of all requests, with names in lower case.
         refusals: Why requests were refused because they were invalid.
         script: The statuses and headers with which the next requests are answered.
@@ -109,6 +157,7 @@ class Collector:
     def __init__(self, url: str) -> None:
         self.url = url
         self.spans: list[Json] = []
+        self.metrics: dict[str, dict[str, Json]] = {}
         self.requests: list[dict[str, str]] = []
         self.refusals: list[str] = []
         self.script: list[tuple[int, dict[str, str]]] = []
@@ -134,14 +183,18 @@ class Collector:
             self._changed.notify_all()
             if self.script:
                 return self.script.pop(0)
-            if path != "/v1/traces" or verb != "POST":
+            if path not in ("/v1/traces", "/v1/metrics") or verb != "POST":
                 return (404 if verb == "POST" else 405), {}
             if headers.get("content-type") != "application/json":
                 return 415, {}
             try:
                 if headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
-                self.spans += check(json.loads(body))
+                if path == "/v1/traces":
+                    self.spans += check(json.loads(body))
+                else:
+                    resource, metrics = check_metrics(json.loads(body))
+                    self.metrics[resource["service.instance.id"]] = metrics
             except (AssertionError, KeyError, TypeError, ValueError, OSError) as error:
                 self.refusals.append(repr(error))
                 return 400, {}

@@ -25,6 +25,9 @@ from interlock.text.surrogates import path_text
 from interlock.text.urls import display
 
 if TYPE_CHECKING:
+    from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.metering import MetricExporter
+    from interlock.telemetry.settings import Export
     from interlock.toolbox import ServerStatus
 
 _TRACERS = ("LANGSMITH", "LANGCHAIN")  # prefixes of environment variables
@@ -61,7 +64,8 @@ class Report(Struct):
     children: list[Child] = []
     keys: dict[str, bool] = {}  # whether a key is set, by environment variable
     effects: dict[str, str] = {}  # surprising effects of environment variables, by name
-    traces: str = ""  # where traces are exported to; "" if telemetry is off
+    traces: str = ""  # where traces are exported to; "" if they are off
+    metrics: str = ""  # where `interlock serve` exports metrics to; "" if it does not
     model: str = ""
     database: str = ""
     claude: str = ""  # the installed Claude Code: version, path, and whether it is supported
@@ -109,6 +113,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     rows += [(name, "set" if there else "not set") for name, there in report.keys.items()]
     rows += report.effects.items()
     rows += [("traces", report.traces)] if report.traces else []
+    rows += [("metrics", report.metrics)] if report.metrics else []
     rows += [("model", report.model or "none"), ("database", report.database)]
     rows.append(("claude code", report.claude))
     emit_table(rows)
@@ -120,7 +125,7 @@ async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
     await _database(report)
     from interlock.aio import in_thread
 
-    await in_thread(partial(_traces, report))
+    await in_thread(partial(_telemetry, report))
     report.claude = await in_thread(_claude)
     report.problems += [
         f"process {child.id} ({child.command}) outlived interlock; end it with: kill {child.id}"
@@ -233,9 +238,10 @@ def _effects(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _traces(report: Report) -> None:
-    """Check where traces are exported to, and whether the collector answers."""
+def _telemetry(report: Report) -> None:
+    """Check where traces and metrics are exported to, and whether the collector answers."""
     from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.metering import MetricExporter
     from interlock.telemetry.settings import read_settings
 
     try:
@@ -243,13 +249,22 @@ def _traces(report: Report) -> None:
     except InterlockError as error:
         report.problems.append(str(error))
         return
-    if settings is None:
-        return
-    exporter = Exporter(settings.export, settings.resource)
-    headers = ", with headers" if settings.export.headers else ""
-    report.traces = f"{exporter.shown}{headers}"
+    tracing, metering = settings.tracing, settings.metering
+    if tracing is not None:
+        spans = Exporter(tracing.export, tracing.resource)
+        report.traces = _checked(report, "traces", spans, tracing.export)
+    if metering is not None:
+        metrics = MetricExporter(metering.export, metering.resource)
+        report.metrics = _checked(report, "metrics", metrics, metering.export)
+
+
+def _checked(
+    report: Report, signal: str, exporter: Exporter | MetricExporter, export: Export
+) -> str:
+    """Note if a collector does not accept a signal; return its URL, for people."""
     if problem := exporter.check():
-        report.problems.append(f"traces are not exported to {exporter.shown}: {problem}")
+        report.problems.append(f"{signal} are not exported to {exporter.shown}: {problem}")
+    return f"{exporter.shown}, with headers" if export.headers else exporter.shown
 
 
 # Processes

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from time import monotonic
 from typing import Protocol
 
 import msgspec
@@ -22,6 +23,7 @@ from msgspec import Raw, Struct
 
 from interlock import observing, revisions
 from interlock.client.features import ClientFeatures
+from interlock.client.options import OnAnswer
 from interlock.connection import Connection
 from interlock.errors import (
     AuthError,
@@ -91,6 +93,7 @@ class Handshake:
         connect: Returns an open connection, over HTTP+SSE if the argument is true. It is called
             again when another connection is needed.
         http: The known facts about a server at a URL; None for other servers.
+        on_answer: See `ClientOptions`.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Handshake:
         timeout: float,
         connect: Callable[[bool], Awaitable[Connection]],
         http: HttpFacts | None = None,
+        on_answer: OnAnswer | None = None,
     ) -> None:
         self._wanted = wanted
         self._features = features
@@ -108,6 +112,7 @@ class Handshake:
         self._timeout = timeout
         self._connect = connect
         self._http = http
+        self._on_answer = on_answer
         self._connection: Connection
 
     async def negotiate(self) -> tuple[Connection, Negotiated]:
@@ -179,7 +184,14 @@ class Handshake:
             started = connection.start(method, params, options)
         else:
             started = observing.observer.handshake(connection, self._http, method, params, options)
-        started[1].add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        began, answered = monotonic(), self._on_answer
+
+        def note_end(answer: asyncio.Future[Raw]) -> None:
+            error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
+            if answered is not None:
+                answered(method, "", monotonic() - began, error)
+
+        started[1].add_done_callback(note_end)
         return started
 
     async def _ask(self, method: str, params: bytes = b"{}", timeout: float | None = None) -> Raw:

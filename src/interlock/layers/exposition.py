@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from interlock.histogram import Histogram
 
+COUNTER = "_total"  # the end of a counter's name
 Labels = tuple[tuple[str, str], ...]
-
+Distribution = tuple[Labels, tuple[float, ...], tuple[int, ...], float]
 
 Samples: TypeAlias = Mapping[Any, float] | Mapping[Any, Histogram]  # by `Labels`
 Gauge: TypeAlias = tuple[str, Samples]  # a help text, and the samples
@@ -32,19 +33,39 @@ class Family(Struct, frozen=True):
     name: str
     help: str
     values: Sequence[tuple[Labels, float]] = ()
-    histograms: Sequence[tuple[Labels, tuple[float, ...], tuple[int, ...], float]] = ()
+    histograms: Sequence[Distribution] = ()
+
+    def plus(self, other: Family) -> Family:
+        """Return this family with the samples of another one of the same name."""
+        return Family(
+            self.name,
+            self.help,
+            [*self.values, *other.values],
+            [*self.histograms, *other.histograms],
+        )
 
 
 def family(name: str, help: str, samples: Samples) -> Family:
     """Return a snapshot of a metric's samples."""
     values: list[tuple[Labels, float]] = []
-    histograms: list[tuple[Labels, tuple[float, ...], tuple[int, ...], float]] = []
+    histograms: list[Distribution] = []
     for labels, value in samples.items():
         if isinstance(value, Histogram):
             histograms.append((labels, value.bounds, tuple(value.counts), value.sum))
         else:
             values.append((labels, value))
     return Family(name, help, values, histograms)
+
+
+def labelled(found: Family, name: str, value: str) -> Family:
+    """Return a family whose samples have one more label."""
+    label = (name, value)
+    return Family(
+        found.name,
+        found.help,
+        [((*labels, label), number) for labels, number in found.values],
+        [((*labels, label), *rest) for labels, *rest in found.histograms],  # type: ignore[misc]
+    )
 
 
 def text_of(families: Iterable[Family]) -> str:
@@ -66,7 +87,7 @@ def one(value: float) -> Mapping[Labels, float]:
 
 
 def _lines(found: Family) -> Iterator[str]:
-    name, kind = found.name, "counter" if found.name.endswith("_total") else "gauge"
+    name, kind = found.name, "counter" if found.name.endswith(COUNTER) else "gauge"
     if found.histograms:
         kind = "histogram"
     yield f"# HELP {name} {found.help}"
@@ -79,7 +100,7 @@ def _lines(found: Family) -> Iterator[str]:
         start = f"{name}_bucket{{{text}{',' if text else ''}le="
         for bound, count in zip(bounds, counts, strict=False):
             total += count
-            yield f'{start}"{bound}"}} {total}'
+            yield f'{start}"{bound:g}"}} {total}'
         total += counts[-1]
         yield f'{start}"+Inf"}} {total}'
         end = f"{{{text}}}" if text else ""

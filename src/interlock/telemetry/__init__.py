@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry: spans, their sampling, and their export by OTLP over HTTP.
+"""Traces and metrics by OpenTelemetry: spans, their sampling, and the export by OTLP over HTTP.
 
 It needs no package of OpenTelemetry. The commands switch it on; see `running`.
 """

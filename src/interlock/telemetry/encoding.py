@@ -1,4 +1,4 @@
-"""Spans as a request of OTLP in JSON.
+"""Spans and metrics as requests of OTLP in JSON.
 
 Specification: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding. Ids are
 hexadecimal, enumerations are numbers, 64-bit integers are texts, and members are in lowerCamelCase.
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from interlock import __version__
+from interlock.layers.exposition import COUNTER, Family, Labels
 from interlock.observing import TraceContext
 from interlock.telemetry import names
 from interlock.telemetry.span import SpanEvent, TraceSpan, Value
@@ -22,6 +23,7 @@ _REMOTE = 0x300  # in `flags`: whether the parent is remote is known, and it is
 _LOCAL = 0x100
 _SCOPE = {"name": "interlock", "version": __version__}
 _STATUS_ERROR = 2
+_CUMULATIVE = {"aggregationTemporality": 2}
 
 
 def request(spans: Iterable[TraceSpan], resource: Mapping[str, Value]) -> bytes:
@@ -72,6 +74,70 @@ def _link(linked: TraceContext) -> dict[str, Any]:
     _, trace, span, flags, *_ = linked.parent.split("-")
     found = {"traceId": trace, "spanId": span, "flags": int(flags, 16) & 1 | _REMOTE}
     return {**found, "traceState": linked.state} if linked.state else found
+
+
+# Metrics
+
+
+def metrics_request(
+    families: Iterable[Family], resource: Mapping[str, Value], start: int, end: int
+) -> bytes:
+    """Return the body of a request that exports metrics of one resource.
+
+    Args:
+        families: The metrics, with the names of Prometheus' format.
+        resource: The attributes of this process.
+        start: Since when they are counted, in nanoseconds since 1970.
+        end: When they were read.
+    """
+    times = {"startTimeUnixNano": str(start), "timeUnixNano": str(end)}
+    metrics = [_metric(each, times) for each in families if each.values or each.histograms]
+    of_resource = {
+        "resource": {"attributes": _attributes(resource)},
+        "scopeMetrics": [{"scope": _SCOPE, "metrics": metrics}],
+    }
+    return _encode({"resourceMetrics": [of_resource]})
+
+
+def _metric(family: Family, times: dict[str, str]) -> dict[str, Any]:
+    name, unit = names.metric(family.name)
+    found: dict[str, Any] = {"name": name, "description": family.help, "unit": unit}
+    if family.histograms:
+        points = [_distribution(*each, times) for each in family.histograms]
+        return {**found, "histogram": {"dataPoints": points, **_CUMULATIVE}}
+    values = [
+        {"attributes": _labels(labels), "asDouble": value, **times}
+        for labels, value in family.values
+    ]
+    if family.name.endswith(COUNTER):
+        return {**found, "sum": {"dataPoints": values, "isMonotonic": True, **_CUMULATIVE}}
+    for each in values:  # a gauge has no start
+        del each["startTimeUnixNano"]
+    return {**found, "gauge": {"dataPoints": values}}
+
+
+def _distribution(
+    labels: Labels,
+    bounds: tuple[float, ...],
+    counts: tuple[int, ...],
+    total: float,
+    times: dict[str, str],
+) -> dict[str, Any]:
+    return {
+        "attributes": _labels(labels),
+        "count": str(sum(counts)),
+        "sum": total,
+        "bucketCounts": [str(each) for each in counts],
+        "explicitBounds": bounds,
+        **times,
+    }
+
+
+def _labels(labels: Labels) -> list[dict[str, Any]]:
+    return [_attribute(names.LABELS.get(key, key), value) for key, value in labels]
+
+
+# Attributes
 
 
 def _attributes(attributes: Mapping[str, Value]) -> list[dict[str, Any]]:

@@ -1,18 +1,24 @@
-"""Switches traces on while a command runs."""
+"""Switches telemetry on while a command runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from interlock import observing
 from interlock.observing import environment_context
 from interlock.telemetry.settings import read_settings
 
+if TYPE_CHECKING:
+    from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.metering import MetricExporter
+
 
 @contextmanager
 def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iterator[None]:
-    """Record and export traces within this context, if the environment switches them on.
+    """Record and export telemetry within this context, if the environment switches it on.
 
     Args:
         command: The command's name, for the name of the service.
@@ -23,16 +29,27 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
         ConfigError: A variable is not valid.
     """
     settings = read_settings(environ, command)
-    if settings is None:
-        yield
-        return
-    from interlock.telemetry.exporter import Exporter
-    from interlock.telemetry.tracer import Tracer
+    exporters: list[Exporter | MetricExporter] = []
+    if settings.tracing is not None:
+        from interlock.telemetry.exporter import Exporter
+        from interlock.telemetry.tracer import Tracer
 
-    exporter = Exporter(settings.export, settings.resource)
-    observing.observer = Tracer(settings, exporter.add, environment_context())
+        spans = Exporter(settings.tracing.export, settings.tracing.resource)
+        observing.observer = Tracer(settings.tracing, spans.add, environment_context())
+        observing.span_counts = spans.counts
+        exporters.append(spans)
+    if settings.metering is not None:
+        from interlock.telemetry.metering import MetricExporter
+
+        metrics = MetricExporter(settings.metering.export, settings.metering.resource)
+        observing.meter = metrics
+        exporters.append(metrics)
     try:
         yield
     finally:
-        observing.observer = None
-        exporter.close(timeout)
+        observing.observer, observing.meter, observing.span_counts = None, None, None
+        end = monotonic() + timeout
+        for each in exporters:
+            each.stop(timeout)
+        for each in exporters:
+            each.close(max(0.0, end - monotonic()))

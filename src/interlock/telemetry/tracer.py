@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
-from pathlib import PurePath
 from random import getrandbits
 from secrets import token_bytes
 from time import time_ns
@@ -22,22 +20,9 @@ from msgspec.structs import replace
 from interlock.calls import Call, CallHandler, Outcome
 from interlock.connection import Connection
 from interlock.context import Context
-from interlock.errors import (
-    ConnectionClosed,
-    InputRequired,
-    InterlockError,
-    InvalidArguments,
-    ModelError,
-    RemoteError,
-    RemoteProtocolError,
-    RequestTimeout,
-    ServerUnavailable,
-    UnknownResource,
-    UnknownTool,
-    to_wire,
-)
+from interlock.layers.error_types import error_type
 from interlock.models import Model, Reply
-from interlock.models.model_name import split_url
+from interlock.models.model_name import provider_and_model, split_url
 from interlock.observing import TraceContext
 from interlock.protocol import Request, RequestOptions
 from interlock.telemetry import names
@@ -66,19 +51,6 @@ MAX_NAME = 200  # characters of a name that a provider of models states
 MAX_CALLS = 4_096  # calls whose context is kept, because a later request may continue the call
 
 _T = TypeVar("_T")
-_FILES = ("local", "scripted")  # providers whose models are files
-_WORD = re.compile("[a-z_]{1,40}")
-# The first class that matches an error determines its `error.type`, unless a layer gave a reason.
-_REASONS: tuple[tuple[type[BaseException], str], ...] = (
-    (asyncio.CancelledError, "cancelled"),
-    (RequestTimeout, "timeout"),
-    (TimeoutError, "timeout"),
-    (InvalidArguments, "arguments_invalid"),
-    (UnknownTool, "unknown_tool"),
-    (UnknownResource, "unknown_resource"),
-    (ConnectionClosed, "upstream_closed"),
-    (RemoteProtocolError, "protocol_error"),
-)
 
 
 class _Head(Struct):
@@ -398,7 +370,8 @@ class Tracer:
         self, model: Model, events: AsyncGenerator[_T, None]
     ) -> AsyncGenerator[_T, None]:
         """Yield the events of a model's answer within a CLIENT span; see `Observer.model`."""
-        provider, name, url = _parts_of(model)
+        provider, name = provider_and_model(model.name)
+        url = getattr(model, "url", "") or split_url(model.name)[1]
         span = self._begin(CLIENT, f"{names.CHAT} {name}")
         span.attributes = {
             names.OPERATION: names.CHAT,
@@ -455,28 +428,6 @@ class Tracer:
                 if span.is_sampled and (id := conversation()):
                     span.attributes[names.CONVERSATION] = self._hashed(id)
                 self._end(span)
-
-
-def error_type(error: BaseException) -> str:
-    """Return the value of `error.type`: a stable word, or the code of a JSON-RPC error.
-
-    Return "" for questions that the client must answer first; they are not errors.
-    """
-    if isinstance(error, InputRequired):
-        return ""
-    if isinstance(error, RemoteError):
-        return str(error.code)
-    if isinstance(error, ServerUnavailable):
-        return error.code
-    reason = getattr(error, "reason", "") if isinstance(error, InterlockError) else ""
-    if isinstance(reason, str) and _WORD.fullmatch(reason):
-        return reason
-    found = next((word for kind, word in _REASONS if isinstance(error, kind)), "")
-    if found:
-        return found
-    if isinstance(error, ModelError):
-        return "model_error"
-    return str(to_wire(error)[0])
 
 
 def _known(method: str) -> str:
@@ -557,12 +508,3 @@ def _note_result(span: TraceSpan, result: bytes | Raw) -> None:
             span.error = names.TOOL_ERROR
     except (msgspec.DecodeError, RecursionError):
         pass  # the caller reports what is wrong with it
-
-
-def _parts_of(model: Model) -> tuple[str, str, str]:
-    """Return a model's provider, its name there, and the URL of the API or ""."""
-    whole, url = split_url(model.name)
-    provider, _, name = whole.partition(":")
-    if provider in _FILES:  # the folder of a file may have a person's name
-        return provider, PurePath(name).name, ""
-    return provider, name or provider, getattr(model, "url", url)
