@@ -85,9 +85,8 @@ class SdkExporter:
         self.counts: Counter[str] = Counter()
         self.shown = urls.display(settings.url)
         self._exporter = _exporter("Span", settings)
-        reported = _ReportedExporter(
-            self._exporter, self.counts, CollectorReports("spans", self.shown)
-        )
+        self._reports = CollectorReports("spans", self.shown)
+        reported = _ReportedExporter(self._exporter, self.counts, self._reports)
         self.provider = TracerProvider(resource=Resource(dict(resource)), shutdown_on_exit=False)
         self.provider.add_span_processor(BatchSpanProcessor(reported))
         self._ending: threading.Thread | None = None
@@ -104,6 +103,8 @@ class SdkExporter:
         """Wait until the last spans are sent, at most `timeout` seconds."""
         if self._ending is not None:
             self._ending.join(timeout)
+            if self._ending.is_alive():
+                self._reports.failed("the last ones were not accepted in time")
 
 
 class SdkCollector:
