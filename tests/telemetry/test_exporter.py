@@ -50,6 +50,15 @@ def test_spans_arrive_in_batches_and_the_last_ones_at_the_end(is_compressed: boo
     assert +sending.counts == {"exported": 5}
 
 
+def test_a_name_with_half_a_character_does_not_end_the_export(collector: Collector):
+    sending = exporter(collector.url, batch=1)
+    sending.add(span("execute_tool \ud800x"))
+    sending.add(span("later"))
+    sending.close(5.0)
+
+    assert sorted(collector.names) == ["execute_tool \ufffdx", "later"]
+
+
 @each_row(
     ("status", "attempts"), [(429, 2), (502, 2), (503, 2), (504, 2), (400, 1), (500, 1), (302, 1)]
 )

@@ -16,6 +16,7 @@ from interlock.layers.exposition import COUNTER, Family, Labels
 from interlock.observing import TraceContext
 from interlock.telemetry import names
 from interlock.telemetry.span import SpanEvent, TraceSpan, Value
+from interlock.text.quoting import replace_surrogates
 
 _encode = msgspec.json.Encoder().encode
 _REMOTE = 0x300  # in `flags`: whether the parent is remote is known, and it is
@@ -29,7 +30,11 @@ def request(spans: Iterable[TraceSpan], resource: Mapping[str, Value]) -> bytes:
     """Return the body of a request that exports spans of one resource."""
     scope = {"scope": _SCOPE, "spans": [_span(each) for each in spans]}
     of_resource = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}
-    return _encode({"resourceSpans": [of_resource]})
+    body = {"resourceSpans": [of_resource]}
+    try:
+        return _encode(body)
+    except UnicodeEncodeError:  # a lone surrogate, such as in the name of a tool
+        return _encode(replace_surrogates(body))
 
 
 def _span(span: TraceSpan) -> dict[str, Any]:

@@ -131,11 +131,13 @@ class Tracer:
 
     def _end(self, span: TraceSpan) -> None:
         span.end = time_ns()
+        call = span.call
+        if not span.has_call:
+            span.call = None
         if not span.is_sampled:
             return
-        if span.call is not None:
-            _describe(span, span.call)
-            span.call = None
+        if call is not None:
+            _describe(span, call)
         if self._max_text is not None:
             for key, value in span.attributes.items():
                 if isinstance(value, str):
@@ -298,6 +300,8 @@ class Tracer:
                 raise
             finally:
                 span.has_call = False
+                if span.end:
+                    span.call = None
             if outcome.is_error:
                 span.error = names.TOOL_ERROR
             return outcome
