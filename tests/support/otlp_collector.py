@@ -157,7 +157,9 @@ def decoded(path: str, body: bytes) -> Json:
         "/v1/traces": trace.ExportTraceServiceRequest,
         "/v1/metrics": metrics.ExportMetricsServiceRequest,
     }
-    return _in_hex(MessageToDict(kinds[path].FromString(body), use_integers_for_enums=True))
+    found = MessageToDict(kinds[path].FromString(body), use_integers_for_enums=True)
+    empty = {} if path == "/v1/metrics" else {"resourceSpans": []}  # protobuf omits empty lists
+    return _in_hex(empty | found)
 
 
 def _in_hex(value: Any) -> Any:

@@ -243,6 +243,14 @@ def test_without_the_extra_one_line_says_what_to_install(variable: str, value: s
             read_settings(variables, "serve")
 
 
+def test_enable_without_the_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "interlock.telemetry.provider", raising=False)
+    monkeypatch.delattr("interlock.telemetry.provider", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(MissingExtra, match=r"interlock.telemetry.enable needs the extra otel: "):
+        telemetry.enable()
+
+
 def test_a_sampler_or_propagator_that_no_package_has_is_an_error():
     for variable in ("OTEL_TRACES_SAMPLER", "OTEL_PROPAGATORS"):
         with pytest.raises(ConfigError, match=f"{variable} 'made_up' is unknown; use "):

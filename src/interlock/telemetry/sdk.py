@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -27,6 +28,7 @@ from interlock.telemetry.settings import GRPC, Export
 from interlock.telemetry.span import Value
 from interlock.text import urls
 
+CHECK_PATIENCE = 2.0  # seconds
 _PACKAGE = "opentelemetry.exporter.otlp.proto"
 _LINES = ("opentelemetry.exporter", "opentelemetry.sdk")  # loggers; see `_ReportedExporter`
 
@@ -93,11 +95,18 @@ class SdkExporter:
 
     def check(self) -> str:
         """Send an empty request; return the problem, or "" if the collector accepts it."""
-        return _problem(self._exporter.export(()) == SpanExportResult.SUCCESS)
+        export = self._exporter.export
+        return _problem(lambda: bool(export(()) == SpanExportResult.SUCCESS), self._exporter)
 
     def stop(self, timeout: float) -> None:
         """Send the last spans, and do not wait for that."""
-        self._ending = _begin_end(self.provider.shutdown, self._exporter.shutdown, timeout)
+
+        def end() -> None:
+            with _ending(self._exporter, timeout):
+                self.provider.shutdown()
+
+        self._ending = threading.Thread(target=end, name="interlock-otlp-end", daemon=True)
+        self._ending.start()
 
     def close(self, timeout: float) -> None:
         """Wait until the last spans are sent, at most `timeout` seconds."""
@@ -124,7 +133,7 @@ class SdkCollector:
 
     def check(self) -> str:
         """Send an empty request; return the problem, or "" if the collector accepts it."""
-        return _problem(self._send((), 0, 0))
+        return _problem(lambda: self._send((), 0, 0), self._exporter)
 
     def stop(self, timeout: float) -> None:
         """Send nothing after `timeout` seconds."""
@@ -176,15 +185,19 @@ def _labels(labels: Labels) -> dict[str, str]:
     return {names.LABELS.get(key, key): value for key, value in labels}
 
 
-def _problem(is_sent: bool) -> str:
-    return "" if is_sent else "the export failed"
+def _problem(send: Callable[[], bool], exporter: Any) -> str:
+    """Send a request; return the problem, or "" if the collector accepts it."""
+    with _ending(exporter, CHECK_PATIENCE):
+        return "" if send() else "the export failed"
 
 
-def _begin_end(flush: Any, give_up: Any, timeout: float) -> threading.Thread:
-    """Flush in a thread; give up after `timeout` seconds."""
-    ending = threading.Thread(target=flush, name="interlock-otlp-end", daemon=True)
-    ending.start()
-    timer = threading.Timer(timeout, give_up)
+@contextmanager
+def _ending(exporter: Any, timeout: float) -> Iterator[None]:
+    """End an exporter that is still busy after `timeout` seconds, as it would try for longer."""
+    timer = threading.Timer(timeout, exporter.shutdown)
     timer.daemon = True
     timer.start()
-    return ending
+    try:
+        yield
+    finally:
+        timer.cancel()
