@@ -30,12 +30,15 @@ class TraceContext(Struct, frozen=True):
     """The position of a request in a distributed trace, valid by W3C Trace Context.
 
     Attributes:
-        parent: The value of `traceparent`: version, trace id, span id and flags.
+        parent: The value of `traceparent`: version, trace id, span id and flags; "" if only other
+            formats are sent.
         state: The value of `tracestate`; "" if there is none.
+        others: The members of other formats, such as B3, to send instead or as well.
     """
 
     parent: str
     state: str = ""
+    others: tuple[tuple[str, str], ...] = ()
 
 
 def trace_context(parent: object, state: object = "") -> TraceContext | None:
@@ -64,10 +67,15 @@ def environment_context() -> TraceContext | None:
 
 def trace_headers(trace: TraceContext) -> dict[str, str]:
     """Return the HTTP headers that carry a context."""
-    headers = {"traceparent": trace.parent}
+    return dict(trace_members(trace))
+
+
+def trace_members(trace: TraceContext) -> list[tuple[str, str]]:
+    """Return the members of `_meta` that carry a context, which are also the names of headers."""
+    found = [("traceparent", trace.parent)] if trace.parent else []
     if trace.state:
-        headers["tracestate"] = trace.state
-    return headers
+        found.append(("tracestate", trace.state))
+    return [*found, *trace.others]
 
 
 class Observer(Protocol):

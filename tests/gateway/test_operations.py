@@ -11,9 +11,10 @@ from interlock import Client, revisions
 from interlock.auth import Principal
 from interlock.errors import RemoteError
 from interlock.telemetry import names
+from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.gateway.support import as_principal
-from tests.support.scripted_server import LEGACY, tool
+from tests.support.scripted_server import LEGACY, Json, text, tool
 
 MODERN = revisions.NEWEST
 ANNA = Principal("user:anna", frozenset({"mcp:*"}))
@@ -87,6 +88,28 @@ async def test_each_request_is_one_operation_whether_or_not_it_becomes_a_call(
             ("tools/list", "", ""): 1,
             ("tools/call", "crm:x", ""): 1,
         }
+
+
+async def test_each_round_of_a_call_with_questions_is_one_operation(running):
+    asking = offering("x")
+
+    async def ask(_: Json) -> Json:
+        form = {"type": "object", "properties": {}}
+        for _ in range(2):
+            await asking.ask("elicitation/create", {"message": "?", "requestedSchema": form})
+        return text("done")
+
+    async def agree(_: ElicitParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={})
+
+    asking.answers["tools/call"] = ask
+    async with running(crm=asking) as gateway:
+        server = as_principal(gateway.assembly.server, ANNA)
+        async with Client.memory(server, revision=MODERN, elicitation=agree) as client:
+            assert (await client.call_tool("crm__x")).text == "done"
+        await gateway.settle()
+
+        assert operations(gateway, "server")["tools/call", "crm:x", ""] == 3
 
 
 async def test_names_that_callers_make_up_add_no_labels(running):

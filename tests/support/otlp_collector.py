@@ -2,7 +2,7 @@
 
 The rules and their sources:
 
-- POST to /v1/traces or /v1/metrics with Content-Type application/json; 404, 405 and 415 otherwise:
+- POST to /v1/traces or /v1/metrics with JSON or protobuf; 404, 405 and 415 otherwise:
   https://github.com/open-telemetry/opentelemetry-collector/blob/main/receiver/otlpreceiver/otlphttp.go
 - ids are hexadecimal texts of 32 and 16 digits, never base64; 64-bit integers are decimal texts;
   enumerations are numbers only; names of members are in lowerCamelCase:
@@ -21,6 +21,7 @@ import gzip
 import json
 import re
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,6 +37,8 @@ _SPAN_KEYS = {
     "droppedEventsCount", "links", "droppedLinksCount", "status",
 }  # fmt: skip
 # https://opentelemetry.io/docs/specs/otel/metrics/api/#instrument-name-syntax
+PROTOBUF = "application/x-protobuf"
+_IDS = ("traceId", "spanId", "parentSpanId")
 _METRIC = re.compile("[A-Za-z][A-Za-z0-9_./-]{0,254}")
 _LINK_KEYS = {"traceId", "spanId", "traceState", "attributes", "droppedAttributesCount", "flags"}
 
@@ -63,7 +66,7 @@ def check_metrics(body: Json) -> tuple[Json, dict[str, Json]]:
     resource = _attributes(of_resource["resource"]["attributes"])
     found: dict[str, Json] = {}
     for scope in of_resource["scopeMetrics"]:
-        for metric in scope["metrics"]:
+        for metric in scope.get("metrics", ()):
             assert metric["name"] not in found
             found[metric["name"]] = _metric(metric)
     return resource, found
@@ -72,14 +75,14 @@ def check_metrics(body: Json) -> tuple[Json, dict[str, Json]]:
 def _metric(metric: Json) -> Json:
     assert _METRIC.fullmatch(metric["name"]), metric["name"]
     ((kind, data),) = (item for item in metric.items() if item[0] in ("gauge", "sum", "histogram"))
-    assert metric.keys() == {"name", "description", "unit", kind}
+    assert {"name", kind} <= metric.keys() <= {"name", "description", "unit", kind}
     extra = {"gauge": set(), "histogram": {"aggregationTemporality"}}
     has = {"dataPoints", *extra.get(kind, {"aggregationTemporality", "isMonotonic"})}
     assert data.keys() == has
     assert data.get("aggregationTemporality", 2) == 2
     points: dict[tuple[tuple[str, Any], ...], Json] = {}
     for point in data["dataPoints"]:
-        key = tuple(sorted(_attributes(point["attributes"]).items()))
+        key = tuple(sorted(_attributes(point.get("attributes", [])).items()))
         assert key not in points
         points[key] = point
         times = [point[each] for each in ("startTimeUnixNano", "timeUnixNano") if each in point]
@@ -92,7 +95,7 @@ def _metric(metric: Json) -> Json:
             assert sorted({*point["explicitBounds"]}) == point["explicitBounds"]
         else:
             assert isinstance(point["asDouble"], int | float)
-    return {"unit": metric["unit"], "kind": kind, "points": points}
+    return {"unit": metric.get("unit", ""), "kind": kind, "points": points}
 
 
 def _span(span: Json) -> Json:
@@ -138,8 +141,36 @@ def _value(value: Json) -> Any:
     if kind == "intValue":
         assert isinstance(content, str)
         return int(content)
+    if kind == "boolValue":
+        return content
     assert kind == "arrayValue"
     return [_value(each) for each in content["values"]]
+
+
+def decoded(path: str, body: bytes) -> Json:
+    """Return a message in protobuf as the same message in JSON."""
+    from google.protobuf.json_format import MessageToDict
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace
+
+    kinds = {
+        "/v1/traces": trace.ExportTraceServiceRequest,
+        "/v1/metrics": metrics.ExportMetricsServiceRequest,
+    }
+    found = MessageToDict(kinds[path].FromString(body), use_integers_for_enums=True)
+    empty = {} if path == "/v1/metrics" else {"resourceSpans": []}  # protobuf omits empty lists
+    return _in_hex(empty | found)
+
+
+def _in_hex(value: Any) -> Any:
+    """Return a message with ids in hexadecimal, which protobuf's own JSON has in base64."""
+    if isinstance(value, list):
+        return [_in_hex(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: b64decode(each).hex() if key in _IDS else _in_hex(each) for key, each in value.items()
+    }
 
 
 class Collector:
@@ -177,6 +208,14 @@ class Collector:
     def names(self) -> list[str]:
         return [each["name"] for each in self.spans]
 
+    def accept(self, path: str, message: Json) -> None:
+        """Keep a message after checking it; `path` is the one over HTTP."""
+        if path == "/v1/traces":
+            self.spans += check(message)
+        else:
+            resource, metrics = check_metrics(message)
+            self.metrics[resource["service.instance.id"]] = metrics
+
     def take(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any]:
         with self._changed:
             self.requests.append(headers)
@@ -185,16 +224,14 @@ class Collector:
                 return self.script.pop(0)
             if path not in ("/v1/traces", "/v1/metrics") or verb != "POST":
                 return (404 if verb == "POST" else 405), {}
-            if headers.get("content-type") != "application/json":
+            read = {"application/json": lambda _, body: json.loads(body), PROTOBUF: decoded}
+            kind = headers.get("content-type", "")
+            if kind not in read:
                 return 415, {}
             try:
                 if headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
-                if path == "/v1/traces":
-                    self.spans += check(json.loads(body))
-                else:
-                    resource, metrics = check_metrics(json.loads(body))
-                    self.metrics[resource["service.instance.id"]] = metrics
+                self.accept(path, read[kind](path, body))
             except (AssertionError, KeyError, TypeError, ValueError, OSError) as error:
                 self.refusals.append(repr(error))
                 return 400, {}

@@ -117,7 +117,7 @@ def test_the_exporter_and_the_resource_are_read_from_their_variables():
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "otel:4317", "is not a URL"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://o:99999", "is not a URL"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://canary:pw@o", "has a user name"),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "use http/json"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "thrift", "use http/json, http/protobuf or grpc"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "is not gzip or none"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "canary", "is not a list such as"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=canary%0d%0ab", "is not a list such as"),
@@ -126,7 +126,7 @@ def test_the_exporter_and_the_resource_are_read_from_their_variables():
         ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "is not a whole number of at least 1"),
         ("OTEL_TRACES_SAMPLER", "xray", "is unknown; use always_on"),
         ("OTEL_TRACES_EXPORTER", "zipkin", "is not supported; use otlp"),
-        ("OTEL_PROPAGATORS", "b3", "use tracecontext"),
+        ("OTEL_PROPAGATORS", "b4", "use tracecontext"),
         ("OTEL_METRICS_EXPORTER", "prometheus", "is not supported; use otlp or none"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "1m", "is not a whole number"),
         (

@@ -27,6 +27,7 @@ from interlock.text.urls import display
 if TYPE_CHECKING:
     from interlock.telemetry.exporter import Exporter
     from interlock.telemetry.metering import MetricExporter
+    from interlock.telemetry.sdk import SdkExporter
     from interlock.telemetry.settings import Export
     from interlock.toolbox import ServerStatus
 
@@ -251,7 +252,13 @@ def _telemetry(report: Report) -> None:
         return
     tracing, metering = settings.tracing, settings.metering
     if tracing is not None:
-        spans = Exporter(tracing.export, tracing.resource)
+        spans: Exporter | SdkExporter
+        if tracing.needs_sdk:
+            from interlock.telemetry.sdk import SdkExporter
+
+            spans = SdkExporter(tracing.export, tracing.resource)
+        else:
+            spans = Exporter(tracing.export, tracing.resource)
         report.traces = _checked(report, "traces", spans, tracing.export)
     if metering is not None:
         metrics = MetricExporter(metering.export, metering.resource)
@@ -259,7 +266,10 @@ def _telemetry(report: Report) -> None:
 
 
 def _checked(
-    report: Report, signal: str, exporter: Exporter | MetricExporter, export: Export
+    report: Report,
+    signal: str,
+    exporter: Exporter | MetricExporter | SdkExporter,
+    export: Export,
 ) -> str:
     """Note if a collector does not accept a signal; return its URL, for people."""
     if problem := exporter.check():

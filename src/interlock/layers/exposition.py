@@ -6,6 +6,7 @@ The event loop takes a snapshot (`Family`), and a thread makes the text of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -98,14 +99,20 @@ def _lines(found: Family) -> Iterator[str]:
     for labels, bounds, counts, seconds in found.histograms:
         text, total = _labels(labels), 0
         start = f"{name}_bucket{{{text}{',' if text else ''}le="
-        for bound, count in zip(bounds, counts, strict=False):
+        for bound, count in zip(_shown(bounds), counts, strict=False):
             total += count
-            yield f'{start}"{bound:g}"}} {total}'
+            yield f'{start}"{bound}"}} {total}'
         total += counts[-1]
         yield f'{start}"+Inf"}} {total}'
         end = f"{{{text}}}" if text else ""
         yield f"{name}_sum{end} {seconds:.6f}"
         yield f"{name}_count{end} {total}"
+
+
+@cache
+def _shown(bounds: tuple[float, ...]) -> list[str]:
+    """Return bounds as texts. A bound of another worker was decoded, so 1 is 1.0."""
+    return [f"{each:g}" for each in bounds]
 
 
 def _labels(labels: Labels) -> str:

@@ -39,9 +39,7 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class Collector:
-    """A collector, to which one thread sends batches.
-
-    The log has one line when the collector begins to fail, and one when it recovers.
+    """A collector, to which one thread sends batches; see also `CollectorReports`.
 
     Args:
         settings: The collector, and how batches are sent to it.
@@ -57,11 +55,10 @@ class Collector:
     ) -> None:
         self.shown = urls.display(settings.url)
         self._settings = settings
-        self._noun = noun
         self._clock = clock
         self._stopping = threading.Event()
         self._deadline = float("inf")
-        self._fails = False
+        self._reports = CollectorReports(noun, self.shown)
         handlers: list[HTTPSHandler | HTTPRedirectHandler] = [_NoRedirects()]
         if settings.url.startswith("https:"):
             context = ssl.create_default_context(cafile=settings.certificate or None)
@@ -84,7 +81,7 @@ class Collector:
         """Whether the time of the last requests has passed."""
         return self._clock() >= self._deadline
 
-    def check(self, body: bytes) -> str:
+    def probe(self, body: bytes) -> str:
         """Send a request once; return the problem, or "" if the collector accepts it."""
         return self._post(self._packed(body))[1]
 
@@ -102,14 +99,14 @@ class Collector:
         for _ in range(MAX_ATTEMPTS):
             answer, problem, wait = self._post(body, pause)
             if not problem:
-                self._report_recovery(lost)
+                self._reports.recovered(lost())
                 return answer
             if wait is None or self._stopping.is_set():
                 break
-            self._report_problem(problem)
+            self._reports.failed(problem)
             self._stopping.wait(min(wait, LONGEST_PAUSE))
             pause *= 2
-        self._report_problem(problem)
+        self._reports.failed(problem)
         return None
 
     def _packed(self, body: bytes) -> bytes:
@@ -139,16 +136,31 @@ class Collector:
             reason = getattr(error, "reason", error)
             return b"", getattr(reason, "strerror", None) or type(reason).__name__, None
 
-    def _report_problem(self, problem: str) -> None:
+
+class CollectorReports:
+    """Logs one line when a collector begins to fail, and one when it recovers.
+
+    Args:
+        noun: The name of the items that it gets, in the plural.
+        shown: The collector's URL.
+    """
+
+    def __init__(self, noun: str, shown: str) -> None:
+        self._noun = noun
+        self._shown = shown
+        self._fails = False
+
+    def failed(self, problem: str) -> None:
+        """Note that the collector did not accept a batch."""
         if not self._fails:
-            _log.warning("%s are not exported to %s: %s", self._noun, self.shown, problem)
+            _log.warning("%s are not exported to %s: %s", self._noun, self._shown, problem)
         self._fails = True
 
-    def _report_recovery(self, lost: Callable[[], int]) -> None:
+    def recovered(self, lost: int) -> None:
+        """Note that the collector accepted a batch; `lost` is the number of lost items so far."""
         if self._fails:
-            count = lost()
-            rest = f"; {count} were lost" if count else ""
-            _log.warning("%s are exported to %s again%s", self._noun, self.shown, rest)
+            rest = f"; {lost} were lost" if lost else ""
+            _log.warning("%s are exported to %s again%s", self._noun, self._shown, rest)
         self._fails = False
 
 

@@ -82,7 +82,7 @@ class Exporter:
 
     def check(self) -> str:
         """Send an empty request; return the problem, or "" if the collector accepts it."""
-        return self._collector.check(encoding.request((), self._resource))
+        return self._collector.probe(encoding.request((), self._resource))
 
     def stop(self, timeout: float) -> None:
         """Send the last spans, within `timeout` seconds; do not wait for that."""

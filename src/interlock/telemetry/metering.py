@@ -11,13 +11,17 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 
 from interlock import aio
 from interlock.layers.exposition import Family
 from interlock.telemetry import encoding
 from interlock.telemetry.collector import Collector
-from interlock.telemetry.settings import Export
+from interlock.telemetry.settings import JSON, Export
 from interlock.telemetry.span import Value
+
+if TYPE_CHECKING:
+    from interlock.telemetry.sdk import SdkCollector
 
 
 class MetricExporter:
@@ -40,12 +44,17 @@ class MetricExporter:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._interval = settings.delay
-        self._resource = resource
         self._start = time_ns()
         self._latest: tuple[Sequence[Family], int] | None = None
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._collector = Collector(settings, "metrics", clock=clock)
+        self._collector: _JsonCollector | SdkCollector
+        if settings.protocol == JSON:
+            self._collector = _JsonCollector(settings, resource, clock)
+        else:
+            from interlock.telemetry.sdk import SdkCollector
+
+            self._collector = SdkCollector(settings, resource)
         self.shown = self._collector.shown
 
     @asynccontextmanager
@@ -77,7 +86,7 @@ class MetricExporter:
 
     def check(self) -> str:
         """Send an empty request; return the problem, or "" if the collector accepts it."""
-        return self._collector.check(self._request((), time_ns()))
+        return self._collector.check()
 
     def stop(self, timeout: float) -> None:
         """Send the last metrics, within `timeout` seconds; do not wait for that."""
@@ -99,9 +108,25 @@ class MetricExporter:
             is_last = self._collector.is_stopping
             latest, self._latest = self._latest, None
             if latest is not None and not self._collector.is_over:
-                self._collector.send(self._request(*latest))
+                families, at = latest
+                self._collector.send_metrics(families, self._start, at)
             if is_last:
                 return
 
-    def _request(self, families: Sequence[Family], at: int) -> bytes:
-        return encoding.metrics_request(families, self._resource, self._start, at)
+
+class _JsonCollector(Collector):
+    """A collector of metrics in JSON."""
+
+    def __init__(
+        self, settings: Export, resource: Mapping[str, Value], clock: Callable[[], float]
+    ) -> None:
+        super().__init__(settings, "metrics", clock=clock)
+        self._resource = resource
+
+    def send_metrics(self, families: Sequence[Family], start: int, end: int) -> None:
+        """Send a snapshot of metrics; see `encoding.metrics_request`."""
+        self.send(encoding.metrics_request(families, self._resource, start, end))
+
+    def check(self) -> str:
+        """Send an empty request; return the problem, or "" if the collector accepts it."""
+        return self.probe(encoding.metrics_request((), self._resource, 0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
@@ -9,16 +10,20 @@ from typing import TYPE_CHECKING
 
 from interlock import observing
 from interlock.observing import environment_context
-from interlock.telemetry.settings import read_settings
+from interlock.telemetry import enable
+from interlock.telemetry.settings import TracingSettings, read_settings
 
 if TYPE_CHECKING:
     from interlock.telemetry.exporter import Exporter
     from interlock.telemetry.metering import MetricExporter
+    from interlock.telemetry.sdk import SdkExporter
 
 
 @contextmanager
 def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iterator[None]:
     """Record and export telemetry within this context, if the environment switches it on.
+
+    If the program has a provider of OpenTelemetry, it is used as it is.
 
     Args:
         command: The command's name, for the name of the service.
@@ -28,16 +33,14 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
     Raises:
         ConfigError: A variable is not valid.
     """
+    if observing.observer is not None or _has_provider():
+        with _provided():
+            yield
+        return
     settings = read_settings(environ, command)
-    exporters: list[Exporter | MetricExporter] = []
+    exporters: list[Exporter | MetricExporter | SdkExporter] = []
     if settings.tracing is not None:
-        from interlock.telemetry.exporter import Exporter
-        from interlock.telemetry.tracer import Tracer
-
-        spans = Exporter(settings.tracing.export, settings.tracing.resource)
-        observing.observer = Tracer(settings.tracing, spans.add, environment_context())
-        observing.span_counts = spans.counts
-        exporters.append(spans)
+        exporters.append(_trace(settings.tracing))
     if settings.metering is not None:
         from interlock.telemetry.metering import MetricExporter
 
@@ -53,3 +56,41 @@ def running(command: str, environ: Mapping[str, str], *, timeout: float) -> Iter
             each.stop(timeout)
         for each in exporters:
             each.close(max(0.0, end - monotonic()))
+
+
+def _trace(settings: TracingSettings) -> Exporter | SdkExporter:
+    """Make spans of what the program does; return their exporter."""
+    exporter: Exporter | SdkExporter
+    if settings.needs_sdk:
+        from interlock.telemetry.provider import ProviderTracer
+        from interlock.telemetry.sdk import SdkExporter
+
+        exporter = SdkExporter(settings.export, settings.resource)
+        observing.observer = ProviderTracer(exporter.provider, environment_context())
+    else:
+        from interlock.telemetry.exporter import Exporter
+        from interlock.telemetry.tracer import Tracer
+
+        exporter = Exporter(settings.export, settings.resource)
+        observing.observer = Tracer(settings, exporter.add, environment_context())
+    observing.span_counts = exporter.counts
+    return exporter
+
+
+def _has_provider() -> bool:
+    """Return whether the program has a provider of OpenTelemetry. Import none of its packages."""
+    api = sys.modules.get("opentelemetry.trace")
+    return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
+
+
+@contextmanager
+def _provided() -> Iterator[None]:
+    """Use the provider that the program has, without an export of our own."""
+    if observing.observer is not None:  # as `opentelemetry-instrument` has called `enable`
+        yield
+        return
+    enable()
+    try:
+        yield
+    finally:
+        observing.observer = None

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from secrets import token_hex
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 
 from interlock import __version__
-from interlock.errors import ConfigError
+from interlock.errors import ConfigError, MissingExtra
 from interlock.telemetry import names
-from interlock.telemetry.sampling import Sampler, sampler
+from interlock.telemetry.sampling import Sampler, is_known, sampler
 from interlock.telemetry.span import Value
 
 PORT = 4318  # of a collector on this machine, for OTLP over HTTP
+GRPC_PORT = 4317
+JSON, PROTOBUF, GRPC = "http/json", "http/protobuf", "grpc"  # protocols
 MAX_QUEUE = 1_000_000  # spans
 METERED = frozenset(("serve", "doctor"))  # commands that export metrics, or check their export
 
 _PROPAGATORS = {"tracecontext", "baggage", "none"}
+_OWN = {  # what the base install has
+    "OTEL_PROPAGATORS": "tracecontext or none",
+    "OTEL_TRACES_SAMPLER": "always_on, always_off or traceidratio, each also with the prefix "
+    "parentbased_",
+}
 _ONLY = {  # variables of metrics, and the only value that is supported
     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "cumulative",
     "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "explicit_bucket_histogram",
@@ -44,6 +52,7 @@ class Export(Struct, frozen=True):
         batch: The most spans of one request.
         delay: The longest time, in seconds, that a span waits for a full batch; or the time between
             two exports of metrics.
+        protocol: `JSON`, or a protocol that needs the extra `otel`.
     """
 
     url: str
@@ -56,6 +65,7 @@ class Export(Struct, frozen=True):
     queue: int = 2_048
     batch: int = 512
     delay: float = 5.0
+    protocol: str = JSON
 
     def __repr__(self) -> str:
         return f"Export({urlsplit(self.url).hostname!r})"
@@ -70,6 +80,8 @@ class TracingSettings(Struct, frozen=True):
         propagates: Whether requests to servers carry the trace.
         max_text: The most characters of an attribute; None for no limit.
         resource: The attributes of this process.
+        needs_sdk: Whether the SDK of OpenTelemetry makes the spans, as it has a sampler, a
+            propagator or a protocol that the base install lacks.
     """
 
     export: Export
@@ -77,6 +89,7 @@ class TracingSettings(Struct, frozen=True):
     propagates: bool = True
     max_text: int | None = None
     resource: dict[str, Value] = field(default_factory=dict)
+    needs_sdk: bool = False
 
 
 class MeteringSettings(Struct, frozen=True):
@@ -121,26 +134,51 @@ def read_settings(environ: Mapping[str, str], command: str) -> TelemetrySettings
 
 
 def _tracing(variables: _Variables, resource: dict[str, Value]) -> TracingSettings:
-    propagators = {each.strip() for each in variables.get("OTEL_PROPAGATORS").split(",")} - {""}
-    if unknown := propagators - _PROPAGATORS:
-        raise ConfigError(
-            f"OTEL_PROPAGATORS {', '.join(sorted(unknown))} is not supported; use tracecontext"
-        )
+    wanted = {each.strip() for each in variables.get("OTEL_PROPAGATORS").split(",")} - {""}
+    name = variables.get("OTEL_TRACES_SAMPLER")
+    for propagator in sorted(wanted - _PROPAGATORS):
+        _check_plugin("OTEL_PROPAGATORS", propagator, "opentelemetry_propagator")
+    if name and not is_known(name):
+        _check_plugin("OTEL_TRACES_SAMPLER", name, "opentelemetry_traces_sampler")
     limit = variables.get("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
     queue = variables.number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048)
+    export = variables.export(
+        queue=min(queue, MAX_QUEUE),
+        batch=min(variables.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), queue),
+        delay=variables.number("OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1_000,
+    )
+    is_known_sampler = not name or is_known(name)
+    argument = variables.get("OTEL_TRACES_SAMPLER_ARG") if is_known_sampler else ""
     return TracingSettings(
-        export=variables.export(
-            queue=min(queue, MAX_QUEUE),
-            batch=min(variables.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), queue),
-            delay=variables.number("OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1_000,
-        ),
-        sampler=sampler(
-            variables.get("OTEL_TRACES_SAMPLER"), variables.get("OTEL_TRACES_SAMPLER_ARG")
-        ),
-        propagates=not propagators or "tracecontext" in propagators,
+        export=export,
+        sampler=sampler(name if is_known_sampler else "", argument),
+        propagates=not wanted or wanted != {"none"},
         max_text=variables.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", 0, 0) if limit else None,
         resource=resource,
+        needs_sdk=export.protocol != JSON or bool(wanted - _PROPAGATORS) or not is_known_sampler,
     )
+
+
+def _check_plugin(variable: str, name: str, group: str) -> None:
+    """Raise an error if no installed package has a sampler or propagator with this name.
+
+    Raises:
+        ConfigError: No package has it.
+        MissingExtra: The extra `otel` is not installed.
+    """
+    _check_extra(f"{variable} {name!r}")
+    from importlib.metadata import entry_points
+
+    if not entry_points(group=group, name=name):
+        raise ConfigError(
+            f"{variable} {name!r} is unknown; use {_OWN[variable]}, or install the package of "
+            "OpenTelemetry that has it"
+        )
+
+
+def _check_extra(what: str) -> None:
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        raise MissingExtra(what, "otel")
 
 
 def _metering(variables: _Variables, resource: dict[str, Value]) -> MeteringSettings:
@@ -190,17 +228,19 @@ class _Variables:
         return int(text)
 
     def export(self, *, queue: int = 0, batch: int = 0, delay: float) -> Export:
-        protocol = self.otlp("PROTOCOL")
-        if protocol not in ("", "http/json"):
+        protocol = self.otlp("PROTOCOL") or JSON
+        if protocol not in (JSON, PROTOBUF, GRPC):
             raise ConfigError(
-                f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol!r} is not supported; use http/json, which "
-                f"collectors accept at port {PORT}"
+                f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol!r} is unknown; use {JSON}, {PROTOBUF} or "
+                f"{GRPC}"
             )
+        if protocol != JSON:
+            _check_extra(f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol!r}")
         compression = self.otlp("COMPRESSION")
         if compression not in ("", "none", "gzip"):
             raise ConfigError(f"OTEL_EXPORTER_OTLP_COMPRESSION {compression!r} is not gzip or none")
         return Export(
-            self._url(),
+            self._url(protocol),
             self._headers(),
             self.number(self._name("TIMEOUT"), 10_000) / 1_000,
             compression == "gzip",
@@ -210,12 +250,13 @@ class _Variables:
             queue,
             batch,
             delay,
+            protocol,
         )
 
-    def _url(self) -> str:
+    def _url(self, protocol: str) -> str:
         name = self._name("ENDPOINT")
-        url = self.get(name) or f"http://localhost:{PORT}"
-        if name == "OTEL_EXPORTER_OTLP_ENDPOINT":
+        url = self.get(name) or f"http://localhost:{GRPC_PORT if protocol == GRPC else PORT}"
+        if name == "OTEL_EXPORTER_OTLP_ENDPOINT" and protocol != GRPC:
             url = f"{url.rstrip('/')}/v1/{self._signal.lower()}"
         try:
             parts = urlsplit(url)

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from random import getrandbits
 from secrets import token_bytes
 from time import time_ns
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -115,7 +115,18 @@ class Tracer:
 
     def _begin(self, kind: int, name: str) -> TraceSpan:
         """Start a span below the current one, or below the context of this process."""
-        return self._start(kind, name, running_span() or self._ambient)
+        return self._start(kind, name, self._around() or self._ambient)
+
+    def _around(self) -> TraceSpan | None:
+        """Return the span within which the next one begins; None outside of any span."""
+        return running_span()
+
+    def _enter(self, span: TraceSpan) -> Any:
+        """Make a span current; return a token for `_leave`."""
+        return current.set(span)
+
+    def _leave(self, token: Any) -> None:
+        current.reset(token)
 
     def _end(self, span: TraceSpan) -> None:
         span.end = time_ns()
@@ -157,7 +168,7 @@ class Tracer:
         self, server: ReconnectingConnection, method: str, params: bytes, options: RequestOptions
     ) -> Raw:
         """Send a request to a server within a CLIENT span; see `Observer.request`."""
-        around = running_span()
+        around = self._around()
         if around is None and method in names.HOUSEKEEPING:
             return await server.request(method, params, options, is_observed=True)
         span = self._start(CLIENT, _known(method), around or options.trace or self._ambient)
@@ -192,7 +203,7 @@ class Tracer:
         options: RequestOptions,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Start a request of a handshake, within a span if it causes one; see `Observer`."""
-        around = running_span()
+        around = self._around()
         if around is None:
             return connection.start(method, params, options)
         span = self._start(CLIENT, _known(method), around)
@@ -216,7 +227,7 @@ class Tracer:
 
     async def serve(self, server: Answering, request: Request, context: Context) -> bytes:
         """Answer a client's request within a SERVER span; see `Observer.serve`."""
-        method, given = request.method, context.trace
+        method, given = request.method, self._given(context)
         if method in names.UNTRACED:
             return await server.answer(request, context)
         trusted = given is not None and server.trusts_trace(context)
@@ -228,7 +239,7 @@ class Tracer:
             if given is not None and not trusted:
                 span.links = (given,)
             self._describe_served(span, server, request, context)
-        token = current.set(span)
+        token = self._enter(span)
         try:
             answer = await server.answer(request, context)
             if span.is_sampled and method == "tools/call" and not span.error:
@@ -238,8 +249,12 @@ class Tracer:
             span.error = span.error or error_type(error)
             raise
         finally:
-            current.reset(token)
+            self._leave(token)
             self._end(span)
+
+    def _given(self, context: Context) -> TraceContext | None:
+        """Return the context that a client sent; None if it sent none."""
+        return context.trace
 
     def _describe_served(
         self, span: TraceSpan, server: Answering, request: Request, context: Context
@@ -311,7 +326,7 @@ class Tracer:
                 span.attributes[names.TOOL_CALL] = call.tool_call_id[:MAX_NAME]
         span.names_operation = True
         span.call = call
-        token = current.set(span)
+        token = self._enter(span)
         try:
             outcome = await handle(call)
             if outcome.is_error:
@@ -321,7 +336,7 @@ class Tracer:
             span.error = error_type(error)
             raise
         finally:
-            current.reset(token)
+            self._leave(token)
             self._end(span)
 
     def _cover(self, span: TraceSpan, call: Call) -> None:
@@ -414,7 +429,7 @@ class Tracer:
         span.attributes = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: name}
         try:
             while True:
-                token = current.set(span)
+                token = self._enter(span)
                 try:
                     event = await anext(events)
                 except StopAsyncIteration:
@@ -423,14 +438,14 @@ class Tracer:
                     span.error = error_type(error)
                     raise
                 finally:
-                    current.reset(token)
+                    self._leave(token)
                 yield event
         finally:
-            token = current.set(span)
+            token = self._enter(span)
             try:
                 await events.aclose()
             finally:
-                current.reset(token)
+                self._leave(token)
                 if span.is_sampled and (id := conversation()):
                     span.attributes[names.CONVERSATION] = self._hashed(id)
                 self._end(span)

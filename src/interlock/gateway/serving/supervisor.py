@@ -90,7 +90,10 @@ class WorkerProcesses:
         """
         self._listener.setblocking(False)
         listen(self._listener)
-        folder = TemporaryDirectory(prefix="interlock-", ignore_cleanup_errors=True)
+        try:
+            folder = TemporaryDirectory(prefix="interlock-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise SpawnError(f"no folder for the sockets of workers: {error}") from None
         with folder as self._folder, on_signals(self._end, self._reload):
             keeping = [self._keep(index) for index in range(len(self._running))]
             codes = await asyncio.gather(*keeping)

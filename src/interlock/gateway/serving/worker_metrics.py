@@ -39,6 +39,7 @@ class WorkerMetrics:
     async def serving(self) -> AsyncGenerator[None, None]:
         """Offer the metrics of this worker to the others within a block."""
         place = self._place(self._worker.index)
+        place.parent.mkdir(mode=0o700, exist_ok=True)
         place.unlink(missing_ok=True)  # of a worker that has died
         server = await asyncio.start_unix_server(self._answer, place)
         try:
