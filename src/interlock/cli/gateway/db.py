@@ -60,3 +60,29 @@ def backup(folder: Path, key_file: Path | None, config: Path | None) -> None:
         raise
     emit(str(folder.absolute()))
     say(f"backed up: {saved.files} files, {saved.bytes:,} bytes")
+
+
+@db.command("restore")
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@config_option.config_option
+def restore_(folder: Path, config: Path | None) -> None:
+    """Restore the backup in FOLDER, where the configured database does not exist yet.
+
+    The gateway's key must be here before: in gateway.key beside the database, or in INTERLOCK_KEY.
+    Afterwards, API keys that were revoked after the backup are valid again.
+
+    \b
+    Example:
+      interlock db restore /mnt/backups/2026-11-28
+      interlock audit verify
+    """
+    from interlock.store.backup.restoring import restore
+    from interlock.store.database.location import find, public_name
+
+    location = database_of(config_option.load(config))
+    with working("restoring"):
+        manifest = run(restore(location, folder.absolute()))
+    found = find(location)
+    emit(public_name(found) if isinstance(found, str) else str(found))
+    say(f"restored the backup of {manifest.created}")
+    say("check it with `interlock audit verify`; keys revoked after the backup are valid again")

@@ -98,7 +98,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / NAME
     try:
-        descriptor = _opened(path)
+        descriptor = open_file(path)
     except FileNotFoundError:
         raise StoreError(f"{folder} is not a backup: it has no {NAME}") from None
     with os.fdopen(descriptor, "rb") as file:
@@ -131,7 +131,7 @@ def copy_file(source: Path, target: Path) -> BackupFile:
         OSError: The file cannot be read or written.
     """
     digest, size = sha256(), 0
-    with os.fdopen(_opened(source), "rb") as read:
+    with os.fdopen(open_file(source), "rb") as read:
         fcntl.flock(read, fcntl.LOCK_SH)  # files of the audit copy are appended to under a lock
         with os.fdopen(_created(target), "wb") as written:
             while block := read.read(_BLOCK):
@@ -143,15 +143,14 @@ def copy_file(source: Path, target: Path) -> BackupFile:
     return BackupFile(size, digest.hexdigest())
 
 
-def describe_file(path: Path) -> BackupFile:
-    """Sync a file to the disk, make it readable by its owner only; return its size and hash."""
+def describe_file(descriptor: int) -> BackupFile:
+    """Return the size and hash of an open file, and go back to its start."""
     digest = sha256()
-    with path.open("rb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        os.fsync(file.fileno())
-        while block := file.read(_BLOCK):
-            digest.update(block)
-        return BackupFile(file.tell(), digest.hexdigest())
+    while block := os.read(descriptor, _BLOCK):
+        digest.update(block)
+    size = os.lseek(descriptor, 0, os.SEEK_CUR)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return BackupFile(size, digest.hexdigest())
 
 
 def sync_folder(folder: Path) -> None:
@@ -163,7 +162,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
+def open_file(path: Path) -> int:
+    """Open a file to read it; return its descriptor.
+
+    Raises:
+        FileNotFoundError: There is nothing at the path.
+        StoreError: The path is a symbolic link, or not a file, or cannot be read.
+    """
     try:
         # Opening a pipe would wait for its other end.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

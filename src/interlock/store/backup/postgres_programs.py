@@ -8,7 +8,6 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
 from interlock.errors import StoreError
@@ -87,7 +86,9 @@ def dump_line(url: str, schema: str, tables: Sequence[str]) -> str:
     return " ".join([*settings, "pg_dump", *map(shlex.quote, arguments)])
 
 
-async def run_program(name: str, arguments: Sequence[str], url: str) -> None:
+async def run_program(
+    name: str, arguments: Sequence[str], url: str, stdin: int = asyncio.subprocess.DEVNULL
+) -> None:
     """Run one of PostgreSQL's programs; end it if this is cancelled.
 
     Raises:
@@ -100,7 +101,7 @@ async def run_program(name: str, arguments: Sequence[str], url: str) -> None:
     process = await asyncio.create_subprocess_exec(
         *(path, *arguments),
         env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=stdin,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -120,14 +121,13 @@ async def run_program(name: str, arguments: Sequence[str], url: str) -> None:
         raise StoreError(f"{name} of {public_name(url)} failed: {tail or f'exit code {code}'}")
 
 
-def restore_arguments(url: str, file: Path) -> list[str]:
-    """Return the arguments of a `pg_restore` that restores everything or nothing."""
+def restore_arguments(url: str) -> list[str]:
+    """Return the arguments of a `pg_restore` of everything or nothing, from its standard input."""
     name = environment_of(url).get("PGDATABASE", "")
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
     return [
         *("--no-owner", "--no-privileges", "--no-password", "--exit-on-error"),
         *("--single-transaction", f"--dbname=dbname='{escaped}'" if name else "--dbname="),
-        str(file),
     ]
 
 

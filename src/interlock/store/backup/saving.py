@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from interlock.store.backup.manifest import (
     Manifest,
     copy_file,
     describe_file,
+    open_file,
     write_manifest,
 )
 from interlock.store.backup.postgres_programs import dump_arguments, dump_line, run_program
@@ -107,15 +109,14 @@ async def back_up(
     busy = f"another backup into {folder} is running: wait for it, or choose another folder"
     try:
         with new_folder(folder, busy) as staging:
-            files = await _stoppable(lambda _: _copy_all(files_of(beside / HEADS), staging / HEADS))
+            files = await stoppable(lambda _: _copy_all(files_of(beside / HEADS), staging / HEADS))
             if isinstance(found, Path):
-                saved = await _stoppable(lambda stop: _save_sqlite(found, beside, staging, stop))
+                saved = await stoppable(lambda stop: _save_sqlite(found, beside, staging, stop))
                 paths = [beside / RESULTS / each for each in saved.results]
-                files |= await _stoppable(lambda stop: _copy_all(paths, staging / RESULTS, stop))
+                files |= await stoppable(lambda stop: _copy_all(paths, staging / RESULTS, stop))
             else:
                 saved = await _save_postgres(found, beside, staging)
-            path = staging / saved.name
-            files[saved.name] = await _stoppable(lambda _: describe_file(path))
+            files[saved.name] = await stoppable(lambda _: _synced(staging / saved.name))
             key = _key_of(beside, saved.key, location)
             write_manifest(staging, _manifest(saved, files, key))
             if key_file is not None:
@@ -123,6 +124,17 @@ async def back_up(
     except OSError as error:
         raise StoreError(f"{folder} cannot be written: {error.strerror or error}") from None
     return Saved(len(files), sum(each.bytes for each in files.values()))
+
+
+def _synced(path: Path) -> BackupFile:
+    """Sync a file, make it readable by its owner only, and return its size and hash."""
+    descriptor = open_file(path)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.fsync(descriptor)
+        return describe_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _manifest(saved: _Snapshot, files: dict[str, BackupFile], key: GatewayKey | None) -> Manifest:
@@ -138,7 +150,7 @@ def _manifest(saved: _Snapshot, files: dict[str, BackupFile], key: GatewayKey | 
     return made if key is None else made.signed(key)
 
 
-async def _stoppable(work: Callable[[IsStopped], T]) -> T:
+async def stoppable(work: Callable[[IsStopped], T]) -> T:
     """Run blocking work in a thread; if this is cancelled, stop the work and wait for its end."""
     stop = Event()
     running = asyncio.ensure_future(aio.in_thread(lambda: work(stop.is_set)))
@@ -265,7 +277,7 @@ async def _save_postgres(url: str, beside: Path, staging: Path) -> _Snapshot:
     connection = await postgres.connect(url, timeout=_TIMEOUT, command_timeout=_TIMEOUT)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            schema, tables = await _tables_of(connection)
+            schema, tables = await own_tables(connection)
             if not {versions.name, "messages", "gateway_key"} <= {*tables}:
                 raise StoreError(f"{public_name(url)} is not a database of interlock")
             version = await connection.fetchval("SELECT version_num FROM alembic_version")
@@ -281,7 +293,7 @@ async def _save_postgres(url: str, beside: Path, staging: Path) -> _Snapshot:
         connection.terminate()
 
 
-async def _tables_of(connection: Any) -> tuple[str, list[str]]:
+async def own_tables(connection: Any) -> tuple[str, list[str]]:
     """Return the schema, and the names of our tables in it."""
     schema: str = await connection.fetchval("SELECT current_schema()") or "public"
     rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
