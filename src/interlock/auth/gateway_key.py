@@ -61,7 +61,8 @@ class GatewayKey:
         try:
             return cls(_decode(_read(path), str(path)))
         except FileNotFoundError:
-            _create(path)
+            with suppress(FileExistsError):  # another process has just created it
+                cls.random().write(path)
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
         return cls(_decode(_read(path), str(path)))
@@ -75,6 +76,29 @@ class GatewayKey:
     def random(cls) -> GatewayKey:
         """Return a new key that is not stored."""
         return cls(secrets.token_bytes(_BYTES))
+
+    def write(self, path: Path) -> None:
+        """Write the key to a new file, which only its owner can read, completely or not at all.
+
+        Raises:
+            FileExistsError: The file exists.
+            ConfigError: The file cannot be created.
+        """
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                with os.fdopen(descriptor, "w") as file:  # mkstemp made it readable by its owner
+                    file.write(self._secret.hex() + "\n")
+                    file.flush()
+                    os.fsync(descriptor)
+                os.link(temporary, path)
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be created: {error.strerror}") from None
 
     @cached_property
     def id(self) -> str:
@@ -188,21 +212,3 @@ def _read(path: Path) -> str:
                 f"{path} can be read by other users (mode {mode:03o}): run `chmod 600 {path}`"
             )
         return file.read(1_000).strip()
-
-
-def _create(path: Path) -> None:
-    """Create the key file atomically; keep a file that another process has just created."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w") as file:  # mkstemp made it readable by its owner only
-                file.write(secrets.token_hex(_BYTES) + "\n")
-                file.flush()
-                os.fsync(descriptor)
-            with suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be created: {error.strerror}") from None

@@ -184,6 +184,7 @@ async def change_head(
     writer: str,
     change: Callable[[StoredHead | None], StoredHead | None],
     *others: Statement,
+    claim: Claim | None = None,
 ) -> None:
     """Change, insert or delete the head of a chain, together with the register.
 
@@ -193,9 +194,11 @@ async def change_head(
         writer: The writer whose head is changed.
         change: Returns the new head for the stored one; None stands for no head.
         others: Further statements for the same transaction.
+        claim: A claim that must succeed in the same transaction; None if there is none.
 
     Raises:
         AuditUnavailable: The database does not answer.
+        ClaimFailed: The claim failed, so nothing was changed.
     """
     for _ in range(_ATTEMPTS):
         (row,) = await tables.fetch(_SELECT_BOTH, writer)
@@ -208,15 +211,17 @@ async def change_head(
         if after == before and not others:
             return
         new = register.changed(key, before, after)
-        claim = (
+        step = (
             Claim(_INSERT_REGISTER, tuple(new))
             if row[0] is None
             else Claim(_CHANGE_REGISTER, (*new, register.version))
         )
-        statements = [*others, *_head_statement(before, after)]
+        claims = [step] if claim is None else [claim, step]
         try:
-            await tables.write(claim, *statements)
+            await tables.write(*claims, *others, *_head_statement(before, after))
         except ClaimFailed:
+            if claim is not None and claim.has_failed:
+                raise
             continue
         return
     raise AuditUnavailable("the register of the audit trail is changed too often: try again")

@@ -338,6 +338,15 @@ gateway_key = Table(
     Column("fingerprint", String, nullable=False),
 )
 
+# Keys that were replaced, with what is still needed of them; see `database.retired_keys`.
+retired_keys = Table(
+    "retired_keys",
+    metadata,
+    Column("fingerprint", String, primary_key=True),
+    Column("retired", BigInteger, nullable=False),  # microseconds since 1970
+    Column("sealed", LargeBinary, nullable=False),  # with the present key
+)
+
 # Numbers that outlive a process, such as the calls of a key in a day.
 counters = Table(
     "counters",
