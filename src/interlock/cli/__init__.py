@@ -80,7 +80,10 @@ _COMMANDS = {
         "gateway.audit",
         "List and verify the audit trail, whether a gateway is running or not.",
     ),
-    "db": ("gateway.db", "Back up, restore and move the database, and replace its key."),
+    "db": (
+        "gateway.db",
+        "Back up, restore, upgrade, check and move the database, and replace its key.",
+    ),
     "conversations": (
         "chat.conversations",
         "List, search, show, rename, copy, delete and export conversations.",

@@ -67,7 +67,7 @@ def _versions_of(connection: Connection, names: set[str]) -> tuple[str | None, s
     return revision, connection.scalar(select(compatibility.c.compatible_from))
 
 
-def prepare(connection: Connection, location: str, *, may_exclude: bool = False) -> None:
+def prepare(connection: Connection, location: str, *, on_request: bool = False) -> None:
     """Create the tables, or add what those of an older version lack.
 
     The caller must hold a transaction that excludes other processes; another process may have
@@ -76,22 +76,23 @@ def prepare(connection: Connection, location: str, *, may_exclude: bool = False)
     Args:
         connection: A connection to the database.
         location: The database, for errors.
-        may_exclude: Whether to prepare the database even if programs of its present version can no
-            longer use it then.
+        on_request: Whether an operator asks for it. Then what tables of this version lack is added,
+            too, and programs of the database's present version may become unable to use it.
 
     Raises:
         StoreError: The tables cannot be used; see `is_usable`.
     """
-    if is_usable(connection, location):
+    revision = revision_of(connection)
+    if is_usable(connection, location) and not (on_request and revision == schema_version.REVISION):
         return
-    revision, since = revision_of(connection), schema_version.COMPATIBLE_FROM
+    since = schema_version.COMPATIBLE_FROM
     if revision is None:
         metadata.create_all(connection, checkfirst=False)
         versions.create(connection, checkfirst=False)
         connection.execute(insert(versions).values(version_num=schema_version.REVISION))
         connection.execute(insert(compatibility).values(id=1, compatible_from=since))
         return
-    if int(revision) < int(since) and not may_exclude:
+    if int(revision) < int(since) and not on_request:
         raise StoreError(
             f"{location} has tables of version {revision}, which programs of that version could not"
             " use any more after an upgrade: end them all, then run `interlock db upgrade`"

@@ -213,13 +213,13 @@ async def connect_database(
 
 
 async def prepare_alone(
-    connection: AsyncConnection, location: str, *, may_exclude: bool = False
+    connection: AsyncConnection, location: str, *, on_request: bool = False
 ) -> None:
     """Create or expand the tables, while no other process does so; see `creation.prepare`."""
     if connection.dialect.name == "postgresql":  # a write to an SQLite file is alone anyway
         lock = text("SELECT pg_advisory_xact_lock(:key)")
         await connection.execute(lock, {"key": _PREPARATION_LOCK})
-    await connection.run_sync(partial(prepare, may_exclude=may_exclude), location)
+    await connection.run_sync(partial(prepare, on_request=on_request), location)
 
 
 # SQLite

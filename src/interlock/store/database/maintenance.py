@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, text
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError, StoreError
@@ -44,7 +44,7 @@ async def upgrade(location: str | Path | None) -> list[str]:
 
     async def work(connection: AsyncConnection) -> list[str]:
         lacking = await connection.run_sync(_lacking, database.location)
-        await prepare_alone(connection, database.location, may_exclude=True)
+        await prepare_alone(connection, database.location, on_request=True)
         return lacking
 
     try:
@@ -93,12 +93,14 @@ def _is_new(location: str | Path | None) -> bool:
 
 
 def _lacking(connection: Connection, location: str) -> list[str]:
-    if not inspect(connection).get_table_names():
+    is_usable = creation.is_usable(connection, location)
+    revision = creation.revision_of(connection)
+    if revision is None:
         return [CREATED]
-    if creation.is_usable(connection, location):
+    if (
+        is_usable and revision != schema_version.REVISION
+    ):  # a newer version, with all that is needed
         return []
-    if creation.revision_of(connection) is None:
-        return [CREATED]
     return [creation.described(each) for each in creation.missing(connection)]
 
 
@@ -112,8 +114,7 @@ def _problems(connection: Connection, database: Database) -> tuple[str, list[str
     if not is_usable:
         problems.append(f"it is older than this interlock ({schema_version.REVISION})")
     problems += [f"{creation.described(each)} is missing" for each in creation.missing(connection)]
-    if problems:
-        problems[-1] += ": run `interlock db upgrade`"
+    problems = [f"{each}: run `interlock db upgrade`" for each in problems]
     if connection.dialect.name == "sqlite":
         problems += [row[0] for row in connection.execute(_INTEGRITY) if row[0] != "ok"]
         problems += [
