@@ -150,7 +150,7 @@ dist: .venv/.stamp-interlock
 	        "$(CURDIR)/$(bin)/python" -m hatchling build --directory dist >/dev/null) || exit 1; \
 	done; \
 	diff -r "$$clones/022/dist" "$$clones/077/dist" && cp -r "$$clones/022/dist" dist
-	@$(pip) hash dist/*
+	@$(bin)/python -m pip hash dist/*
 
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes
 # of every file of each, for every platform and Python >= 3.11. No index is named.

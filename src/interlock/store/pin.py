@@ -107,7 +107,7 @@ class Pin(Struct, frozen=True, kw_only=True):
 
     def accepted(self) -> Pin:
         """Return the pin with the server's present definition as the accepted one."""
-        if self.seen_hash is None:
+        if self.seen_definition is None:
             return self
         return replace(
             self.without_seen(),

@@ -143,8 +143,6 @@ def accept(
       interlock lock accept crm:refund --hash 3f2a… --risk-from-hints
       interlock lock accept crm --yes
     """
-    from interlock.gateway.definitions.decisions import as_json as pin_as_json
-
     if upgrade == bool(address) or (upgrade and hash):
         raise click.UsageError("name an ADDRESS, or give --upgrade alone")
     found = config_option.load(config)
@@ -155,11 +153,8 @@ def accept(
 
     shown = _with_definitions(found, read)
     if not shown:
-        say(
-            "nothing was written differently"
-            if upgrade
-            else f"no definitions of {address} are waiting"
-        )
+        none = "no definition is" if upgrade else f"no definitions of {address} are"
+        say(f"{none} {'written differently' if upgrade else 'waiting'}")
         return 0
     if not hash and not _agreed(shown, yes, in_summary=upgrade):
         return 1
@@ -170,14 +165,7 @@ def accept(
             for each in shown
         ]
 
-    accepted = _change(found, work)
-    if as_json:
-        emit_json([pin_as_json(each) for each in accepted])
-    if upgrade:
-        say(f"accepted {_count(len(accepted))}")
-        return 0
-    for each in accepted:
-        say(f"accepted {_what(each)}" + (f", risk {each.risk}" if each.risk else ""))
+    _say_accepted(_change(found, work), as_json=as_json, in_summary=upgrade)
     return 0
 
 
@@ -262,7 +250,8 @@ def _agreed(shown: list[Shown], yes: bool, *, in_summary: bool) -> bool:
     if yes:
         return True
     if not is_terminal(sys.stdin):
-        complain("nothing was accepted: add --hash with the hash that was shown, or --yes")
+        ways = "--yes" if in_summary else "--hash with the hash that was shown, or --yes"
+        complain(f"nothing was accepted: add {ways}")
         return False
     count = f"these {_count(len(shown))}" if len(shown) > 1 else "it"
     return click.confirm(f"accept {count}?", err=True)
@@ -324,6 +313,17 @@ def _show(pin: Pin, lines: list[str]) -> None:
     for line in lines:
         emit(line)
     emit(f"hash {pin.seen_hash or pin.hash}")
+
+
+def _say_accepted(pins: list[Pin], *, as_json: bool, in_summary: bool) -> None:
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
+
+    if as_json:
+        emit_json([pin_as_json(each) for each in pins])
+    if in_summary:
+        say(f"accepted {_count(len(pins))}")
+    for each in () if in_summary else pins:
+        say(f"accepted {_what(each)}" + (f", risk {each.risk}" if each.risk else ""))
 
 
 def _summarise(pins: list[Pin]) -> None:
