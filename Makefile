@@ -34,7 +34,7 @@ help:
 	@echo "make quick           the tests that need little time: for other interpreters and versions"
 	@echo "make floors          the same with the oldest dependencies that are allowed"
 	@echo "make pythons         the same with Python 3.12, 3.13 and 3.14; one of them: PYTHONS=3.14"
-	@echo "make lint            ruff, mypy, and phrases that are not plain English"
+	@echo "make lint            ruff, mypy, phrases that are not plain English, and workflows"
 	@echo "make audit           known faults of the pinned packages"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
@@ -113,6 +113,8 @@ lint: .venv/.stamp-dev build/browser/.stamp
 	$(tsc) --project tests/browser/tsconfig.json
 	$(pyright) --project tests/typing
 	$(bin)/python -m tests.prose
+	$(bin)/zizmor --offline --quiet --persona pedantic .
+	$(bin)/actionlint
 
 format: .venv/.stamp-dev
 	$(bin)/ruff check --fix

@@ -35,10 +35,10 @@ def pins(file: Path) -> dict[str, str]:
 # Commands
 
 
-def test_ci_runs_lint_conformance_tests_and_floors():
+def test_ci_runs_lint_conformance_tests_floors_and_builds_twice():
     script = (ROOT / ".ci/run").read_text()
 
-    commands = [f"make {each}" for each in ("lint", "conformance", "test-all", "floors")]
+    commands = [f"make {each}" for each in ("lint", "conformance", "test-all", "floors", "dist")]
     assert re.findall(r"^make .*", script, re.M) == commands
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
@@ -268,6 +268,34 @@ def test_every_extra_is_part_of_all():
     ]
 
     assert set(Requirement(extras["all"][0]).extras) == set(extras) - {"all"}
+
+
+# Workflows
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+@each_row("file", WORKFLOWS)
+def test_every_action_of_a_workflow_is_named_by_its_commit_and_gets_no_right_by_default(file: Path):
+    text = file.read_text()
+    used = re.findall(r"uses: (.*)", text)
+
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", each) for each in used)
+    assert yaml.safe_load(text)["permissions"] == {}
+
+
+def test_release_builds_without_rights_and_publishes_nothing_until_the_owner_says_so():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    rights = {name: each["permissions"] for name, each in jobs.items()}
+
+    assert rights.pop("build") == {"contents": "read"}
+    assert rights.keys() == {"attest", "publish"}
+    for name in rights:
+        assert jobs[name]["if"] == "vars.PUBLISH == 'true'"
+        assert [each for each in jobs[name]["steps"] if "run" in each] == []  # no code of ours
+    assert rights["publish"] == {"id-token": "write"}
+    assert jobs["publish"]["environment"] == "pypi"
 
 
 # Files for the people who come to the repository
