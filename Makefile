@@ -240,7 +240,7 @@ $(bin)/pip:
 	@touch $@
 
 .venv/.stamp-dev: requirements/dev.txt .venv/.stamp-interlock
-	@echo "installing requirements/dev.txt into .venv (once, some 600 MB)" >&2
+	@echo "installing requirements/dev.txt into .venv (once, 460 MB)" >&2
 	@$(pip) $(install) $<
 	@touch $@
 

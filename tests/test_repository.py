@@ -15,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from interlock import Client
+from interlock import Client, __version__
 from interlock.config import StdioServer, load
 from tests import pythons
 from tests.support.rows import each_row
@@ -349,10 +349,10 @@ def test_every_lock_of_node_packages_is_watched_for_updates():
 def test_changelog_is_one_page_with_one_line_for_each_change():
     lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
     releases = [each for each in lines if each.startswith("## ")]
-    changes = lines[lines.index("## Unreleased") + 1 :]
+    changes = lines[lines.index(releases[0]) + 1 :]
 
     assert len(lines) <= 120
-    assert releases == ["## Unreleased"]
+    assert re.fullmatch(rf"## {re.escape(__version__)}( \(\d{{4}}-\d\d-\d\d\))?", releases[0])
     assert [each for each in changes if each and not re.match(r"- [A-Z`-]|### ", each)] == []
     assert [each for each in changes if len(each) > 150] == []
 
