@@ -13,6 +13,7 @@ from interlock.store.database.schema_version import (
 )
 from interlock.store.database.tables import compatibility, metadata, versions
 
+COPYING = "interlock_copy"  # a table that exists while a copy into the database is not complete
 # Columns that existed even in the first development version, by table.
 _FIRST_COLUMNS = {
     "conversations": {"id", "title", "model", "created", "updated"},
@@ -38,6 +39,8 @@ def is_created(connection: Connection, location: str) -> bool:
         if since is not None and suffices(REVISION, since):
             return True
     is_server = connection.dialect.name == "postgresql"
+    if COPYING in names:
+        raise StoreError(f"{location} is not a whole copy yet: run `interlock db copy` again")
     # A version is not enough, because other programs also use Alembic's version table.
     if names >= _FIRST_COLUMNS.keys() and (revision is not None or _has_first_columns(connection)):
         raise _other_version(location, revision, is_server=is_server)
