@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "INTERLOCK_KEY"
 FILE_NAME = "gateway.key"
+NEXT = f"{FILE_NAME}.next"  # the file of a key that will replace it
 # The purposes for which keys are remembered after their secret was replaced: the hashes of audit
 # records and of their copies, and the values in accepted launch commands.
 _REMEMBERED = ("audit chain", "audit copy", "pseudonyms", "arguments", "launch")
@@ -96,6 +97,7 @@ class GatewayKey:
             raise ConfigError("the gateway key is too weak: use 32 random bytes, as 64 hex digits")
         self._secret = secret
         self.retired: Sequence[RetiredKey] = ()
+        self._hint = ""  # what else to do if a database belongs to another key
 
     @classmethod
     def load(cls, folder: Path) -> GatewayKey:
@@ -115,7 +117,10 @@ class GatewayKey:
         if not path.exists():
             with suppress(FileExistsError):  # another process has just created it
                 cls.random().write(path)
-        return cls.read(path)
+        key = cls.read(path)
+        if path.with_name(NEXT).exists():
+            key._hint = ", or run `interlock db rotate-key` again, which was interrupted"
+        return key
 
     @classmethod
     def read(cls, path: Path) -> GatewayKey:
@@ -195,7 +200,7 @@ class GatewayKey:
         if fingerprint != self.fingerprint:
             raise ConfigError(
                 f"{database}: this database belongs to gateway key {fingerprint[:8]}…; set the same"
-                f" {VARIABLE}"
+                f" {VARIABLE}{self._hint}"
             )
 
     def derive(self, purpose: str) -> bytes:

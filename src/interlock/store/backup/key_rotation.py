@@ -23,7 +23,7 @@ import msgspec
 from sqlalchemy import delete, func, insert, select, text, update
 
 from interlock import aio
-from interlock.auth.gateway_key import FILE_NAME, VARIABLE, GatewayKey
+from interlock.auth.gateway_key import FILE_NAME, NEXT, VARIABLE, GatewayKey
 from interlock.config.gateway import Audit
 from interlock.errors import ConfigError, StoreError, StoreLocked
 from interlock.store.audit.copies import copy_folder
@@ -44,7 +44,6 @@ from interlock.store.kept_results import FOLDER as RESULTS
 from interlock.text.timestamps import now_micros
 
 NEW_VARIABLE = "INTERLOCK_NEW_KEY"
-NEXT = f"{FILE_NAME}.next"
 _OPERATOR = "user:local"
 _OTHERS = text(
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
