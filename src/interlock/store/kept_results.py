@@ -195,7 +195,7 @@ class KeptResultStore:
 
     def _seal(self, name: str, owner: Owner, content: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        sealed: bytes = self._cipher().encrypt(nonce, content, _bound_to(name, owner))
+        sealed: bytes = self._cipher().encrypt(nonce, content, bound_to(name, owner))
         return nonce + sealed
 
     def _read(self, name: str, owner: Owner, chunks: bytes) -> bytes | None:
@@ -204,7 +204,7 @@ class KeptResultStore:
         try:
             sealed = chunks if self._folder is None else (self._folder / name).read_bytes()
             nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-            opened: bytes = self._cipher().decrypt(nonce, content, _bound_to(name, owner))
+            opened: bytes = self._cipher().decrypt(nonce, content, bound_to(name, owner))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -360,5 +360,6 @@ async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
         await add_bytes(connection, _ALL, KIND, -sum(size for (size,) in sizes))
 
 
-def _bound_to(name: str, owner: Owner) -> bytes:
+def bound_to(name: str, owner: Owner) -> bytes:
+    """Return the place for which a result is encrypted: its file's name, and its owner."""
     return "\0".join((name, *owner)).encode("utf-8", "surrogatepass")

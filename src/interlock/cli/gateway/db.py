@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from interlock.cli import config_option
 from interlock.cli.database_options import database_of
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, say, working
+from interlock.cli.terminal import emit, say, warn, working
+
+if TYPE_CHECKING:
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.types import JsonObject
 
 _BACKGROUND = 10  # niceness: calls of a gateway on this machine come first
 
@@ -135,3 +140,87 @@ def check(config: Path | None) -> int:
         emit(each)
     say(f"{about}, problems: {len(problems)}")
     return 1 if problems else 0
+
+
+@db.command("copy")
+@click.argument("sqlite", metavar="SQLITE", type=click.Path(path_type=Path))
+@click.argument("postgres", metavar="POSTGRES")
+def copy_(sqlite: Path, postgres: str) -> None:
+    """Copy the database in the file SQLITE into the empty database at the URL POSTGRES.
+
+    No gateway may serve from the file. An interrupted copy is continued by the same command. The
+    URL has no password, which would be visible to other users: set PGPASSWORD, or write '${VAR}'
+    for a variable with the URL.
+
+    \b
+    Example:
+      interlock db copy conversations.db postgresql://interlock@db.example.com/interlock
+      interlock db copy conversations.db '${DATABASE_URL}'
+    """
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.config.variables import fill
+    from interlock.store.backup.moving import copy_database
+    from interlock.store.database.location import public_name, without_links
+
+    url = fill(postgres, "POSTGRES", os.environ)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise click.BadParameter("must be a postgresql:// URL", param_hint="POSTGRES")
+    if url == postgres and _has_password(url):
+        raise click.BadParameter(
+            "the URL contains a password, which other users can see: set PGPASSWORD, or write"
+            " '${DATABASE_URL}' and set that variable",
+            param_hint="POSTGRES",
+        )
+    path = sqlite.absolute()
+    beside = without_links(path).parent
+    key = GatewayKey.load(beside) if GatewayKey.exists(beside) else None
+    copied = run(copy_database(path, url, key, say))
+    state = "was there already" if copied.is_old else "is complete"
+    say(f"the copy {state}: {copied.rows:,} rows; now set gateway.database to its URL")
+    emit(public_name(url))
+
+
+def _has_password(url: str) -> bool:
+    from interlock.store.backup.postgres_programs import environment_of
+
+    return "PGPASSWORD" in environment_of(url)
+
+
+@db.command("rotate-key")
+@config_option.config_option
+def rotate_key_(config: Path | None) -> None:
+    """Replace the gateway's key, and encrypt everything again with the new one.
+
+    End all gateways first. The new key is random, or that of INTERLOCK_NEW_KEY if the present one
+    is in INTERLOCK_KEY. If the command is interrupted, run it again. Old audit records stay
+    verifiable; the states of clients, such as sessions and open questions, end.
+
+    \b
+    Example:
+      interlock db rotate-key
+      INTERLOCK_NEW_KEY=$(openssl rand -hex 32) interlock db rotate-key
+    """
+    from interlock.config.gateway_reading import resolve
+    from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
+    from interlock.store.backup.key_rotation import rotate_key
+
+    loaded = config_option.load(config)
+    audit = resolve(loaded, os.environ).audit
+
+    def hash_of(key: GatewayKey, arguments: JsonObject) -> str:
+        return arguments_hash(key.derive(ARGUMENTS_KEY), canonical(arguments))
+
+    with working("encrypting everything again"):
+        rotation = run(rotate_key(database_of(loaded), audit, hash_of))
+    emit(rotation.new)
+    if (done := rotation.resealed) is not None:
+        say(
+            f"encrypted again: {done.credentials} credentials, {done.approvals} approvals,"
+            f" {done.results} kept results"
+        )
+        if done.unreadable:
+            warn(f"{done.unreadable} of them could not be decrypted, and stay as they were")
+    if rotation.kept is None:
+        say(f"the key is {rotation.new}… now: set INTERLOCK_KEY to it everywhere")
+    else:
+        say(f"the old key is in {rotation.kept}: only backups of before need it")

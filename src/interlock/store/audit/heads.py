@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.gateway_key import GatewayKey, TrailKey
 from interlock.errors import AuditUnavailable
 from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.postgres_tables import AuditTables
@@ -49,7 +49,7 @@ def chain_hash(
     return hmac.digest(key, message, "sha256")
 
 
-def chain_key(key: GatewayKey) -> bytes:
+def chain_key(key: TrailKey) -> bytes:
     """Return the key of the records' hashes."""
     return key.derive("audit chain")
 
@@ -61,7 +61,7 @@ class ChainHash:
     record would take longer than the rest.
     """
 
-    def __init__(self, key: GatewayKey) -> None:
+    def __init__(self, key: TrailKey) -> None:
         self.key = chain_key(key)
         self.pseudonyms = Pseudonyms(key)
         block = self.key.ljust(64, b"\0")
@@ -96,6 +96,13 @@ class StoredHead(Struct, frozen=True):
         """Return the head of a chain whose records up to `seq` are deleted."""
         signature = key.sign(_base_message(self.writer, seq, hash))
         return msgspec.structs.replace(self, base_seq=seq, base_hash=hash, base_signature=signature)
+
+    def under(self, old: GatewayKey, new: GatewayKey) -> StoredHead:
+        """Return the head signed with another key, unless the old key has not signed it."""
+        if self.invalid_columns() or self.problem(old):
+            return self
+        head = self.signed(new)
+        return head.purged(new, head.base_seq, head.base_hash) if head.base_hash else head
 
     def problem(self, key: GatewayKey) -> str:
         """Return what is wrong with the signatures; "" if nothing is."""
@@ -147,6 +154,22 @@ class Register(NamedTuple):
         )
         is_whole = self == EMPTY or self.is_signed(key)
         return Register(*columns, _mac(key, *columns) if is_whole else b"")
+
+    def under(
+        self,
+        old: GatewayKey,
+        before: Iterable[StoredHead],
+        new: GatewayKey,
+        after: list[StoredHead],
+    ) -> Register:
+        """Return the register of the same heads, signed with another key.
+
+        If it was tampered with, it is not signed again.
+        """
+        total = sum(_term(new, head) for head in after) % _MODULUS
+        columns = (self.version + 1, self.heads, total.to_bytes(32, "big"))
+        is_whole = self.is_signed(old) and self.fits(old, before)
+        return Register(*columns, _mac(new, *columns) if is_whole else b"")
 
 
 EMPTY = Register(0, 0, bytes(32), b"")

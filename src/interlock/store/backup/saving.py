@@ -12,8 +12,8 @@ import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
@@ -42,7 +42,8 @@ from interlock.text.timestamps import now_micros, rfc3339
 
 SQLITE, DUMP, HEADS = "database.db", "database.dump", "audit-copy"
 _TIMEOUT = 60.0  # seconds to wait for an answer of PostgreSQL
-_STEPS = 10_000  # steps of SQLite's machine between two looks whether to stop
+_STEPS = 10_000  # steps of SQLite's machine between two looks whether to stop or to sync
+_SYNCED = 2 * 1024 * 1024  # bytes that are written between two syncs
 
 T = TypeVar("T")
 IsStopped = Callable[[], bool]
@@ -218,8 +219,9 @@ def _save_sqlite(path: Path, beside: Path, staging: Path, is_stopped: IsStopped)
             _tables, owner = _owner(connection, path)
             _key_of(beside, owner, path)  # before the work
             _check_space(file, staging)
-            connection.set_progress_handler(is_stopped, _STEPS)
-            connection.execute("VACUUM INTO ?", (str(target),))
+            with _synced_often(target) as sync:
+                connection.set_progress_handler(lambda: sync() or is_stopped(), _STEPS)
+                connection.execute("VACUUM INTO ?", (str(target),))
         with closing(sqlite3.connect(target)) as connection:
             connection.set_progress_handler(is_stopped, _STEPS)
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -231,6 +233,27 @@ def _save_sqlite(path: Path, beside: Path, staging: Path, is_stopped: IsStopped)
     except sqlite3.Error as error:
         place = str(staging.parent if error.sqlite_errorcode == sqlite3.SQLITE_FULL else path)
         raise store_error(error, place) from None
+
+
+@contextmanager
+def _synced_often(path: Path) -> Iterator[Callable[[], None]]:
+    """Create a file, and yield a function that syncs what was added to it, if that is much.
+
+    Otherwise a sync of the gateway's would have to wait until all of the backup is on the disk.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    synced = 0
+
+    def sync() -> None:
+        nonlocal synced
+        if (size := os.fstat(descriptor).st_size) - synced >= _SYNCED:
+            os.fdatasync(descriptor)
+            synced = size
+
+    try:
+        yield sync
+    finally:
+        os.close(descriptor)
 
 
 def _owner(connection: sqlite3.Connection, path: Path) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.store.database import schema_version
 from interlock.store.database.tables import compatibility, metadata, set_conditions, versions
 
+COPYING = "interlock_copy"  # a table that exists while a copy into the database is not complete
 # Columns that existed even in the first development version, by table.
 _FIRST_COLUMNS = {
     "conversations": {"id", "title", "model", "created", "updated"},
@@ -37,6 +38,8 @@ def is_usable(connection: Connection, location: str) -> bool:
     if standing in ("current", "newer"):
         return True
     is_server = connection.dialect.name == "postgresql"
+    if COPYING in names:
+        raise StoreError(f"{location} is not a whole copy yet: run `interlock db copy` again")
     # A version is not enough, because other programs also use Alembic's version table.
     if names >= _FIRST_COLUMNS.keys() and (revision is not None or _has_first_columns(connection)):
         if standing == "older":
