@@ -22,7 +22,7 @@ class Build(NamedTuple):
 
     Attributes:
         commit: The first seven digits of its hash, with "+dirty" if files differed from it.
-        date: Its day in UTC, such as "2026-12-01".
+        date: The commit's day in UTC, such as "2026-12-01".
     """
 
     commit: str

@@ -1,4 +1,4 @@
-"""What a document states about an operation, as hashes that do not depend on interlock's version.
+"""Hashes of a document's statements about an operation, equal in all versions of interlock.
 
 Pins use it to tell a changed API from a changed way of making tools of it.
 """

@@ -156,7 +156,7 @@ class ApiTools(Struct, frozen=True):
 
     Attributes:
         by_name: The tools by name, in the order of the configuration.
-        stated: What the document states about each tool, by the tool's name; see `Statements`.
+        stated: A hash of the document's statements about each tool, by the tool's name.
         missing: Why each missing tool is missing, keyed by the tool's name.
         identity: Finds the credentials for requests.
         fingerprint: A hash that changes if a tool's definition or requests change.

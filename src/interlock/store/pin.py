@@ -146,7 +146,7 @@ class Offered(Struct, frozen=True, dict=True):
         kind: The kind of the definition.
         name: The server's name for the tool or prompt; "" for the server itself.
         document: The definition, as interlock writes it.
-        stated: What the server itself states, of which interlock makes the document; None if the
+        stated: The server's own statement, of which interlock makes the document; None if the
             document is from a pin, or equal.
         format: The format of the document.
         kept_source: The source of a document that is from a pin.

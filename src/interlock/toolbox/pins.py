@@ -27,7 +27,7 @@ def offered_tool(
     Args:
         definition: The tool as the server lists it.
         operation: The parts of an API's tool that a model does not see; None for other tools.
-        stated: What the API's document states about the operation; None for other tools.
+        stated: A hash of the API's document about the operation; None for other tools.
     """
     document = definition if operation is None else {**definition, "operation": operation}
     return Offered("tool", definition["name"], document, definition if stated is None else stated)
