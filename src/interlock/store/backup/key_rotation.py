@@ -53,7 +53,7 @@ _LOCK = text("LOCK TABLE gateway_key, audit_heads, audit_register IN ACCESS EXCL
 _IS_DEAD = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
-class Rotation(NamedTuple):
+class ReplacedKey(NamedTuple):
     """A replacement of a key.
 
     Attributes:
@@ -68,7 +68,7 @@ class Rotation(NamedTuple):
     kept: Path | None
 
 
-async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf) -> Rotation:
+async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf) -> ReplacedKey:
     """Replace the key of a database, or complete a replacement that was interrupted.
 
     The new key is that of INTERLOCK_NEW_KEY if the present one is in INTERLOCK_KEY, and else a
@@ -111,7 +111,7 @@ async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf)
                     await writer.append(_about("key_replaced", old, new))
         finally:
             await database.close()
-    return Rotation(old.id, new.id, resealed, kept)
+    return ReplacedKey(old.id, new.id, resealed, kept)
 
 
 # The keys
