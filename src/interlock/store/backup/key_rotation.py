@@ -58,7 +58,7 @@ class ReplacedKey(NamedTuple):
 
     Attributes:
         old, new: The ids of the keys.
-        resealed: What was encrypted again; None if that was done before.
+        resealed: The counts of what was encrypted again; None if that was done before.
         kept: The file with the old key; None if the key is not in a file.
     """
 
@@ -85,11 +85,9 @@ async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf)
     """
     found, folder = find(location), folder_beside(location)
     if isinstance(found, Path) and not found.exists():
-        raise StoreError(f"there is no database at {found}")
+        raise StoreError(f"{found} does not exist: give the gateway's database")
     if not GatewayKey.exists(folder):
-        raise ConfigError(
-            f"there is no key to replace: neither {folder / FILE_NAME} nor {VARIABLE}"
-        )
+        raise ConfigError(f"neither {folder / FILE_NAME} nor {VARIABLE} has a key to replace")
     with _alone(folder), unused(found) if isinstance(found, Path) else nullcontext():
         file = None if os.environ.get(VARIABLE, "").strip() else KeyFile(folder)
         old, new = _variables() if file is None else file.keys()

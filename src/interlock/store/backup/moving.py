@@ -276,7 +276,7 @@ class _Copy:
 def _source(path: Path) -> sqlite3.Connection:
     """Open a SQLite file, and keep all others from writing until the connection is closed."""
     if not path.is_file():
-        raise StoreError(f"there is no database at {path}")
+        raise StoreError(f"{path} does not exist: give the file of the database")
     file = sqlite_file.uri(without_links(path), mode="rw")
     connection = sqlite3.connect(file, uri=True, isolation_level=None)
     try:

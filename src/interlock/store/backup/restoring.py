@@ -84,7 +84,7 @@ def refuse_data(found: str | Path, beside: Path) -> None:
         is_left = place.is_dir() and (not any(place.iterdir()) or (place / _MARK).exists())
         if not is_left and (place.exists() or place.is_symlink()):
             raise StoreError(
-                f"{place} exists: a backup is restored only where there is no data; move it away"
+                f"{place} exists, and a backup is never restored over data: move it away"
             )
 
 
