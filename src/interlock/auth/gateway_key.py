@@ -42,7 +42,7 @@ _MIN_DIFFERENT = 12  # distinct bytes; 32 random bytes practically always have m
 
 
 class RetiredKey(Struct, frozen=True):
-    """What is remembered of a key that was replaced. It can neither decrypt nor sign.
+    """The rest of a key that was replaced. It can neither decrypt nor sign.
 
     Attributes:
         fingerprint: The fingerprint of the key.
@@ -86,8 +86,7 @@ class GatewayKey:
         secret: The secret, 32 random bytes.
 
     Attributes:
-        retired: The keys that this one replaced, the oldest first. Whoever opens the key's database
-            sets them.
+        retired: The keys that this one replaced, the oldest first; set when the database is opened.
     """
 
     def __init__(self, secret: bytes) -> None:

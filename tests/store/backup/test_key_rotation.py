@@ -16,7 +16,7 @@ from interlock.store.audit.heads import chain_hash, chain_key
 from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.writer import open_tables
 from interlock.store.backup import key_rotation
-from interlock.store.backup.key_rotation import NEW_VARIABLE, Rotation, rotate_key
+from interlock.store.backup.key_rotation import NEW_VARIABLE, ReplacedKey, rotate_key
 from interlock.store.backup.restoring import restore
 from interlock.store.backup.saving import back_up
 from interlock.store.database.key_owner import open_owned
@@ -39,7 +39,7 @@ def key_files(folder: Path) -> list[Path]:
     return [*folder.glob(f"{FILE_NAME}*")]
 
 
-async def rotate(location: str) -> Rotation:
+async def rotate(location: str) -> ReplacedKey:
     return await rotate_key(location, Audit(), hash_of)
 
 

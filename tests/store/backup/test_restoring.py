@@ -190,5 +190,5 @@ async def test_restoration_beside_data_is_refused(backup: Path, tmp_path: Path):
         taken = location.parent / name
         taken.parent.mkdir(exist_ok=True)
         taken.touch()
-        with pytest.raises(StoreError, match="exists: a backup is restored only where there is no"):
+        with pytest.raises(StoreError, match="exists, and a backup is never restored over data"):
             await restore(str(location), backup)

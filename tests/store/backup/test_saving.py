@@ -150,7 +150,7 @@ async def test_link_among_the_kept_results_is_not_followed(filled: Filled, tmp_p
 
 async def test_missing_database_is_refused(tmp_path: Path):
     for path in (tmp_path / "none.db", tmp_path):
-        with pytest.raises(StoreError, match="there is no database at"):
+        with pytest.raises(StoreError, match="does not exist"):
             await back_up(path, tmp_path / "backup")
     assert remains(tmp_path) == []
 

@@ -25,7 +25,7 @@ from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.toolbox.pins import offered_prompts, offered_server, offered_tool
-from tests.servers.postgres import Postgres
+from tests.servers.postgres import Postgres, client_programs
 
 FOLDER = Path(__file__).parent
 KEY = GatewayKey(bytes(range(32)))
@@ -159,7 +159,7 @@ def _keep_postgres(release: str) -> None:
     try:
         asyncio.run(fill(server.url))
         dump = subprocess.run(
-            [server.programs / "bin/pg_dump", "--inserts", "--no-owner", server.url],
+            [client_programs() / "pg_dump", "--inserts", "--no-owner", server.url],
             check=True,
             capture_output=True,
         )

@@ -37,7 +37,7 @@ def db() -> None:
     "key_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the gateway's key to a new FILE, outside of FOLDER. Whoever has both can read "
+    help="Write the gateway's key to a new FILE, outside of FOLDER. A thief of both can read "
     "everything.",
 )
 @config_option.config_option
@@ -64,7 +64,8 @@ def backup(folder: Path, key_file: Path | None, config: Path | None) -> None:
         emit(error.line)
         raise
     emit(str(folder.absolute()))
-    say(f"backed up: {saved.files} files, {saved.bytes:,} bytes")
+    files = "1 file" if saved.files == 1 else f"{saved.files} files"
+    say(f"backed up: {files}, {saved.bytes:,} bytes")
 
 
 @db.command("restore")

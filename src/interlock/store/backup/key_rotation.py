@@ -53,12 +53,12 @@ _LOCK = text("LOCK TABLE gateway_key, audit_heads, audit_register IN ACCESS EXCL
 _IS_DEAD = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
-class Rotation(NamedTuple):
+class ReplacedKey(NamedTuple):
     """A replacement of a key.
 
     Attributes:
         old, new: The ids of the keys.
-        resealed: What was encrypted again; None if that was done before.
+        resealed: The counts of what was encrypted again; None if that was done before.
         kept: The file with the old key; None if the key is not in a file.
     """
 
@@ -68,7 +68,7 @@ class Rotation(NamedTuple):
     kept: Path | None
 
 
-async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf) -> Rotation:
+async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf) -> ReplacedKey:
     """Replace the key of a database, or complete a replacement that was interrupted.
 
     The new key is that of INTERLOCK_NEW_KEY if the present one is in INTERLOCK_KEY, and else a
@@ -85,11 +85,9 @@ async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf)
     """
     found, folder = find(location), folder_beside(location)
     if isinstance(found, Path) and not found.exists():
-        raise StoreError(f"there is no database at {found}")
+        raise StoreError(f"{found} does not exist: give the gateway's database")
     if not GatewayKey.exists(folder):
-        raise ConfigError(
-            f"there is no key to replace: neither {folder / FILE_NAME} nor {VARIABLE}"
-        )
+        raise ConfigError(f"neither {folder / FILE_NAME} nor {VARIABLE} has a key to replace")
     with _alone(folder), unused(found) if isinstance(found, Path) else nullcontext():
         file = None if os.environ.get(VARIABLE, "").strip() else KeyFile(folder)
         old, new = _variables() if file is None else file.keys()
@@ -111,7 +109,7 @@ async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf)
                     await writer.append(_about("key_replaced", old, new))
         finally:
             await database.close()
-    return Rotation(old.id, new.id, resealed, kept)
+    return ReplacedKey(old.id, new.id, resealed, kept)
 
 
 # The keys

@@ -66,7 +66,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
         Args:
             key: The key of this machine; None if it has none.
-            wanted: Where the key is expected, for the error.
+            wanted: The file in which the key is expected, for the error.
             folder: The backup, for the error.
 
         Raises:

@@ -36,7 +36,6 @@ from interlock.store.database.tables import (
     kept_results,
     metadata,
     replicas,
-    stored_bytes,
     versions,
 )
 from interlock.store.kept_results import CHUNK
@@ -47,6 +46,17 @@ ROWS, BYTES = 500, 8 * 1024 * 1024  # of a batch, which ends with the row that r
 _TIMEOUT = 600.0  # seconds to wait for an answer of PostgreSQL
 _LOCK = 0x696E7465726C6364  # the key of the advisory lock of a copy
 _SPECIAL = {versions.name, compatibility.name, replicas.name, kept_chunks.name}
+_COUNTS = {name: f'SELECT count(*) FROM "{name}"' for name in metadata.tables}  # noqa: S608
+_EMPTYING = {name: f'DELETE FROM "{name}"' for name in metadata.tables}  # noqa: S608
+_CREATE_STATE = f"CREATE TABLE {COPYING} (stamp text NOT NULL, done text NOT NULL)"
+_BEGIN_STATE = f"INSERT INTO {COPYING} VALUES ($1, '{{}}')"  # noqa: S608
+_READ_STATE = f"SELECT stamp, done FROM {COPYING}"  # noqa: S608
+_WRITE_STATE = f"UPDATE {COPYING} SET stamp = $1, done = $2"  # noqa: S608
+_DROP_STATE = f"DROP TABLE {COPYING}"
+_ADD_UP = (
+    "UPDATE stored_bytes SET bytes = COALESCE((SELECT sum(bytes) FROM kept_results), 0)"
+    " WHERE kind = $1 AND owner = ''"
+)
 _SEQUENCE = "SELECT setval(pg_get_serial_sequence('changes', 'id'), max(id)) FROM changes"
 
 Report = Callable[[str], None]
@@ -112,12 +122,11 @@ class _Copy:
         self._key = key
         self._stamp = _stamp(path)
         self._done: dict[str, int] = {}  # the number of copied rows by table
-        self._lost = 0  # kept results without a file
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows of each table in the file."""
         tables = [each.name for each in metadata.sorted_tables if each.name not in _SPECIAL]
-        return {each: self._one(f'SELECT count(*) FROM "{each}"') for each in tables}  # noqa: S608
+        return {each: self._one(_COUNTS[each]) for each in tables}
 
     async def is_done(self) -> bool:
         """Return whether the new database is a whole copy of the file already.
@@ -129,7 +138,7 @@ class _Copy:
         if versions.name not in names or COPYING in await self._names():
             return False
         counts = {
-            each: await self._target.fetchval(f'SELECT count(*) FROM "{each}"')  # noqa: S608
+            each: await self._target.fetchval(_COUNTS[each])
             for each in names
             if each not in (versions.name, compatibility.name)
         }
@@ -152,12 +161,9 @@ class _Copy:
                     raise StoreError(f"{self._name} is used by a gateway: use another database")
                 await self._target.execute("DELETE FROM alembic_version")
                 await self._target.execute("DELETE FROM schema_compatibility")
-                await self._target.execute(f"CREATE TABLE {COPYING} (stamp text, done text)")
-                await self._target.execute(
-                    f"INSERT INTO {COPYING} VALUES ($1, '{{}}')",  # noqa: S608
-                    self._stamp,
-                )
-        stamp, done = await self._target.fetchrow(f"SELECT stamp, done FROM {COPYING}")  # noqa: S608
+                await self._target.execute(_CREATE_STATE)
+                await self._target.execute(_BEGIN_STATE, self._stamp)
+        stamp, done = await self._target.fetchrow(_READ_STATE)
         if stamp == self._stamp:
             self._done = msgspec.json.decode(done, type=dict[str, int])
             if self._done:
@@ -166,7 +172,7 @@ class _Copy:
         report("the file has changed since the interrupted copy: beginning again")
         async with self._target.transaction():
             for table in reversed(metadata.sorted_tables):
-                await self._target.execute(f'DELETE FROM "{table.name}"')  # noqa: S608
+                await self._target.execute(_EMPTYING[table.name])
             await self._note()
 
     async def copy_table(self, table: Table, report: Report) -> None:
@@ -230,7 +236,6 @@ class _Copy:
             try:
                 sealed = (self._path.parent / RESULTS / row["file"]).read_bytes()
             except FileNotFoundError:
-                self._lost += row["bytes"]
                 continue
             if row["file"] != row["id"] and self._key is not None:  # the key was replaced
                 sealed = result_under(self._key, self._key, sealed, row, row["id"])
@@ -247,25 +252,17 @@ class _Copy:
                 raise StoreError(f"the table {table} was not copied whole: run the command again")
         async with self._target.transaction():
             await self._target.execute(_SEQUENCE)
-            await self._target.execute(
-                f"UPDATE {stored_bytes.name} SET bytes ="  # noqa: S608
-                f" COALESCE((SELECT sum(bytes) FROM {kept_results.name}), 0)"
-                " WHERE kind = $1 AND owner = ''",
-                RESULTS_KIND,
-            )
+            await self._target.execute(_ADD_UP, RESULTS_KIND)
             await self._target.execute("INSERT INTO alembic_version VALUES ($1)", REVISION)
             await self._target.execute(
                 "INSERT INTO schema_compatibility (id, compatible_from) VALUES (1, $1)",
                 self._one("SELECT compatible_from FROM schema_compatibility"),
             )
-            await self._target.execute(f"DROP TABLE {COPYING}")
+            await self._target.execute(_DROP_STATE)
 
     async def _note(self) -> None:
         done = msgspec.json.encode(self._done).decode()
-        await self._target.execute(
-            f"UPDATE {COPYING} SET stamp = $1, done = $2",  # noqa: S608
-            *(self._stamp, done),
-        )
+        await self._target.execute(_WRITE_STATE, self._stamp, done)
 
     async def _names(self) -> set[str]:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
@@ -279,7 +276,7 @@ class _Copy:
 def _source(path: Path) -> sqlite3.Connection:
     """Open a SQLite file, and keep all others from writing until the connection is closed."""
     if not path.is_file():
-        raise StoreError(f"there is no database at {path}")
+        raise StoreError(f"{path} does not exist: give the file of the database")
     file = sqlite_file.uri(without_links(path), mode="rw")
     connection = sqlite3.connect(file, uri=True, isolation_level=None)
     try:

@@ -1,4 +1,4 @@
-"""What a database contains that is encrypted with the gateway's key, under another key.
+"""The encryption of a database's content with another key of the gateway.
 
 Content that cannot be decrypted stays as it is, so that it is reported when it is used.
 """
@@ -30,7 +30,7 @@ _AT_ONCE = 100  # rows that are read at once
 
 
 class Resealed(Struct):
-    """What was encrypted again.
+    """The counts of what was encrypted again.
 
     Attributes:
         credentials, approvals, results: The numbers of rows.

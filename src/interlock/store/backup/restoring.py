@@ -30,6 +30,7 @@ from interlock.store.backup.postgres_programs import restore_arguments, run_prog
 from interlock.store.backup.saving import DUMP, HEADS, SQLITE, own_tables, stoppable
 from interlock.store.backup.staging import locked_folder
 from interlock.store.database import postgres, sqlite_file
+from interlock.store.database.claims import numbered
 from interlock.store.database.disk_reserve import free_bytes
 from interlock.store.database.error_mapping import damage_error, store_error
 from interlock.store.database.location import find, folder_beside, public_name
@@ -38,10 +39,7 @@ from interlock.text.timestamps import now_micros
 
 _MARK = ".restoring"  # in folders that belong to a restoration that has not ended
 _TIMEOUT = 60.0  # seconds to wait for an answer of PostgreSQL
-_EXPIRE = (
-    "UPDATE approvals SET expires = {now}"
-    " WHERE state IN ('pending', 'approved') AND expires > {now}"
-)
+_EXPIRE = "UPDATE approvals SET expires = ? WHERE state IN ('pending', 'approved') AND expires > ?"
 
 
 async def restore(location: str | Path | None, folder: Path) -> Manifest:
@@ -86,7 +84,7 @@ def refuse_data(found: str | Path, beside: Path) -> None:
         is_left = place.is_dir() and (not any(place.iterdir()) or (place / _MARK).exists())
         if not is_left and (place.exists() or place.is_symlink()):
             raise StoreError(
-                f"{place} exists: a backup is restored only where there is no data; move it away"
+                f"{place} exists, and a backup is never restored over data: move it away"
             )
 
 
@@ -103,7 +101,7 @@ def _restore_sqlite(path: Path, folder: Path, manifest: Manifest) -> None:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise damage_error(verdict, str(folder / SQLITE))
-            connection.execute(_EXPIRE.format(now=now_micros()))
+            connection.execute(_EXPIRE, [now_micros()] * 2)
             connection.commit()
     except sqlite3.Error as error:
         raise store_error(error, str(folder / SQLITE)) from None
@@ -135,7 +133,7 @@ async def _restore_postgres(url: str, beside: Path, folder: Path, manifest: Mani
             await run_program("pg_restore", restore_arguments(url), url, descriptor)
         finally:
             os.close(descriptor)
-        await connection.execute(_EXPIRE.format(now=now_micros()))
+        await connection.execute(numbered(_EXPIRE), *[now_micros()] * 2)
     finally:
         connection.terminate()
     _put_folders(staging, beside, (HEADS,))

@@ -50,7 +50,7 @@ IsStopped = Callable[[], bool]
 
 
 class Saved(NamedTuple):
-    """What a backup contains: the number of files, and their bytes."""
+    """The number of files in a backup, and their bytes."""
 
     files: int
     bytes: int
@@ -213,7 +213,7 @@ def _write_key(key: GatewayKey | None, path: Path) -> None:
 def _save_sqlite(path: Path, beside: Path, staging: Path, is_stopped: IsStopped) -> _Snapshot:
     file, target = without_links(path), staging / SQLITE
     if not file.is_file():
-        raise StoreError(f"there is no database at {path}")
+        raise StoreError(f"{path} does not exist, so nothing can be backed up")
     try:
         with closing(sqlite3.connect(sqlite_file.uri(file, mode="ro"), uri=True)) as connection:
             _tables, owner = _owner(connection, path)
