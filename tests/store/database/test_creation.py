@@ -16,7 +16,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.messages import UserMessage
-from interlock.store import AuditRecord, ConversationStore, open_trail
+from interlock.store import AuditRecord, ConversationStore, KeyStore, open_trail
 from interlock.store.database import maintenance, schema_version
 from interlock.store.database.creation import prepare
 from interlock.store.database.sqlite_file import is_ready
@@ -205,20 +205,23 @@ def later(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_an_older_database_is_expanded_when_it_is_opened(new_place, request, dump):
-    async with ConversationStore.open(new_place) as store:
-        made = await store.create("kept")
-    before = await dump(new_place)
-    revision = request.getfixturevalue("later")
-    assert "://" in new_place or not is_ready(Path(new_place))
+    async with ConversationStore.open(new_place) as running, KeyStore.open(new_place) as keys:
+        made = await running.create("kept")
+        await keys.create("anna")
+        before = await dump(new_place)
+        revision = request.getfixturevalue("later")
+        assert "://" in new_place or not is_ready(Path(new_place))
 
-    await asyncio.gather(*(open_and_close(new_place) for _ in range(4)))
+        await asyncio.gather(*(open_and_close(new_place) for _ in range(4)))
+        await running.append(made.id, UserMessage("hello"))  # as programs of the older version do
+        await keys.create("berta")
 
     after = await dump(new_place)
     assert after.pop("later") == [("id",)]
     assert after["alembic_version"][1:] == [(revision,)]
     assert after["schema_compatibility"] == before["schema_compatibility"]
-    assert after["keys"] == [(*before["keys"][0], "colour")]
-    assert after["conversations"] == before["conversations"]
+    assert after["keys"][0] == (*before["keys"][0], "colour")
+    assert [each[-1] for each in after["keys"][1:]] == ["red", "red"]
     assert "://" in new_place or is_ready(Path(new_place))
     request.getfixturevalue("monkeypatch").undo()  # a program of the older version starts beside it
     async with ConversationStore.open(new_place) as store:
