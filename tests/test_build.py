@@ -11,6 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import yaml
 
 from interlock import __version__
 from interlock.build import Build, of_checkout
@@ -45,7 +46,10 @@ def test_commit_of_a_checkout_has_its_day_and_tells_of_other_files(tmp_path: Pat
 def test_version_is_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
+    charts = [yaml.safe_load(each.read_text()) for each in ROOT.glob("deploy/*/Chart.yaml")]
+
     assert project["version"] == __version__
+    assert {each["appVersion"] for each in charts} <= {__version__}
 
 
 @pytest.mark.slow("builds a wheel")

@@ -251,6 +251,16 @@ def test_floors_are_the_oldest_versions_that_are_allowed():
             assert name == "interlock"
 
 
+def test_lock_of_all_extras_has_every_dependency_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = pins(ROOT / "requirements/all.txt")
+    extras = project["optional-dependencies"].values()
+    needed = {canonicalize_name(Requirement(each).name) for each in sum(extras, [])}
+
+    assert needed - {"interlock"} <= pinned.keys()
+    assert pins(ROOT / "requirements/base.txt").items() <= pinned.items()
+
+
 def test_installing_interlock_alone_brings_at_most_20_distributions():
     assert len(pins(ROOT / "requirements/base.txt")) + 1 <= 20
 
