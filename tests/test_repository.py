@@ -255,7 +255,7 @@ def test_lock_of_all_extras_has_every_dependency_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pinned = pins(ROOT / "requirements/all.txt")
     extras = project["optional-dependencies"].values()
-    needed = {canonicalize_name(Requirement(each).name) for each in sum(extras, [])}
+    needed = {canonicalize_name(Requirement(each).name) for of in extras for each in of}
 
     assert needed - {"interlock"} <= pinned.keys()
     assert pins(ROOT / "requirements/base.txt").items() <= pinned.items()
