@@ -309,6 +309,31 @@ async def test_a_user_without_rights_gets_one_error_and_no_tables(postgres: str,
     await change(postgres, "DROP OWNED BY visitor", "DROP ROLE visitor")
 
 
+async def test_a_user_who_may_not_change_tables_is_told_of_the_upgrade_of_an_older_database(
+    postgres: str, request: pytest.FixtureRequest, change
+):
+    await open_and_close(postgres)
+    schema = postgres.rpartition("=")[2]
+    await change(
+        postgres,
+        "CREATE ROLE clerk LOGIN",
+        f"GRANT USAGE ON SCHEMA {schema} TO clerk",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO clerk",
+    )
+    as_clerk = postgres.replace("interlock@", "clerk@")
+    await open_and_close(as_clerk)
+    request.getfixturevalue("later")
+
+    with pytest.raises(StoreError, match="does not grant this user the rights it needs") as failure:
+        await open_and_close(as_clerk)
+    assert "`interlock db upgrade`" in failure.value.__notes__[0]
+
+    await maintenance.upgrade(postgres)
+    await change(postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO clerk")
+    await open_and_close(as_clerk)
+    await change(postgres, "DROP OWNED BY clerk", "DROP ROLE clerk")
+
+
 def test_prepare_refuses_a_database_that_a_newer_program_has_created_in_the_meantime():
     engine = create_engine("sqlite://")
     with engine.begin() as connection:

@@ -212,6 +212,23 @@ async def connect_database(
     return Database(_sqlite_engine(file, writable), str(found), file)
 
 
+async def _prepare(database: Database) -> None:
+    is_older = await _is_older(database)
+    try:
+        await database.write(lambda each: prepare_alone(each, database.location))
+    except StoreError as error:
+        if is_older:
+            error.add_note(
+                "its tables are older than this interlock: `interlock db upgrade` adds what they"
+                " lack, without a time limit, and perhaps as a user with more rights"
+            )
+        raise
+
+
+async def _is_older(database: Database) -> bool:
+    return await database.read(lambda each: each.run_sync(revision_of)) is not None
+
+
 async def prepare_alone(
     connection: AsyncConnection, location: str, *, on_request: bool = False
 ) -> None:
@@ -233,10 +250,9 @@ async def _open_sqlite(path: Path) -> Database:
         await database.read(lambda connection: _check(connection, database.location))
         if not await database.read(lambda connection: connection.run_sync(is_usable, str(path))):
             if not writable and not sqlite_file.is_unsynced(file):
-                revision = await database.read(lambda each: each.run_sync(revision_of))
-                what = "empty" if revision is None else "of an older interlock"
+                what = "of an older interlock" if await _is_older(database) else "empty"
                 raise StoreError(f"{path} is read-only and {what}: make it writable")
-            await database.write(lambda connection: prepare_alone(connection, str(path)))
+            await _prepare(database)
         if writable:
             await database.read(_enable_log)
     except BaseException:
@@ -301,7 +317,7 @@ async def _open_postgres(url: str) -> Database:
         if await database.read(_is_pooled):
             await postgres.refuse_transaction_pooler(url, timeout=LOCK_TIMEOUT)
         if not await database.read(lambda each: each.run_sync(is_usable, name)):
-            await database.write(lambda each: prepare_alone(each, name))
+            await _prepare(database)
     except BaseException:
         await database.close()
         raise
