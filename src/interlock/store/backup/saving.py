@@ -38,6 +38,7 @@ from interlock.store.database.error_mapping import damage_error, store_error
 from interlock.store.database.location import find, folder_beside, public_name, without_links
 from interlock.store.database.tables import metadata, versions
 from interlock.store.kept_results import FOLDER as RESULTS
+from interlock.store.kept_results import file_of
 from interlock.text.timestamps import now_micros, rfc3339
 
 SQLITE, DUMP, HEADS = "database.db", "database.dump", "audit-copy"
@@ -113,7 +114,7 @@ async def back_up(
             files = await stoppable(lambda _: _copy_all(files_of(beside / HEADS), staging / HEADS))
             if isinstance(found, Path):
                 saved = await stoppable(lambda stop: _save_sqlite(found, beside, staging, stop))
-                paths = [beside / RESULTS / each for each in saved.results]
+                paths = [file_of(beside / RESULTS, each) for each in saved.results]
                 files |= await stoppable(lambda stop: _copy_all(paths, staging / RESULTS, stop))
             else:
                 saved = await _save_postgres(found, beside, staging)
