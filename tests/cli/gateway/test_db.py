@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.conftest import ECHO
 
 
 @pytest.fixture(autouse=True)
 def configured(home: Path) -> Path:
     """A configuration with a database in the folder `gw`, and one in the folder `new`."""
+    server = {
+        "command": sys.executable,
+        "args": ECHO,
+        "env": {"TOKEN": "${user:TOKEN}"},
+        "sharing": "per_user",
+    }
     for name in ("gw", "new"):
         gateway = {"database": f"{name}/gateway.db"}
-        (home / f"{name}.json").write_text(json.dumps({"mcpServers": {}, "gateway": gateway}))
+        content = {"mcpServers": {"e": server}, "gateway": gateway}
+        (home / f"{name}.json").write_text(json.dumps(content))
     return home
 
 
+@pytest.mark.slow("starts a server")
 def test_backup_restore_and_a_new_key_by_the_commands(interlock, home: Path):
-    def run(name: str, *words: str) -> tuple[int, str, str]:
-        done = interlock(*words, "--config", f"{name}.json")
+    def run(name: str, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        done = interlock(*words, "--config", f"{name}.json", stdin=stdin)
         return done.code, done.out.strip(), done.err
 
-    assert run("gw", "keys", "create", "anna")[0] == 0
+    stored = ("credentials", "set", "e", "TOKEN", "--user", "local")
+    assert run("gw", *stored, stdin=b"secret")[0] == 0
+    call = ("call", "e:say", "text=hello")
+    assert run("gw", *call)[:2] == (0, "hello")
     saved = run("gw", "db", "backup", "saved", "--with-key", "safe.key")
     assert saved[:2] == (0, str(home / "saved"))
     assert saved[2].startswith("backed up: 2 files, ")
@@ -32,7 +46,9 @@ def test_backup_restore_and_a_new_key_by_the_commands(interlock, home: Path):
     (home / "new").mkdir()
     (home / "safe.key").rename(home / "new" / "gateway.key")
     assert run("new", "db", "restore", "saved")[:2] == (0, str(home / "new" / "gateway.db"))
+    assert run("new", *call)[:2] == (0, "hello")  # with the stored credential
     code, id, told = run("new", "db", "rotate-key")
+    assert run("new", *call)[:2] == (0, "hello")
 
     assert (code, len(id)) == (0, 8)
     assert f"the old key is in {home}/new/gateway.key." in told
