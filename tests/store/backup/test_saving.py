@@ -17,7 +17,7 @@ from interlock.store.backup import saving
 from interlock.store.backup.key_rotation import rotate_key
 from interlock.store.backup.manifest import read_manifest
 from interlock.store.backup.restoring import restore
-from interlock.store.backup.saving import ProgramMissing, back_up
+from interlock.store.backup.saving import back_up
 from interlock.store.backup.staging import new_folder
 from interlock.store.database.disk_reserve import RESERVE
 from interlock.store.kept_results import FOLDER as RESULTS
@@ -191,11 +191,12 @@ async def test_without_pg_dump_the_line_to_type_has_no_password(
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
     url = filled.location.replace("interlock@", "interlock:p%40ss%20w@")
-    with pytest.raises(ProgramMissing) as raised:
+    with pytest.raises(StoreError, match="pg_dump is not installed here") as raised:
         await back_up(url, tmp_path / "backup")
 
-    assert "PGUSER=interlock" in raised.value.line
-    assert "pg_dump --format=custom" in raised.value.line
-    assert "p@ss" not in raised.value.line
-    assert "p%40ss" not in raised.value.line
+    (line,) = raised.value.__notes__
+    assert "PGUSER=interlock" in line
+    assert "pg_dump --format=custom" in line
+    assert "p@ss" not in line
+    assert "p%40ss" not in line
     assert not (tmp_path / "backup").exists()

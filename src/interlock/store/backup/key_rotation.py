@@ -40,7 +40,7 @@ from interlock.store.backup.unused import refuse_other_user, refuse_writers, unu
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
 from interlock.store.database.key_owner import claim, read_retired
-from interlock.store.database.location import find, folder_beside
+from interlock.store.database.location import find, folder_beside, public_name
 from interlock.store.database.sqlite_file import uri
 from interlock.store.database.tables import audit_heads, audit_register, gateway_key, retired_keys
 from interlock.store.kept_results import FOLDER as RESULTS
@@ -288,7 +288,8 @@ class _Replacement:
     async def _replace(self, connection: AsyncConnection) -> None:
         await self._refuse_others(connection)
         owner = await connection.scalar(select(gateway_key.c.fingerprint))
-        self._old.check_owner(owner, str(self._found) if isinstance(self._found, Path) else "it")
+        name = str(self._found) if isinstance(self._found, Path) else public_name(self._found)
+        self._old.check_owner(owner, name)
         folder = self._found.parent / RESULTS if isinstance(self._found, Path) else None
         resealing = Resealing(
             *(connection, self._old, self._new, folder, self._hash_of, self._done)

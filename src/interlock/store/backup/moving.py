@@ -100,7 +100,7 @@ async def copy_database(path: Path, url: str, key: GatewayKey | None, report: Re
             return Copied(sum(copy.counts().values()), is_old=False)
         except sqlite3.Error as error:
             raise store_error(error, str(path)) from None
-        except _driver_errors() as error:
+        except postgres.server_errors() as error:
             raise store_error(error, name) from None
         finally:
             target.terminate()
@@ -321,11 +321,6 @@ def _stamp(path: Path) -> str:
 
 def _time(value: Any) -> Any:
     return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value
-
-
-def _driver_errors() -> tuple[type[Exception], ...]:
-    asyncpg = postgres.import_driver()
-    return OSError, asyncpg.PostgresError, asyncpg.InterfaceError
 
 
 def _data_errors() -> tuple[type[Exception], ...]:

@@ -136,6 +136,8 @@ async def _restore_postgres(url: str, beside: Path, folder: Path, manifest: Mani
         finally:
             os.close(descriptor)
         await connection.execute(numbered(_EXPIRE), *[now_micros()] * 2)
+    except postgres.driver_errors() as error:
+        raise store_error(error, public_name(url)) from None
     finally:
         connection.terminate()
     _put_folders(staging, beside, (HEADS,))
