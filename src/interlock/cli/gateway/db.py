@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.types import JsonObject
 
-_BACKGROUND = 10  # niceness: calls of a gateway on this machine come first
+_BACKGROUND = 19  # the niceness of a backup: calls of a gateway on this machine come first
 
 
 @click.group()
