@@ -196,7 +196,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _refuse_others(folder: Path, found: str | Path, old: GatewayKey) -> None:
     """Raise an error if another SQLite file in the folder belongs to the same key file."""
     for path in sorted(folder.iterdir()):
-        if path == found or not path.is_file() or path.name.endswith(("-wal", "-shm")):
+        if not path.is_file() or (isinstance(found, Path) and path.samefile(found)):
             continue
         with path.open("rb") as file:
             if file.read(len(_SQLITE)) != _SQLITE:
