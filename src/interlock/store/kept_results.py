@@ -27,7 +27,7 @@ from interlock import durable
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Keep, Results
-from interlock.errors import MissingExtra, NotKept, StoreError, StoreFull
+from interlock.errors import MissingExtra, NotKept, StoreCorrupt, StoreError, StoreFull
 from interlock.store.chat.space import add_bytes
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
@@ -323,6 +323,19 @@ def _write(path: Path, sealed: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(durable.NotSynced):  # reading detects a file that a power cut lost
         durable.replace(path, sealed)
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """Return the path of a result's file.
+
+    Raises:
+        StoreCorrupt: The name is not one of a file in the folder, so the row was tampered with.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise StoreCorrupt(
+            f"the row of a kept result names the file {name!r}: it was tampered with"
+        )
+    return folder / name
 
 
 def _ages(folder: Path) -> dict[str, float]:

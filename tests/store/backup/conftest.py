@@ -128,8 +128,8 @@ def install_key(location: str, source: Path) -> None:
     GatewayKey.read(source).write(folder / FILE_NAME)
 
 
-async def check_content(filled: Filled, location: str) -> None:
-    """Check that a database has the content, and that its key opens it."""
+async def check_content(filled: Filled, location: str) -> Approval:
+    """Check that a database has the content, and that its key opens it; return its approval."""
     async with key_of(location) as key:
         database = await open_owned(location, key)
         try:
@@ -144,6 +144,7 @@ async def check_content(filled: Filled, location: str) -> None:
                 assert await results.load(OWNER, filled.kept) == CONTENT
             messages = await ConversationStore(database).resume(filled.conversation)
             assert [each.content for each in messages] == ["Grüße \0 \U0001f600"]
+            return approval
         finally:
             await database.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from interlock.auth.gateway_key import FILE_NAME, NEXT, VARIABLE, GatewayKey
 from interlock.config.gateway import Audit
-from interlock.errors import ConfigError, StoreLocked
+from interlock.errors import ConfigError, StoreError, StoreLocked
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.audit.forgetting import forget_in_trail
 from interlock.store.audit.heads import chain_hash, chain_key
@@ -21,6 +21,7 @@ from interlock.store.backup.restoring import restore
 from interlock.store.backup.saving import back_up
 from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
+from tests.store.audit.test_upkeep import kill
 from tests.store.audit_chains import Rows
 from tests.store.backup.conftest import (
     ANNA,
@@ -133,10 +134,55 @@ async def test_interrupted_replacement_leaves_a_working_key_and_is_completed(
     assert await problems(location) == []
 
 
+async def test_writer_that_begins_while_the_key_is_replaced_is_refused(
+    ended: Filled, monkeypatch: pytest.MonkeyPatch
+):
+    old = GatewayKey.load(folder_beside(ended.location))
+    check, checks = AuditWriter._check_owner, list[str]()
+
+    async def check_again(writer: AuditWriter, name: str) -> None:
+        checks.append(name)
+        if len(checks) == 1:  # the key is replaced just after the first check
+            return
+        await check(writer, name)
+
+    await rotate(ended.location)
+    with monkeypatch.context() as patch:
+        patch.setattr(AuditWriter, "_check_owner", check_again)
+        with pytest.raises(ConfigError, match="belongs to gateway key"):
+            async with AuditWriter.open(ended.location, key=old):
+                pass
+    assert len(checks) == 2
+    assert await problems(ended.location) == []
+
+
+@pytest.mark.slow("kills a process")
+async def test_chain_of_a_killed_gateway_is_closed_before_the_key_is_replaced(
+    place: str, rows: Rows
+):
+    GatewayKey(bytes(range(32))).write(folder_beside(place) / FILE_NAME)
+    killed = kill(place)
+    await rotate(place)
+
+    unfinished = [each for each in await rows(place) if each["kind"] == "unfinished"]
+    assert [each["call"] for each in unfinished] == ["c2"]
+    assert killed not in {each["writer"] for each in unfinished}
+    assert await problems(place) == []
+
+
 async def test_key_is_not_replaced_while_a_gateway_runs(filled: Filled):
     with pytest.raises(StoreLocked, match=r"end it first|end all gateways"):
         await rotate(filled.location)
     await check_content(filled, filled.location)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+async def test_key_file_of_two_databases_is_not_replaced(ended: Filled, tmp_path: Path):
+    async with AuditWriter.open(tmp_path / "other.db", key=GatewayKey.load(tmp_path)):
+        pass
+    with pytest.raises(StoreError, match=r"other\.db has the same key: move it to another folder"):
+        await rotate(ended.location)
+    await check_content(ended, ended.location)
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)

@@ -21,6 +21,7 @@ from interlock.store.backup import restoring
 from interlock.store.backup.restoring import restore
 from interlock.store.backup.saving import back_up
 from interlock.store.database.location import folder_beside
+from interlock.text.timestamps import now_micros
 from tests.store.backup.conftest import Filled, check_content, install_key, problems
 from tests.support.rows import each_row
 
@@ -67,7 +68,7 @@ async def test_backup_restored_elsewhere_is_whole_and_its_running_call_unfinishe
     async with open_trail(location, GatewayKey.read(key), Audit()) as writer:
         await writer.append(AuditRecord("intent", "c2", ANNA))
     assert await problems(location) == []
-    await check_content(filled, location)
+    assert (await check_content(filled, location)).state_at(now_micros()) == "expired"
     with pytest.raises(StoreError, match=r"exists|has tables of interlock"):
         await restore(location, folder)
 

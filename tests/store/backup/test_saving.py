@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from interlock.auth.gateway_key import FILE_NAME, GatewayKey
-from interlock.errors import ConfigError, StoreError, StoreFull, StoreLocked
+from interlock.config.gateway import Audit
+from interlock.errors import ConfigError, StoreCorrupt, StoreError, StoreFull, StoreLocked
 from interlock.store.backup import saving
+from interlock.store.backup.key_rotation import rotate_key
 from interlock.store.backup.manifest import read_manifest
-from interlock.store.backup.saving import ProgramMissing, back_up
+from interlock.store.backup.restoring import restore
+from interlock.store.backup.saving import back_up
 from interlock.store.backup.staging import new_folder
 from interlock.store.database.disk_reserve import RESERVE
 from interlock.store.kept_results import FOLDER as RESULTS
-from tests.store.backup.conftest import Filled
+from tests.store.backup.conftest import Filled, hash_of, install_key
 from tests.support.rows import each_row
 
 
@@ -148,6 +152,32 @@ async def test_link_among_the_kept_results_is_not_followed(filled: Filled, tmp_p
         await back_up(filled.location, tmp_path / "backup")
 
 
+@only_sqlite
+@each_row("name", ["../gateway.key", "/etc/passwd", ".."])
+async def test_row_that_names_a_file_elsewhere_is_refused(
+    name: str, ended: Filled, tmp_path: Path, change: Callable[..., Awaitable[None]]
+):
+    await change(ended.location, f"UPDATE kept_results SET file = '{name}'")
+    with pytest.raises(StoreCorrupt, match="it was tampered with"):
+        await back_up(ended.location, tmp_path / "backup")
+    with pytest.raises(StoreCorrupt, match="it was tampered with"):
+        await rotate_key(ended.location, Audit(), hash_of)
+    assert remains(tmp_path) == []
+
+
+@only_sqlite
+async def test_database_of_another_user_is_not_changed(
+    ended: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await back_up(ended.location, tmp_path / "backup")
+    install_key(str(tmp_path / "other" / "interlock.db"), tmp_path / FILE_NAME)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(StoreError, match=r"belongs to the user .*: run the command as that user"):
+        await rotate_key(ended.location, Audit(), hash_of)
+    with pytest.raises(StoreError, match=r"belongs to the user .*: run the command as that user"):
+        await restore(tmp_path / "other" / "interlock.db", tmp_path / "backup")
+
+
 async def test_missing_database_is_refused(tmp_path: Path):
     for path in (tmp_path / "none.db", tmp_path):
         with pytest.raises(StoreError, match="does not exist"):
@@ -161,11 +191,12 @@ async def test_without_pg_dump_the_line_to_type_has_no_password(
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
     url = filled.location.replace("interlock@", "interlock:p%40ss%20w@")
-    with pytest.raises(ProgramMissing) as raised:
+    with pytest.raises(StoreError, match="pg_dump is not installed here") as raised:
         await back_up(url, tmp_path / "backup")
 
-    assert "PGUSER=interlock" in raised.value.line
-    assert "pg_dump --format=custom" in raised.value.line
-    assert "p@ss" not in raised.value.line
-    assert "p%40ss" not in raised.value.line
+    (line,) = raised.value.__notes__
+    assert "PGUSER=interlock" in line
+    assert "pg_dump --format=custom" in line
+    assert "p@ss" not in line
+    assert "p%40ss" not in line
     assert not (tmp_path / "backup").exists()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.types import JsonObject
 
-_BACKGROUND = 10  # niceness: calls of a gateway on this machine come first
+_BACKGROUND = 19  # the niceness of a backup: calls of a gateway on this machine come first
 
 
 @click.group()
@@ -53,16 +53,12 @@ def backup(folder: Path, key_file: Path | None, config: Path | None) -> None:
       interlock db backup /mnt/backups/2026-11-28
       interlock db backup /mnt/backups/first --with-key /media/safe/gateway.key
     """
-    from interlock.store.backup.saving import ProgramMissing, back_up
+    from interlock.store.backup.saving import back_up
 
     location = database_of(config_option.load(config))
     os.nice(_BACKGROUND)
-    try:
-        with working("backing up"):
-            saved = run(back_up(location, folder.absolute(), key_file=key_file))
-    except ProgramMissing as error:
-        emit(error.line)
-        raise
+    with working("backing up"):
+        saved = run(back_up(location, folder.absolute(), key_file=key_file))
     emit(str(folder.absolute()))
     files = "1 file" if saved.files == 1 else f"{saved.files} files"
     say(f"backed up: {files}, {saved.bytes:,} bytes")

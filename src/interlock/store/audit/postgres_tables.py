@@ -98,7 +98,7 @@ class PostgresAudit:
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(*_driver_errors()):
+            with suppress(*postgres.server_errors()):
                 await connection.close(timeout=TIMEOUT)
 
     async def _do(self, work: Callable[[Any], Awaitable[T]]) -> T:
@@ -111,7 +111,7 @@ class PostgresAudit:
                 raise
             except StoreError as error:
                 raise AuditUnavailable(str(error)) from error
-            except _driver_errors() as error:
+            except postgres.server_errors() as error:
                 self._drop()
                 raise AuditUnavailable(str(store_error(error, public_name(self._url)))) from error
             except BaseException:
@@ -175,11 +175,6 @@ async def _execute(connection: Any, statement: Statement) -> int:
 def lock_of(writer: str) -> int:
     """Return the key of the advisory lock that a writer holds while it is alive."""
     return int(writer, 36)  # a writer's id has at most twelve digits and lower-case letters
-
-
-def _driver_errors() -> tuple[type[Exception], ...]:
-    asyncpg = postgres.import_driver()
-    return (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 AuditTables: TypeAlias = SqliteAudit | PostgresAudit

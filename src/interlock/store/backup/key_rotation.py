@@ -12,10 +12,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +36,12 @@ from interlock.store.audit.upkeep import AuditUpkeep
 from interlock.store.audit.writer import AuditRecord, AuditWriter
 from interlock.store.backup.manifest import sync_folder
 from interlock.store.backup.resealing import HashOf, Resealed, Resealing
-from interlock.store.backup.unused import refuse_writers, unused
+from interlock.store.backup.unused import refuse_other_user, refuse_writers, unused
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
 from interlock.store.database.key_owner import claim, read_retired
-from interlock.store.database.location import find, folder_beside
+from interlock.store.database.location import find, folder_beside, public_name
+from interlock.store.database.sqlite_file import uri
 from interlock.store.database.tables import audit_heads, audit_register, gateway_key, retired_keys
 from interlock.store.kept_results import FOLDER as RESULTS
 from interlock.text.timestamps import now_micros
@@ -50,6 +53,8 @@ _OTHERS = text(
     " AND application_name = 'interlock' AND pid <> pg_backend_pid()"
 )
 _LOCK = text("LOCK TABLE gateway_key, audit_heads, audit_register IN ACCESS EXCLUSIVE MODE")
+_SQLITE = b"SQLite format 3\0"  # begins each SQLite file
+_FINGERPRINT = "SELECT fingerprint FROM gateway_key"
 _IS_DEAD = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
@@ -84,8 +89,6 @@ async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf)
         ConfigError: A key is missing, or is not the database's.
     """
     found, folder = find(location), folder_beside(location)
-    if isinstance(found, Path) and not found.exists():
-        raise StoreError(f"{found} does not exist: give the gateway's database")
     if not GatewayKey.exists(folder):
         raise ConfigError(f"neither {folder / FILE_NAME} nor {VARIABLE} has a key to replace")
     with _alone(folder), unused(found) if isinstance(found, Path) else nullcontext():
@@ -96,20 +99,24 @@ async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf)
             resealed = None
             if await _owner(database) != new.fingerprint:
                 await claim(database, old)
+                if file is not None:
+                    await aio.in_thread(lambda: _refuse_others(folder, found, old))
                 async with _recording(location, audit, database, old) as writer:
                     if writer is not None:
                         await writer.append(_about("key_replacement_started", old, new))
                         await AuditUpkeep(writer, old, keep=0).close_dead_writers()
                 copied = await aio.in_thread(lambda: writers_in(copy_folder(audit, location)))
-                resealed = await _Replacement(found, old, new, copied, hash_of).run(database)
-            kept = None if file is None else file.replace(old)
+                replacement = _Replacement(found, old, new, copied, hash_of)
+                resealed = await replacement.run(database, file)
+            elif file is not None:
+                file.replace(old)
             await claim(database, new)
             async with _recording(location, audit, database, new) as writer:
                 if writer is not None:
                     await writer.append(_about("key_replaced", old, new))
         finally:
             await database.close()
-    return ReplacedKey(old.id, new.id, resealed, kept)
+    return ReplacedKey(old.id, new.id, resealed, None if file is None else file.kept(old))
 
 
 # The keys
@@ -136,23 +143,25 @@ class KeyFile:
             GatewayKey.random().write(self._next)
         return GatewayKey.read(self._path), GatewayKey.read(self._next)
 
-    def replace(self, old: GatewayKey) -> Path:
-        """Replace the file; return where the old key is now.
+    def kept(self, old: GatewayKey) -> Path:
+        """Return the file in which the old key stays."""
+        return self._path.with_name(f"{FILE_NAME}.{old.id}")
+
+    def replace(self, old: GatewayKey) -> None:
+        """Replace the file; the old key stays in another one.
 
         Raises:
             ConfigError: The file cannot be replaced.
         """
-        kept = self._path.with_name(f"{FILE_NAME}.{old.id}")
         try:
             with suppress(FileExistsError):
-                os.link(self._path, kept)
+                os.link(self._path, self.kept(old))
             self._next.replace(self._path)
             sync_folder(self._path.parent)
         except OSError as error:
             raise ConfigError(
                 f"{self._path} cannot be replaced by {self._next}: {error.strerror}; do it by hand"
             ) from None
-        return kept
 
 
 def _variables() -> tuple[GatewayKey, GatewayKey]:
@@ -172,6 +181,7 @@ def _variables() -> tuple[GatewayKey, GatewayKey]:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    refuse_other_user(folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -181,6 +191,25 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _refuse_others(folder: Path, found: str | Path, old: GatewayKey) -> None:
+    """Raise an error if another SQLite file in the folder belongs to the same key file."""
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or (isinstance(found, Path) and path.samefile(found)):
+            continue
+        with path.open("rb") as file:
+            if file.read(len(_SQLITE)) != _SQLITE:
+                continue
+        with (
+            suppress(sqlite3.Error),
+            closing(sqlite3.connect(uri(path, mode="ro"), uri=True)) as it,
+        ):
+            if (old.fingerprint,) in it.execute(_FINGERPRINT).fetchall():
+                raise StoreError(
+                    f"{path} has the same key: move it to another folder first, with a copy of the"
+                    " file of the key"
+                )
 
 
 async def _owner(database: Database) -> str | None:
@@ -238,8 +267,19 @@ class _Replacement:
         self._hash_of = hash_of
         self._done = Resealed()
 
-    async def run(self, database: Database) -> Resealed:
+    async def run(self, database: Database, file: KeyFile | None) -> Resealed:
+        """Replace the key in the database, and then in its file, even if this is cancelled."""
+        working = asyncio.ensure_future(self._run(database, file))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await asyncio.wait([working])
+            raise
+
+    async def _run(self, database: Database, file: KeyFile | None) -> Resealed:
         await database.write(self._replace)
+        if file is not None:
+            file.replace(self._old)
         for path in self._done.files:
             with suppress(OSError):  # the next start of a gateway deletes it
                 path.unlink(missing_ok=True)
@@ -248,7 +288,8 @@ class _Replacement:
     async def _replace(self, connection: AsyncConnection) -> None:
         await self._refuse_others(connection)
         owner = await connection.scalar(select(gateway_key.c.fingerprint))
-        self._old.check_owner(owner, str(self._found) if isinstance(self._found, Path) else "it")
+        name = str(self._found) if isinstance(self._found, Path) else public_name(self._found)
+        self._old.check_owner(owner, name)
         folder = self._found.parent / RESULTS if isinstance(self._found, Path) else None
         resealing = Resealing(
             *(connection, self._old, self._new, folder, self._hash_of, self._done)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +38,7 @@ from interlock.store.database.tables import (
     replicas,
     versions,
 )
-from interlock.store.kept_results import CHUNK
+from interlock.store.kept_results import CHUNK, file_of
 from interlock.store.kept_results import FOLDER as RESULTS
 from interlock.store.kept_results import KIND as RESULTS_KIND
 
@@ -100,7 +100,7 @@ async def copy_database(path: Path, url: str, key: GatewayKey | None, report: Re
             return Copied(sum(copy.counts().values()), is_old=False)
         except sqlite3.Error as error:
             raise store_error(error, str(path)) from None
-        except _driver_errors() as error:
+        except postgres.server_errors() as error:
             raise store_error(error, name) from None
         finally:
             target.terminate()
@@ -234,16 +234,23 @@ class _Copy:
         for values in batch:
             row = dict(zip(columns, values, strict=True))
             try:
-                sealed = (self._path.parent / RESULTS / row["file"]).read_bytes()
+                sealed = self._sealed(row)
             except FileNotFoundError:
                 continue
-            if row["file"] != row["id"] and self._key is not None:  # the key was replaced
-                sealed = result_under(self._key, self._key, sealed, row, row["id"])
-                row["file"] = row["id"]
+            if sealed is None:  # nobody could read it
+                continue
+            row["file"] = row["id"]
             rows.append(tuple(row.values()))
             parts = range(0, len(sealed), CHUNK)
             chunks += [(row["id"], i, sealed[at : at + CHUNK]) for i, at in enumerate(parts)]
         return rows, chunks
+
+    def _sealed(self, row: Mapping[str, Any]) -> bytes | None:
+        """Return an encrypted result, whose file has the name of its id in PostgreSQL."""
+        sealed = file_of(self._path.parent / RESULTS, row["file"]).read_bytes()
+        if row["file"] == row["id"] or self._key is None:
+            return sealed
+        return result_under(self._key, self._key, sealed, row, row["id"])  # the key was replaced
 
     async def finish(self) -> None:
         """Compare the numbers of rows, and let gateways use the database."""
@@ -275,8 +282,6 @@ class _Copy:
 
 def _source(path: Path) -> sqlite3.Connection:
     """Open a SQLite file, and keep all others from writing until the connection is closed."""
-    if not path.is_file():
-        raise StoreError(f"{path} does not exist: give the file of the database")
     file = sqlite_file.uri(without_links(path), mode="rw")
     connection = sqlite3.connect(file, uri=True, isolation_level=None)
     try:
@@ -316,11 +321,6 @@ def _stamp(path: Path) -> str:
 
 def _time(value: Any) -> Any:
     return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value
-
-
-def _driver_errors() -> tuple[type[Exception], ...]:
-    asyncpg = postgres.import_driver()
-    return OSError, asyncpg.PostgresError, asyncpg.InterfaceError
 
 
 def _data_errors() -> tuple[type[Exception], ...]:

@@ -21,7 +21,7 @@ from interlock.store.approvals import bound_to as approval_place
 from interlock.store.credentials import CredentialSeal, Place
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.tables import approvals, credentials, kept_chunks, kept_results
-from interlock.store.kept_results import CHUNK, FOLDER
+from interlock.store.kept_results import CHUNK, FOLDER, file_of
 from interlock.store.kept_results import bound_to as result_place
 from interlock.types import JsonObject
 
@@ -132,7 +132,7 @@ class Resealing:
         if self._folder is None:
             await self._chunks(row)
             return
-        path = self._folder / row.file
+        path = file_of(self._folder, row.file)
         # Both files exist until the change is made. If the process is killed, the next start of a
         # gateway deletes the one that has no row.
         name = f"{row.id}-{self._new.id}"

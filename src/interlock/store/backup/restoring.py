@@ -29,6 +29,7 @@ from interlock.store.backup.manifest import (
 from interlock.store.backup.postgres_programs import restore_arguments, run_program
 from interlock.store.backup.saving import DUMP, HEADS, SQLITE, own_tables, stoppable
 from interlock.store.backup.staging import locked_folder
+from interlock.store.backup.unused import refuse_other_user
 from interlock.store.database import postgres, sqlite_file
 from interlock.store.database.claims import numbered
 from interlock.store.database.disk_reserve import free_bytes
@@ -64,6 +65,7 @@ async def restore(location: str | Path | None, folder: Path) -> Manifest:
         busy = "another restoration to the same place is running: wait for it"
         name = found.name if isinstance(found, Path) else "postgresql"
         beside.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_other_user(beside)
         refuse_data(found, beside)
         with locked_folder(beside / f".{name}.restoring", busy):
             if isinstance(found, Path):
@@ -134,6 +136,8 @@ async def _restore_postgres(url: str, beside: Path, folder: Path, manifest: Mani
         finally:
             os.close(descriptor)
         await connection.execute(numbered(_EXPIRE), *[now_micros()] * 2)
+    except postgres.driver_errors() as error:
+        raise store_error(error, public_name(url)) from None
     finally:
         connection.terminate()
     _put_folders(staging, beside, (HEADS,))

@@ -38,6 +38,7 @@ from interlock.store.database.error_mapping import damage_error, store_error
 from interlock.store.database.location import find, folder_beside, public_name, without_links
 from interlock.store.database.tables import metadata, versions
 from interlock.store.kept_results import FOLDER as RESULTS
+from interlock.store.kept_results import file_of
 from interlock.text.timestamps import now_micros, rfc3339
 
 SQLITE, DUMP, HEADS = "database.db", "database.dump", "audit-copy"
@@ -74,20 +75,6 @@ class _Snapshot(NamedTuple):
     results: Sequence[str] = ()
 
 
-class ProgramMissing(StoreError):
-    """`pg_dump` is not installed.
-
-    Attributes:
-        line: The command to type where it is installed.
-    """
-
-    def __init__(self, line: str) -> None:
-        super().__init__(
-            "pg_dump is not installed here, so no backup was made: type the line above"
-        )
-        self.line = line
-
-
 async def back_up(
     location: str | Path | None, folder: Path, *, key_file: Path | None = None
 ) -> Saved:
@@ -100,7 +87,6 @@ async def back_up(
 
     Raises:
         StoreError: The backup cannot be made; nothing is left of it.
-        ProgramMissing: `pg_dump` is not installed.
         ConfigError: The gateway's key is missing, or is not the database's.
     """
     found = find(location)
@@ -113,7 +99,7 @@ async def back_up(
             files = await stoppable(lambda _: _copy_all(files_of(beside / HEADS), staging / HEADS))
             if isinstance(found, Path):
                 saved = await stoppable(lambda stop: _save_sqlite(found, beside, staging, stop))
-                paths = [beside / RESULTS / each for each in saved.results]
+                paths = [file_of(beside / RESULTS, each) for each in saved.results]
                 files |= await stoppable(lambda stop: _copy_all(paths, staging / RESULTS, stop))
             else:
                 saved = await _save_postgres(found, beside, staging)
@@ -231,8 +217,8 @@ def _save_sqlite(path: Path, beside: Path, staging: Path, is_stopped: IsStopped)
             results = connection.execute("SELECT file FROM kept_results").fetchall()
             return _Snapshot(SQLITE, tables, owner, "", [name for (name,) in results])
     except sqlite3.Error as error:
-        place = str(staging.parent if error.sqlite_errorcode == sqlite3.SQLITE_FULL else path)
-        raise store_error(error, place) from None
+        is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        raise store_error(error, str(staging.parent if is_full else path)) from None
 
 
 @contextmanager
@@ -307,11 +293,16 @@ async def _save_postgres(url: str, beside: Path, staging: Path) -> _Snapshot:
             owner = await connection.fetchval("SELECT fingerprint FROM gateway_key")
             _key_of(beside, owner or "", public_name(url))
             if shutil.which("pg_dump") is None:
-                raise ProgramMissing(dump_line(url, schema, tables))
+                missing = StoreError("pg_dump is not installed here: type this where it is")
+                missing.add_note(dump_line(url, schema, tables))
+                raise missing
+            await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             snapshot = await connection.fetchval("SELECT pg_export_snapshot()")
             dump = dump_arguments(schema, tables, str(staging / DUMP))
             await run_program("pg_dump", [*dump, f"--snapshot={snapshot}"], url)
             return _Snapshot(DUMP, version, owner or "", schema)
+    except postgres.driver_errors() as error:
+        raise store_error(error, public_name(url)) from None
     finally:
         connection.terminate()
 

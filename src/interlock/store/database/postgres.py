@@ -25,6 +25,17 @@ def import_driver() -> Any:
     return asyncpg
 
 
+def driver_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of asyncpg, which may also raise an `OSError`: see `server_errors`."""
+    asyncpg = import_driver()
+    return (asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+def server_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that are raised if the server refuses, fails or cannot be reached."""
+    return (OSError, *driver_errors())
+
+
 def _lock_timeout(seconds: float) -> str:
     return f"SET lock_timeout = {int(seconds * 1_000)}"
 
