@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from interlock import __version__
+from interlock import __version__, build
 from interlock.cli import config_option
 from interlock.cli.server_status import is_broken, problem_of, status_rows, statuses
 from interlock.cli.signals import run
@@ -204,7 +204,7 @@ def _versions() -> dict[str, str]:
     from importlib import metadata
 
     versions = {
-        "interlock": __version__,
+        "interlock": build.described(__version__),
         "python": f"{platform.python_version()} ({sys.executable})",
     }
     for package, extra in _PACKAGES.items():
