@@ -224,7 +224,7 @@ class ToolIndex:
         The ranking is that of an index of the tools in `mask` alone.
 
         Args:
-            query: What a tool should do. At most 1,000 characters and 64 words of it are read.
+            query: Words about the tool. At most 1,000 characters and 64 words of it are read.
             limit: The most tools to return.
             mask: The addresses of the tools to search; None for all.
         """

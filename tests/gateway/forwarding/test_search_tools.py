@@ -203,7 +203,7 @@ async def test_several_queries_alternate_and_a_server_narrows_the_search() -> No
         nowhere = await caller.find("contact", server="hr")
     assert [each["name"] for each in both["tools"]] == ["crm__find_contact", "wiki__create_page"]
     assert all(each.startswith("wiki__") for each in wiki_only)
-    assert "no such server" in nowhere["text"]
+    assert "Unknown server 'hr'" in nowhere["text"]
 
 
 async def test_an_answer_has_at_most_five_definitions_within_4000_characters() -> None:

@@ -47,7 +47,8 @@ def _reason(matches: Matches) -> str:
     """Return the matches on one line: "make (creat…): name, title; page: name"."""
     parts = []
     for word, terms in matches.items():
-        others = ", ".join(f"{term}…" for term in terms if not word.startswith(term))
+        is_own = any(word.startswith(term) for term in terms)
+        others = "" if is_own else ", ".join(f"{term}…" for term in terms)
         fields = dict.fromkeys(field for found in terms.values() for field in found)
         parts.append(f"{word} ({others}): " if others else f"{word}: ")
         parts[-1] += ", ".join(fields)

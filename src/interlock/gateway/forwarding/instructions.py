@@ -37,7 +37,7 @@ def server_catalogue(purposes: Mapping[str, str], *, searches: bool) -> str | No
     If the lines are too long, only the servers' names are returned, as many as fit.
 
     Args:
-        purposes: What each server is for, by its name; "" if that is unknown.
+        purposes: The purpose of each server, by its name; "" if it is unknown.
         searches: Whether the clients must search for tools.
     """
     if not purposes:

@@ -311,7 +311,7 @@ def _nothing(queries: Sequence[str], server: str, servers: Sequence[str]) -> str
     if len(names) > MAX_SERVERS:
         names = names[:MAX_SERVERS].rpartition(", ")[0] + ", and others"
     if server and server not in servers:
-        return f"There is no such server. The servers are: {names}"
+        return f"Unknown server {visible(server[:MAX_NAME])!r}. The servers are: {names}"
     problem = "No tool matches." if queries else "The query is empty."
     return (
         f"{problem} Search again with other words, in English, and say what the tool should do: a "
