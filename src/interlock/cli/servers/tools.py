@@ -86,7 +86,7 @@ def tools(
 
 
 async def _search(found: Config, query: str, key_id: str, as_json: bool) -> int:
-    from interlock.cli.gateway.tool_search import search_all, search_as_key
+    from interlock.cli.servers.tool_search import search_all, search_as_key
 
     if key_id:
         return await search_as_key(found, query, key_id, as_json=as_json)

@@ -149,14 +149,12 @@ class ForwardingServer:
             own_tools=(*own_tools, *self.searching.own_tools),
         )
         self.dropped: Counter[str] = Counter()
-        task_ids = TaskIds(sealing_key)
-        self._forwarder = Forwarder(self.toolbox, self._in_force, task_ids, observer)
+        self._forwarder = Forwarder(self.toolbox, self._in_force, TaskIds(sealing_key), observer)
         self._catalogue = ToolboxCatalogue(
             self.toolbox, self._in_force, self._forwarder, self.searching.unknown
         )
-        self._changes = Changes(
-            self.toolbox, self._catalogue, self._forwarder.parking, self._in_force
-        )
+        parking = self._forwarder.parking
+        self._changes = Changes(self.toolbox, self._catalogue, parking, self._in_force)
         self.subscribers = self._changes.subscribers
         self.tells_of_servers = instructions == SERVERS
         self._instructions = instructions

@@ -26,7 +26,7 @@ async def search_all(toolbox: Toolbox, query: str, *, as_json: bool) -> int:
 
 async def search_as_key(config: Config, query: str, key_id: str, *, as_json: bool) -> int:
     """Print what a model with a key would find; return the exit code."""
-    from interlock.cli.gateway.explain import open_explainer
+    from interlock.cli.explainers import open_explainer
 
     async with open_explainer(config, key_id, "", "", "") as (explainer, caller, _):
         found = await explainer.found_by(caller, query, MOST_FOUND)
