@@ -26,7 +26,7 @@ TABLE = """
     store calls
     context policy layers
     client server openapi toolbox
-    models compaction agent streamed_answer chat telemetry
+    models compaction tool_loading agent streamed_answer chat telemetry
     callables langchain langgraph testing
     gateway web claude
     cli __main__

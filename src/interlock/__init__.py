@@ -9,7 +9,7 @@ from interlock.lazy import loader
 if TYPE_CHECKING:
     from interlock.agent import Agent
     from interlock.client import Client
-    from interlock.config import HttpServer, StdioServer
+    from interlock.config import HttpServer, StdioServer, ToolSearch
     from interlock.context import Context
     from interlock.errors import InterlockError, ToolError
     from interlock.media import Audio, File, Image
@@ -31,6 +31,7 @@ __all__ = [
     "Server",
     "StdioServer",
     "ToolError",
+    "ToolSearch",
     "Toolbox",
 ]
 
@@ -47,6 +48,7 @@ _HOMES = {
     "Server": "server",
     "StdioServer": "config",
     "ToolError": "errors",
+    "ToolSearch": "config",
     "Toolbox": "toolbox",
 }
 

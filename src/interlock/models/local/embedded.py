@@ -32,7 +32,7 @@ from interlock.models.llama import LoadedModel, Text
 from interlock.models.local.answers import format_results
 from interlock.models.local.filling import fill
 from interlock.models.local.prompts import abilities, chat_prompt
-from interlock.models.local.ranking import LONGEST, ToolIndex
+from interlock.models.local.ranking import LONGEST, ToolRanking
 from interlock.models.local.spans import find_spans
 from interlock.models.local.talk import is_about_the_model, is_talk
 from interlock.models.local.weights import weights_file
@@ -79,12 +79,14 @@ class LocalModel:
         has_weights: Whether the weights are installed; without them, rules alone answer.
     """
 
+    selects_tools = True  # from all definitions
+
     def __init__(self, cache: Path | None = None, *, has_weights: bool = True) -> None:
         self._has_weights = has_weights
         self._cache = cache or Path(platformdirs.user_cache_dir("interlock"))
         self._lock = asyncio.Lock()
         self._engine: LoadedModel | None = None
-        self._index = ToolIndex(())
+        self._index = ToolRanking(())
         self._closed = False
 
     @property
@@ -134,7 +136,7 @@ class LocalModel:
         """Return tool calls, or a text for the user, or None if the model should answer."""
         index = self._index
         if [tool.definition for tool in index.tools] != list(tools):
-            self._index = index = ToolIndex(tools)
+            self._index = index = ToolRanking(tools)
         request = _last_request(messages)
         ranked = index.rank(request)
         ready = next((c for c in ranked if c.score >= SURE and not c.filling.missing), None)
@@ -224,7 +226,7 @@ async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
             await asyncio.wait([work])
 
 
-def _repeat_call(index: ToolIndex, messages: Sequence[Message], request: str) -> ToolCall | None:
+def _repeat_call(index: ToolRanking, messages: Sequence[Message], request: str) -> ToolCall | None:
     """Return the previous call with a new value: "and in Paris?" after the time in Tokyo."""
     calls = _calls_of(messages)
     if not calls or not _FOLLOWS.match(request):

@@ -94,7 +94,7 @@ messages = Table(
     Column("created", UtcDateTime, nullable=False),
     # The columns below are JSON, or NULL where a message has no such part.
     Column("tool_calls", Text),  # of an assistant message: [{id, name, input, malformed?}]
-    Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error}]
+    Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error, loads?}]
     Column("provider_data", Text),
     Column("content_json", Text),  # the exact content, where a text column cannot hold it
     Column("model", Text),  # the model that wrote it; NULL for others
