@@ -316,11 +316,12 @@ build/helm/.stamp: npm_flags := --legacy-peer-deps
 image := build/image
 build/image/.stamp: requirements/image.txt $(wildcard deploy/image/*) pyproject.toml .venv/.stamp-deploy \
         $(shell find src/interlock -type f ! -name '*.pyc')
-	@command -v umoci >/dev/null && command -v runc >/dev/null && command -v strip >/dev/null \
-	    && command -v mmdebstrap >/dev/null || { \
-	    echo "installing mmdebstrap, umoci, runc and binutils with apt-get" >&2; \
-	    apt-get update -qq && apt-get install -qq -y --no-install-recommends mmdebstrap umoci runc binutils >&2; \
-	} || { echo "error: install mmdebstrap, umoci, runc and binutils" >&2; exit 1; }
+	@for program in mmdebstrap umoci runc strip systemd-analyze; do command -v $$program; done \
+	    | wc -l | grep -q 5 || { \
+	    echo "installing mmdebstrap, umoci, runc, binutils and systemd with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends \
+	        mmdebstrap umoci runc binutils systemd >&2; \
+	} || { echo "error: install mmdebstrap, umoci, runc, binutils and systemd" >&2; exit 1; }
 	@rm -rf $(image)
 	@$(pip) wheel --no-deps --no-build-isolation --wheel-dir $(image)/wheel .
 	@for what in "--require-hashes -r requirements/image.txt" $(image)/wheel/*.whl; do \
