@@ -1,7 +1,7 @@
 """Notifies the service manager of the system, systemd, of the state of this process.
 
-systemd names a datagram socket in NOTIFY_SOCKET; see sd_notify(3). If the variable is not set, or its
-socket cannot be used, nothing is sent.
+systemd names a datagram socket in NOTIFY_SOCKET; see sd_notify(3). If the variable is not set, or
+its socket cannot be used, nothing is sent.
 """
 
 from __future__ import annotations
