@@ -140,4 +140,8 @@ def test_pod_has_no_rights_asks_the_admin_port_and_restarts_with_its_configurati
         for each in (template, other["Deployment"]["spec"]["template"])
     ]
     assert checksums[0] != checksums[1]
+    waiting = objects(rendered(f"{SECRET},maintenance=true"))["Deployment"]
+    (idle,) = waiting["spec"]["template"]["spec"]["containers"]
+    assert {*idle} - {*container} == {"command"}
+    assert not [name for name in idle if "Probe" in name]
     assert "interlock" not in json.dumps(container["env"])  # secrets are in the Secret alone

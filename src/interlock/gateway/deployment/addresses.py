@@ -19,7 +19,7 @@ def check_listeners(settings: GatewaySettings, *, has_callers: bool) -> Iterator
 
     Args:
         settings: The settings of the gateway.
-        has_callers: Whether a key or an issuer exists.
+        has_callers: Whether a key or an issuer exists, or this is not known.
     """
     public = settings.listen or DEFAULT
     shown = f"{public}: {_reach(public)} can reach the endpoint"

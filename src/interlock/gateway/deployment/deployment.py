@@ -56,11 +56,12 @@ async def _results(
     stored = await look_at(place)
     for each in (*stored.results, *check_owner(stored, folder)):
         yield each
-    has_callers = bool(stored.keys) or parts.issuers is not None
+    has_callers = not stored.is_read or bool(stored.keys) or parts.issuers is not None
     for each in check_listeners(settings, has_callers=has_callers):
         yield each
     yield check_url(settings)
-    yield check_keys(stored)
+    for each in check_keys(stored):
+        yield each
     yield check_audit(settings.audit, stored, settings.database)
     async for each in _check_servers(parts):
         yield each

@@ -49,12 +49,18 @@ class Stored(Struct, frozen=True):
         owner: The fingerprint of the key that the database belongs to; "" for none.
         keys: The id, user and end of each key that is not revoked; ends in microseconds.
         last_record: When the last audit record was written, in microseconds; None for never.
+        is_read: Whether the database could be read.
     """
 
     results: tuple[CheckResult, ...]
     owner: str = ""
     keys: tuple[tuple[str, str, int | None], ...] = ()
     last_record: int | None = None
+    is_read: bool = True
+
+
+def _unread(problem: str) -> Stored:
+    return Stored((error("database", problem),), is_read=False)
 
 
 async def look_at(place: str | Path) -> Stored:
@@ -64,10 +70,9 @@ async def look_at(place: str | Path) -> Stored:
     try:
         return await (_postgres(place) if isinstance(place, str) else _sqlite(place))
     except InterlockError as found:
-        return Stored((error("database", str(found)),))
+        return _unread(str(found))
     except sqlite3.Error as found:
-        text = f"{place} cannot be read ({found}); check its owner, or restore a backup"
-        return Stored((error("database", text),))
+        return _unread(f"{place} cannot be read ({found}); check its owner, or restore a backup")
 
 
 async def _sqlite(file: Path) -> Stored:
@@ -84,7 +89,7 @@ async def _sqlite(file: Path) -> Stored:
     ((pages,),), ((size,),) = await fetched(_PAGES), await fetched("PRAGMA page_size")
     about = f"{file}, SQLite {sqlite3.sqlite_version}, {pages * size:,} bytes"
     if pages <= CHECK_PAGES and await fetched("PRAGMA quick_check(1)") != [("ok",)]:
-        return Stored((error("database", f"{about}, is damaged: restore a backup"),))
+        return _unread(f"{about}, is damaged: restore a backup")
     return await _contents(fetched, _SQLITE_TABLES, about, ())
 
 
@@ -96,7 +101,7 @@ async def _postgres(url: str) -> Stored:
         behind = (before + time()) / 2 - clock
         about = f"{public_name(url)}, version {version.split()[0]}, {size:,} bytes"
         if is_standby:
-            return Stored((error("database", f"{about}, is a read-only standby"),))
+            return _unread(f"{about}, is a read-only standby: use the primary")
         skew = f"the clock of this machine and the database's differ by {abs(behind):.1f} s"
         is_off = abs(behind) > MAX_CLOCK
         clock = warning("clock", f"{skew}; set both by NTP") if is_off else ok("clock", skew)
@@ -132,8 +137,10 @@ def check_owner(stored: Stored, folder: Path) -> Iterator[CheckResult]:
             yield error("owner", f"{text}; set the same {VARIABLE}")
 
 
-def check_keys(stored: Stored) -> CheckResult:
-    """Check that no API key ends soon."""
+def check_keys(stored: Stored) -> Iterator[CheckResult]:
+    """Check that no API key ends soon; yield nothing if the keys are not known."""
+    if not stored.is_read:
+        return
     now = now_micros()
     valid = [each for each in stored.keys if each[2] is None or each[2] > now]
     ending = [each for each in valid if each[2] is not None and each[2] <= now + EXPIRING]
@@ -141,8 +148,9 @@ def check_keys(stored: Stored) -> CheckResult:
         shown = [f"{id} of {user} ({rfc3339(end)})" for id, user, end in ending[:5]]
         more = f" and {len(ending) - 5} more" if len(ending) > 5 else ""
         text = f"keys end within seven days: {', '.join(shown)}{more}; interlock keys rotate ID"
-        return warning("keys", text)
-    return ok("keys", f"{len(valid)} valid")
+        yield warning("keys", text)
+    else:
+        yield ok("keys", f"{len(valid)} valid")
 
 
 def check_audit(settings: Audit, stored: Stored, location: str) -> CheckResult:
@@ -153,5 +161,6 @@ def check_audit(settings: Audit, stored: Stored, location: str) -> CheckResult:
     if copy.exists() and not os.access(copy, os.W_OK | os.X_OK):
         text = f"the copy's folder {copy} cannot be written; change its owner or the mount"
         return error("audit", text)
-    last = "no record yet" if stored.last_record is None else rfc3339(stored.last_record)
+    never = "none" if stored.is_read else "not known"
+    last = never if stored.last_record is None else rfc3339(stored.last_record)
     return ok("audit", f"{settings.mode}; last record: {last}")
