@@ -42,5 +42,5 @@ printf '%s\n' '#!/usr/bin/python3' 'from interlock.cli import main' '' 'main()' 
 chmod 755 usr/local/bin/interlock
 chmod -R go+rX usr/local
 # Nothing can be compiled later, because the root is read-only.
-chroot . /usr/bin/python3 -m compileall -q --invalidation-mode unchecked-hash \
+chroot . /usr/bin/python3 -X no_debug_ranges -m compileall -q --invalidation-mode unchecked-hash \
     /usr/lib/python3.11 /usr/local/lib/python3.11
