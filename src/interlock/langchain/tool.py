@@ -23,7 +23,6 @@ from pydantic import PrivateAttr
 from interlock import aio
 from interlock.agent import ToolProgress
 from interlock.calls import Around, Call, Caller, Entry
-from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.layers.kept_results import TOOL as READER
@@ -244,18 +243,9 @@ async def run(
     handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
         entry = toolbox.find(name, caller)
-        if not isinstance(arguments, dict):
-            kind = type(arguments).__name__
-            raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
-        call = Call(
-            entry,
-            given,
-            caller,
-            progress=progress,
-            id=id or new_call_id(),
-            tool_call_id=tool_call_id,
-        )
+        given = _to_server(entry, arguments)
+        call = Call(entry, given, caller, progress=progress, tool_call_id=tool_call_id)
+        call.id = id or call.id
         if entry.wire_name != SEARCH_TOOLS:
             return finished((await handle(call)).result, images)
         call.offered = offered or (lambda: toolbox.tools)
@@ -270,6 +260,18 @@ async def run(
         _log.exception("calling %s failed", name)
         text = "error: the call failed because of a bug in the client program"
         return Finished(text, True, "failed")
+
+
+def _to_server(entry: Entry, arguments: Any) -> JsonObject:
+    """Return arguments with the server's names.
+
+    Raises:
+        InvalidArguments: The arguments are not an object.
+    """
+    if not isinstance(arguments, dict):
+        kind = type(arguments).__name__
+        raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
+    return portable(entry.input_schema).to_server(repair_value(dict(arguments)))
 
 
 def tools(
