@@ -23,6 +23,7 @@ from pydantic import PrivateAttr
 from interlock import aio
 from interlock.agent import ToolProgress
 from interlock.calls import Around, Call, Caller, Entry
+from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.layers.kept_results import TOOL as READER
@@ -244,8 +245,8 @@ async def run(
     try:
         entry = toolbox.find(name, caller)
         given = _to_server(entry, arguments)
-        call = Call(entry, given, caller, progress=progress, tool_call_id=tool_call_id)
-        call.id = id or call.id
+        call = Call(entry, given, caller, progress=progress, id=id or new_call_id())
+        call.tool_call_id = tool_call_id
         if entry.wire_name != SEARCH_TOOLS:
             return finished((await handle(call)).result, images)
         call.offered = offered or (lambda: toolbox.tools)
