@@ -12,7 +12,7 @@ from opentelemetry.instrumentation import (  # type: ignore[attr-defined, unused
 from interlock import observing
 from interlock.telemetry import enable
 
-_BaseInstrumentor: Any = instrumentor.BaseInstrumentor
+_BaseInstrumentor: Any = instrumentor.BaseInstrumentor  # type: ignore[attr-defined, unused-ignore]
 
 
 class InterlockInstrumentor(_BaseInstrumentor):
