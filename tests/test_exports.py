@@ -20,7 +20,7 @@ PACKAGE = Path(interlock.__file__).parent
 
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
-    extras errors messages types revisions lazy text observing
+    build extras errors messages types revisions lazy text observing
     aio durable histogram attachments media protocol schema
     auth oauth transports connection config
     store calls

@@ -120,6 +120,7 @@ SEARCHED: list[Message] = [
         (50, 220, "auto", True),
         (3, 0, "auto", False),
         (3, 0, "on", True),
+        (0, 0, "on", False),
         (120, 0, "off", False),
         (3, 0, ToolSearch(threshold=10), True),
         (120, 0, ToolSearch("off"), False),

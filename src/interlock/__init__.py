@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interlock.server import Depends, Server
     from interlock.toolbox import Toolbox
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Agent",

@@ -241,6 +241,8 @@ class Agent:
             recorded before it runs.
         caller: The caller on whose behalf tools are called.
         progress: Whether tools are asked for progress, which `stream` yields as `ToolProgress`.
+        conversation: Returns the conversation's id, or "" before it has one; traces contain a keyed
+            hash of it.
         tool_search: Whether the model searches for tools instead of reading all definitions:
             "auto", "on", "off", or a `ToolSearch`.
     """
@@ -254,8 +256,10 @@ class Agent:
         record: Record | None = None,
         caller: Caller = AGENT,
         progress: bool = False,
+        conversation: Callable[[], str] = str,
         tool_search: ToolSearch | str = "auto",
     ) -> None:
+        self._conversation = conversation
         self._search = ToolSearch.of(tool_search)
         self._model = model
         self._progress = progress
@@ -301,7 +305,7 @@ class Agent:
         """Answer the last message as `complete` does; yield each event, `Done` as the last."""
         events = self._stream(messages)
         if observing.observer is not None:
-            return observing.observer.answer("interlock", events)
+            return observing.observer.answer("interlock", events, self._conversation)
         return events
 
     async def _stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
@@ -426,7 +430,13 @@ class Agent:
             entry = toolbox.find(call.name, self._caller)
             progress = None if reports is None else reports.handler(call.id)
             made = Call(
-                entry, dict(call.input), self._caller, progress=progress, id=id, timing=timing
+                entry,
+                dict(call.input),
+                self._caller,
+                progress=progress,
+                id=id,
+                tool_call_id=call.id,
+                timing=timing,
             )
             if call.name == SEARCH_TOOLS:
                 made.offered = lambda: toolbox.tools
@@ -530,7 +540,7 @@ def request_answer(
     """
     events = _request_answer(model, messages, definitions)
     if observing.observer is not None:
-        return observing.observer.model(model.name, events)
+        return observing.observer.model(model, events)
     return events
 
 

@@ -39,6 +39,8 @@ def is_on(search: ToolSearch, entries: Sequence[Entry], *, has_loaded: bool) -> 
         entries: The tools.
         has_loaded: Whether a result in the conversation has loaded tools.
     """
+    if not (entries or has_loaded):
+        return False
     if search.mode != "auto":
         return search.mode == "on"
     if has_loaded or len(entries) >= MOST_TOOLS:

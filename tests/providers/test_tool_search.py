@@ -38,6 +38,7 @@ from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json
 from tests.support.toolboxes import described, kb
 
+pytestmark = pytest.mark.slow("starts providers")
 BY_ROW = {each.name: each for each in FAKES}
 ANTHROPIC, RESPONSES = BY_ROW["Anthropic"], BY_ROW["OpenAI, Responses API"]
 CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -306,7 +307,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("fake", "refusal"), REFUSALS)
+@pytest.mark.parametrize(("fake", "refusal"), REFUSALS, ids=range(len(REFUSALS)))
 async def test_refused_loading_is_repeated_with_listed_definitions_and_remembered(
     toolbox: Toolbox, monkeypatch: pytest.MonkeyPatch, fake: Any, refusal: str
 ) -> None:
@@ -361,7 +362,6 @@ class Fewer:
 
 
 @pytest.mark.parametrize("fake", FAKES, ids=[each.name for each in FAKES])
-@pytest.mark.slow("holds two conversations with each provider")
 async def test_request_after_a_loaded_tool_has_vanished_is_valid(
     toolbox: Toolbox, monkeypatch: pytest.MonkeyPatch, fake: Any
 ) -> None:
@@ -384,7 +384,6 @@ async def labs(monkeypatch: pytest.MonkeyPatch, *rows: str) -> AsyncIterator[lis
         yield [await stack.enter_async_context(lab_of(BY_ROW[row], monkeypatch)) for row in rows]
 
 
-@pytest.mark.slow("opens a database and four providers")
 async def test_conversation_goes_from_model_to_model_through_resume_undo_and_fork(
     toolbox: Toolbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -324,3 +324,16 @@ async def test_gateway_without_the_member_chat_serves_no_pages(running):
         codes = [(await gateway.http.request("GET", each, headers=headers)).code for each in paths]
 
     assert codes == [404, 404, 404]
+
+
+async def test_the_models_of_the_chat_are_in_the_metrics_of_the_gateway(running, tmp_path: Path):
+    settings = chat(tmp_path, {"content": "canary", "usage": {"input_tokens": 7}})
+    async with running(settings, crm=offering("x")) as gateway:
+        socket = asking(gateway, await gateway.key("anna"))
+        await socket.until("complete", "error")
+        await socket.leave()
+        text = gateway.assembly.services.metrics.text()
+
+    labels = 'gen_ai_provider_name="scripted",gen_ai_request_model="script.json"'
+    assert f'usage_input_tokens_total{{gen_ai_operation_name="chat",{labels}' in text
+    assert "canary" not in text

@@ -170,6 +170,7 @@ class Call(Struct, eq=False):
         continues: The id of the approved call that this call continues, after the server asked
             questions; "" otherwise.
         origin: The part of the client that made the call, for the audit trail; None if unknown.
+        tool_call_id: The model's id of the call; "" if no model made it.
         timing: The measured time of the call; None if it is not measured.
         encoded: The arguments as recorded and sent; b"" before they are recorded.
         converted: The arguments that the validation has converted, each with "text" or "null" as
@@ -201,6 +202,7 @@ class Call(Struct, eq=False):
     revision: str = ""
     messages: int = 0
     origin: JsonObject | None = None
+    tool_call_id: str = ""
     timing: Timing | None = None
     encoded: bytes = b""
     converted: dict[str, str] | None = None

@@ -252,6 +252,7 @@ class Facade:
             progress=self._host.progress(id, entry) if id else None,
             result_limit=self._host.max_result or None,
             origin=self._host.origin(id),
+            tool_call_id=id,
         )
         try:
             return results.shape(await self.toolbox.handle(call))

@@ -175,6 +175,7 @@ class LangChainTool(BaseTool):
             caller=self._caller,
             progress=progress,
             images=self._images,
+            tool_call_id=id or "",
         )
         if id is None:
             if done.is_error:
@@ -211,6 +212,9 @@ for _method in (LangChainTool._arun, LangChainTool._run):
     _method.__annotations__ = {}
 
 
+_BUG = "error: the call failed because of a bug in the client program"
+
+
 async def run(
     toolbox: Tools,
     name: str,
@@ -220,6 +224,7 @@ async def run(
     progress: ProgressHandler | None = None,
     images: int = 0,
     id: str | None = None,
+    tool_call_id: str = "",
     around: Around | None = None,
     offered: Callable[[], Sequence[Entry]] | None = None,
     explains: bool = False,
@@ -234,6 +239,7 @@ async def run(
         progress: Called with each `Progress`.
         images: The largest image; see `finished`.
         id: The call's id in the audit trail; None for a new one.
+        tool_call_id: The model's id of the call; "" if no model made it.
         around: A layer outside of the toolbox's layers.
         offered: Returns the tools that a search may find; None for all tools of the toolbox.
         explains: Whether an error about the arguments has the tool's parameters.
@@ -241,17 +247,13 @@ async def run(
     handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
         entry = toolbox.find(name, caller)
-        if not isinstance(arguments, dict):
-            kind = type(arguments).__name__
-            raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        id = id or new_call_id()
-        given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
-        call = Call(entry, given, caller, progress=progress, id=id)
-        if entry.wire_name != SEARCH_TOOLS:
-            return finished((await handle(call)).result, images)
+        given = _to_server(entry, arguments)
+        call = Call(entry, given, caller, progress=progress, id=id or new_call_id())
+        call.tool_call_id = tool_call_id
         call.offered = offered or (lambda: toolbox.tools)
         result = (await handle(call)).result
-        return replace(finished(result), loads=loads_of(result))
+        done = finished(result, images)
+        return replace(done, loads=loads_of(result)) if entry.wire_name == SEARCH_TOOLS else done
     except InvalidArguments as error:
         done = failed(error)
         return replace(done, content=with_parameters(done.text, entry)) if explains else done
@@ -259,8 +261,19 @@ async def run(
         return failed(error)
     except Exception:
         _log.exception("calling %s failed", name)
-        text = "error: the call failed because of a bug in the client program"
-        return Finished(text, True, "failed")
+        return Finished(_BUG, True, "failed")
+
+
+def _to_server(entry: Entry, arguments: Any) -> JsonObject:
+    """Return arguments with the server's names.
+
+    Raises:
+        InvalidArguments: The arguments are not an object.
+    """
+    if not isinstance(arguments, dict):
+        kind = type(arguments).__name__
+        raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
+    return portable(entry.input_schema).to_server(repair_value(dict(arguments)))
 
 
 def tools(

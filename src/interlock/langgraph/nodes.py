@@ -203,6 +203,7 @@ class Nodes:
                     progress=report,
                     images=self._images,
                     id=id,
+                    tool_call_id=call["id"],
                     around=context.around,
                     explains=task.get("unread", False),
                 ),

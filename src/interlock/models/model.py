@@ -45,12 +45,14 @@ class Notice(Struct, frozen=True):
 class Reply(Struct, frozen=True):
     """The whole answer. Each stream has exactly one, and it is the last event.
 
-    `stop_reason` is "end", "tool_calls", "length" (cut by the token limit) or "refusal".
+    `stop_reason` is "end", "tool_calls", "length" (cut by the token limit) or "refusal". `model` is
+    the provider's name of the model that answered; "" if the provider does not state it.
     """
 
     message: AssistantMessage
     usage: Usage = Usage()
     stop_reason: str = "end"
+    model: str = ""
 
 
 ModelEvent = TextDelta | ReasoningDelta | Notice | Reply

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
@@ -72,6 +73,7 @@ START_TIMEOUT = 5.0  # seconds for which a list waits until servers start with a
 
 _LISTS = frozenset(("tools/list", "resources/list", "resources/templates/list", "prompts/list"))
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
+_ENDLESS = frozenset(("subscriptions/listen",))  # requests that end with their client
 LIST_TTL_MS = 60_000  # how long clients may cache lists; they are notified of changes
 
 
@@ -187,28 +189,34 @@ class ForwardingServer:
 
     # Methods of `Answering`
 
-    def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
+    async def answer(self, request: Request, context: Context) -> bytes:
         """Answer an MCP request.
 
         Raises:
             InterlockError: The request fails.
         """
-        method = request.method
+        method, began, failed = request.method, monotonic(), None
         if context.trace is not None:
             context.trusts_trace = self.trusts_trace(context)
-        if method not in _LIMITED:
-            if method in _LISTS:
-                waiting = self._waiting_for(context)
-                if waiting:
-                    return self._list_after(waiting, request, context)
-            return self._methods.answer(request, context)
-        if self._in_force.admit is not None:
-            try:
-                self._in_force.admit(context.principal)
-            except CallRefused as error:
-                self._observer.not_admitted(context.principal, error)
-                raise
-        return self._methods.table[method](request, context)  # always present in a gateway
+        try:
+            if method not in _LIMITED:
+                if method in _LISTS and (waiting := self._waiting_for(context)):
+                    await self._start(waiting, context)
+                return await self._methods.answer(request, context)
+            if self._in_force.admit is not None:
+                try:
+                    self._in_force.admit(context.principal)
+                except CallRefused as error:
+                    self._observer.not_admitted(context.principal, error)
+                    raise
+            # The table of a gateway always has these methods.
+            return await self._methods.table[method](request, context)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            if not context.is_measured and method not in _ENDLESS:
+                self._observer.answered(method, context, monotonic() - began, failed)
 
     def trusts_trace(self, context: Context) -> bool:
         """Return whether a client's trace may continue in this gateway and at its servers."""
@@ -223,14 +231,11 @@ class ForwardingServer:
             if each.waits_for(caller) and self._in_force.policy.may_use_any(caller, name)
         ]
 
-    async def _list_after(
-        self, waiting: list[Upstream], request: Request, context: Context
-    ) -> bytes:
+    async def _start(self, waiting: list[Upstream], context: Context) -> None:
         caller = caller_of(context)
         with suppress(TimeoutError):  # the starts continue, and clients are notified of the lists
             async with asyncio.timeout(START_TIMEOUT):
                 await asyncio.gather(*(each.start_for_caller(caller) for each in waiting))
-        return await self._methods.answer(request, context)
 
     @property
     def catalogue(self) -> ToolboxCatalogue:
@@ -250,6 +255,10 @@ class ForwardingServer:
     def find(self) -> Callable[[Literal["tools"], str, Context], ServedTool | None]:
         """A function that returns a tool by its name if the caller may use it."""
         return self._catalogue.find
+
+    def has_prompt(self, name: str, context: Context) -> bool:
+        """Return whether the caller has a prompt with this name."""
+        return self._catalogue.find("prompts", name, context) is not None
 
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         found = self._catalogue.find_resource(uri, caller)
@@ -350,6 +359,7 @@ class ForwardingServer:
         return {
             "on_log": lambda message: self._changes.logged(server, message),
             "on_resource_updated": lambda uri: self._changes.resource_updated(server, uri),
+            "on_answer": partial(self._observer.requested, server),
         }
 
     def end_credentials(self, keys: Collection[str]) -> None:

@@ -152,13 +152,14 @@ class ForwardedTool:
         except InterlockError as error:
             if isinstance(error, _FOR_THE_CLIENT) or _is_undeclared(error, context):
                 raise
+            context.error_type = reason_of(error)
             return refusal(self.entry, error, id)
 
     def _refuse(self, text: str, context: Context, id: str) -> Raw:
         """Return the refusal for arguments that cannot be decoded."""
         error = InvalidArguments(text)
-        note = self._forwarder.observer.unavailable
-        note(caller_of(context), reason_of(error), self.entry, "", id)
+        note, context.error_type = self._forwarder.observer.unavailable, reason_of(error)
+        note(caller_of(context), context.error_type, self.entry, "", id)
         return refusal(self.entry, error, id)
 
 
@@ -261,6 +262,7 @@ class UnusableTool:
         self.is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
+        context.error_type = self.reason
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
         error = CallRefused(text, self.reason, self.next_try)
         if self.url:

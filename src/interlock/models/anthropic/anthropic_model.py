@@ -107,14 +107,14 @@ class AnthropicModel(HttpModel):
                 lambda: MessagesAnswer(self.name, self._source),
                 FILES,
                 LARGEST_IMAGE,
-                defers_tools=any(each.deferred for each in tools) and self.defers_tools,
+                defers_tools=self._limits.may_defer(tools),
             )
 
         return ModelRequests(api, self._limits, self._options, format)
 
     @property
     def defers_tools(self) -> bool:
-        """Whether the API loads deferred tools; proxies at other URLs often refuse them."""
+        """Whether to defer definitions; old models and proxies at other URLs often refuse that."""
         found = _FAMILY.match(self._model)
         version = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
         is_able = version >= _FIRST_DEFERRING and self._is_at_provider

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
+from interlock.errors import ModelUnavailable
 from interlock.messages import Message
 from interlock.models.http.model_requests import ModelRequests
 from interlock.models.model import ModelEvent, ToolDefinition
@@ -31,6 +32,14 @@ class HttpModel(ABC):
     def name(self) -> str:
         address = f"@{urls.display(self._base_url)}" if self._base_url else ""
         return f"{self._provider.name}:{self._model}{address}"
+
+    @property
+    def url(self) -> str:
+        """The URL of the API; "" if the environment does not have it."""
+        try:
+            return self._base_url or self._provider.address()
+        except ModelUnavailable:
+            return ""
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()

@@ -59,6 +59,10 @@ class ModelLimits:
         """Return whether the API refuses a member of a request."""
         return member in self._refused or self.lesson("member", member) is not None
 
+    def may_defer(self, tools: Sequence[ToolDefinition]) -> bool:
+        """Return whether any of the tools is deferred, and the API has not refused that."""
+        return any(each.deferred for each in tools) and self.lesson("lists_tools") is None
+
     # Requests
 
     def fitted(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class OpenAIModel(HttpModel):
 
     @property
     def defers_tools(self) -> bool:
-        """Whether the Responses API loads deferred tools for this model."""
+        """Whether to defer definitions, for which the Responses API is used."""
         found = _VERSION.match(self._model)
         version = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
         is_able = version >= _FIRST_DEFERRING and not self._model.startswith(_NOT_DEFERRING)
@@ -115,8 +115,8 @@ class OpenAIModel(HttpModel):
         return is_able and self._limits.lesson("lists_tools") is None
 
     def _format(self, tools: Sequence[ToolDefinition]) -> RequestFormat:
-        defers_tools = any(each.deferred for each in tools) and self.defers_tools
-        if defers_tools or self._limits.lesson("responses"):
+        defers_tools = self._limits.may_defer(tools)
+        if (defers_tools and self.defers_tools) or self._limits.lesson("responses"):
             build, provider = self._response_request, f"responses:{self._source}"
             return RequestFormat(
                 "/responses",

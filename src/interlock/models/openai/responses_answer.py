@@ -70,6 +70,7 @@ class _Response(Struct):
     usage: _Usage | None = None
     incomplete_details: _Reason | None = None
     status: str | None = None
+    model: str | None = None
 
 
 class _Event(Struct):
@@ -232,8 +233,9 @@ class ResponsesAnswer:
         if stop_reason == "end" and (calls or self._refused):
             stop_reason = "tool_calls" if calls else "refusal"
         data = None if stop_reason == "length" else self._data(items)
-        usage = (self._end and self._end.response and self._end.response.usage) or _Usage()
-        return Reply(AssistantMessage(text, calls, data), usage.as_usage(), stop_reason)
+        response = (self._end and self._end.response) or _Response()
+        usage = (response.usage or _Usage()).as_usage()
+        return Reply(AssistantMessage(text, calls, data), usage, stop_reason, response.model or "")
 
     def _stop_reason(self) -> str:
         if self._end is None or self._end.type != "response.incomplete":

@@ -122,7 +122,14 @@ class AgentEngine:
         turn.streamed = answer = StreamedAnswer(append)
         turn.tool_states = dict(conversation.settings.get("tools", {}))
         tools = None if self.toolbox is None else self._tools_of(self.toolbox, turn)
-        agent = self._agent(model, tools, record=answer.record, caller=turn.caller, progress=True)
+        agent = self._agent(
+            model,
+            tools,
+            record=answer.record,
+            caller=turn.caller,
+            progress=True,
+            conversation=lambda: conversation.id,
+        )
         async with aclosing(agent.stream(messages)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
