@@ -6,6 +6,7 @@ of this process, on the server's processor.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -19,13 +20,14 @@ from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter, process_time
 
 from benchmarks.groups.gateway import READ, SERVER_CORE, Asker, Ours, beyond, only_on
-from benchmarks.harness import ENVIRONMENT, US, Effort, Row, Sample, contest
+from benchmarks.harness import ENVIRONMENT, US, Effort, Row, Sample, contest, server
 from interlock import observing
 
 TITLE = "Traces"
 WIDTH = 32  # calls at once
 TRACE = b'"traceparent":"00-%032x-%016x-01",'
 OFF, AGAIN, TRACED, SOME, ALL = "off", "again", "traced", "some", "all"
+AWAY = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 LIMITS = {AGAIN: 0.0, TRACED: 6e-6, SOME: 20e-6, ALL: 60e-6}
 WHAT = {
     AGAIN: "telemetry off, measured again",
@@ -37,10 +39,14 @@ WHAT = {
 
 def rows(effort: Effort) -> Iterator[Row]:
     yield Row("a place that would report, telemetry off", "s", contest({US: check(effort)}, 5))
-    started = contest({OFF: partial(start, ""), ALL: partial(start, "http://127.0.0.1:9")}, 10)
-    added = beyond(started[OFF], started[ALL])
-    yield Row("added to the start of a command", "s", {US: added}, {US: 0.02})
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        file = Path(name) / "mcp.json"
+        command, *arguments = server("bare")
+        entry = {"command": command, "args": arguments}
+        file.write_text(json.dumps({"mcpServers": {"up": entry}}))
+        taken = contest({OFF: partial(run, file), ALL: partial(run, file, **AWAY)}, 10)
+        added = {US: beyond(taken[OFF], taken[ALL])}
+        yield Row("added by traces: a command, the collector is away", "s", added, {US: 0.02})
         stack.enter_context(only_on(SERVER_CORE))
         url = stack.enter_context(collecting())
         some = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
@@ -95,13 +101,12 @@ def check(effort: Effort) -> Sample:
     return sample
 
 
-def start(endpoint: str) -> float:
-    """Return the processor seconds of a command that does nothing else."""
+def run(file: Path, **variables: str) -> float:
+    """Return the processor seconds of a command that calls one tool."""
     before = getrusage(RUSAGE_CHILDREN)
     program = str(Path(sys.executable).with_name("interlock"))
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint} if endpoint else {}
-    environment = ENVIRONMENT | variables
-    subprocess.run([program, "call", "--help"], env=environment, stdout=-3, check=True)
+    call = [program, "call", "--config", str(file), "up:add", "a=1"]
+    subprocess.run(call, env=ENVIRONMENT | variables, stdout=-3, stderr=-3, check=True)
     after = getrusage(RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -17,6 +17,7 @@ import pytest
 
 from interlock import Client
 from interlock.errors import RemoteError
+from interlock.gateway.forwarding.refusals import REASON_KEY
 from interlock.toolbox.names import wire_name
 from tests.cli.conftest import ECHO
 from tests.support.otlp_collector import Collector, Json, collecting
@@ -104,7 +105,7 @@ class Traced:
         servers = {
             "t": {"command": sys.executable, "args": run, "env": self.variables},
             "e": {"command": sys.executable, "args": ECHO, "env": {"API_TOKEN": "canary-secret"}},
-            "slow": {"command": sys.executable, "args": ECHO, "timeout": 0.1},
+            "x": {"command": sys.executable, "args": ECHO},
             **(others or {}),
         }
         policy = {
@@ -314,19 +315,22 @@ def test_servers_of_others_continue_the_trace_over_each_transport(
         ]
 
 
-async def call_in_each_failing_way(entry: Json, revision: str) -> None:
+async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
+    """Return the references that the client gets with its errors."""
     under_way = asyncio.Event()
+    references = set()
     async with Client.http(**entry, revision=revision) as client:
         for name, arguments in (
             ("t__fail", {}),
             ("t__add", {"a": "canary-argument", "b": 1}),
             ("e__picture", {}),
             ("e__fail", {"text": "canary-argument"}),
-            ("slow__wait", {}),
             ("canary-made-up", {}),
         ):
             with suppress(RemoteError):
-                await client.call_tool(name, arguments)
+                result = await client.call_tool(name, arguments)
+                if REASON_KEY in (result.meta or {}):
+                    references.add(result.meta[REASON_KEY]["reference"])
         with suppress(RemoteError):
             await client.request("canary/method")
         with suppress(RemoteError):
@@ -339,15 +343,17 @@ async def call_in_each_failing_way(entry: Json, revision: str) -> None:
         cancelled.cancel()
         if revision == REVISIONS[-1]:
             with suppress(RemoteError):
-                await client.call_tool("slow__exit", {})
+                await client.call_tool("x__exit", {})
+    return references
 
 
 def test_spans_state_how_requests_failed_and_made_up_names_name_none(
     traced: Traced, collector: Collector, interlock
 ):
     key = interlock("keys", "create", "canary-user", "--scope", "mcp:*").out.strip()
-    for revision in REVISIONS:
-        asyncio.run(call_in_each_failing_way(traced.entry(key), revision))
+    references = set[str]().union(
+        *(asyncio.run(call_in_each_failing_way(traced.entry(key), each)) for each in REVISIONS)
+    )
     errors = traced.end()
 
     served = [
@@ -365,14 +371,17 @@ def test_spans_state_how_requests_failed_and_made_up_names_name_none(
         ("tools/call t__add", "arguments_invalid", 2),
         ("tools/call e__fail", "approval_pending", 2),
         ("tools/call e__wait", "cancelled", 2),
-        ("tools/call slow__wait", "timeout", 2),
-        ("tools/call slow__exit", "upstream_closed", 2),
+        ("tools/call x__exit", "upstream_closed", 2),
         ("tools/call", "unknown_tool", 2),
         ("_OTHER", "-32601", 2),
         ("resources/read", "-32002", 2),
         ("resources/read", "-32602", 2),
         ("prompts/get", "arguments_invalid", 2),
     }
+    assert len(references) >= 3
+    assert references <= {each["attributes"].get("interlock.call.id") for each in served}
+    logged = {each.get("call_id") for each in traced.lines if "trace_id" in each}
+    assert references <= logged
     assert "canary" not in repr((collector.spans, traced.lines)) + errors
 
 

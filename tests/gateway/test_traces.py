@@ -107,10 +107,10 @@ def check(
     sent = next(each for each in spans if (each.kind, each.name) == (CLIENT, "tools/call x"))
     if is_trusted and given is not None:
         assert (served.trace, served.parent) == (given.parent[3:35], given.parent[36:52])
-        assert (served.trace_state, served.links) == (given.state, [])
+        assert (served.trace_state, served.links) == (given.state, ())
     else:
         assert served.parent == ""
-        assert served.links == ([] if given is None else [given])
+        assert served.links == (() if given is None else (given,))
     meta = upstream.sent("tools/call")[-1]["_meta"]
     assert (sent.trace, sent.parent) == (served.trace, served.id)
     assert meta["traceparent"] == f"00-{sent.trace}-{sent.id}-01"

@@ -16,7 +16,7 @@ from interlock import Agent, Client, Context, Server, Toolbox, observing
 from interlock.agent import ToolFinished
 from interlock.calls import Call, CallHandler, Outcome
 from interlock.config.gateway import PolicyRules, Rule
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, RequestTimeout
 from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.layers import Layers
 from interlock.layers.asking import asking as asking_user
@@ -215,6 +215,24 @@ async def test_a_span_notes_how_long_it_waits_for_an_approval(spans: list[TraceS
     (event,) = named(spans, "execute_tool add").events
     assert (event.name, event.attributes[names.REASON]) == (names.WAITING, "approval")
     assert isinstance(event.attributes[names.WAITED], int)
+
+
+async def test_spans_of_a_call_without_an_answer_have_the_error_timeout(spans: list[TraceSpan]):
+    silent = Server("silent")
+
+    @silent.tool
+    async def hang() -> None:
+        """Never answer."""
+        await asyncio.Event().wait()
+
+    async with Toolbox({"d": silent}) as tools:
+        with pytest.raises(RequestTimeout):
+            await tools.call("d:hang", timeout=0.001)
+
+    assert {(each.name, each.error) for each in spans if each.kind != SERVER and each.error} == {
+        ("execute_tool hang", "timeout"),
+        ("tools/call hang", "timeout"),
+    }
 
 
 async def test_a_handshake_has_a_span_only_within_another_span(spans: list[TraceSpan]):

@@ -469,7 +469,10 @@ def with_trace(meta: bytes, trace: TraceContext) -> bytes:
     if trace.others:
         members = encode(dict(trace_members(trace)))[1:-1]
     else:
-        members = b'"traceparent":%b' % encode(trace.parent)
+        parent = trace.parent
+        # A value of version 00 has 55 characters, of which none is escaped.
+        quoted = b'"%b"' % parent.encode() if len(parent) == 55 else encode(parent)
+        members = b'"traceparent":%b' % quoted
         if trace.state:
             members = b'%b,"tracestate":%b' % (members, encode(trace.state))
     return b"%b,%b" % (meta, members) if meta else members

@@ -7,9 +7,11 @@ hexadecimal, enumerations are numbers, 64-bit integers are texts, and members ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from interlock import __version__
 from interlock.layers.exposition import COUNTER, Family, Labels
@@ -23,6 +25,7 @@ _REMOTE = 0x300  # in `flags`: whether the parent is remote is known, and it is
 _LOCAL = 0x100
 _SCOPE = {"name": "interlock", "version": __version__}
 _STATUS_ERROR = 2
+_UNIQUE = frozenset((names.CALL, names.REQUEST_ID, names.TOOL_CALL))  # values of one call
 _CUMULATIVE = {"aggregationTemporality": 2}
 
 
@@ -30,11 +33,14 @@ def request(spans: Iterable[TraceSpan], resource: Mapping[str, Value]) -> bytes:
     """Return the body of a request that exports spans of one resource."""
     scope = {"scope": _SCOPE, "spans": [_span(each) for each in spans]}
     of_resource = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}
-    body = {"resourceSpans": [of_resource]}
+    return _encode_lossy({"resourceSpans": [of_resource]})
+
+
+def _encode_lossy(value: dict[str, Any]) -> bytes:
     try:
-        return _encode(body)
+        return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate, such as in the name of a tool
-        return _encode(replace_surrogates(body))
+        return _encode(replace_surrogates(value))
 
 
 def _span(span: TraceSpan) -> dict[str, Any]:
@@ -46,7 +52,10 @@ def _span(span: TraceSpan) -> dict[str, Any]:
         "kind": span.kind,
         "startTimeUnixNano": str(span.start),
         "endTimeUnixNano": str(span.end),
-        "attributes": _attributes(span.attributes),
+        "attributes": [
+            _attribute(key, value) if key in _UNIQUE else _cached(key, value)
+            for key, value in span.attributes.items()
+        ],
     }
     if span.parent:
         found["parentSpanId"] = span.parent
@@ -138,6 +147,12 @@ def _labels(labels: Labels) -> list[dict[str, Any]]:
 
 
 # Attributes
+
+
+@lru_cache(2_048)
+def _cached(key: str, value: Value) -> Raw:
+    """Encode an attribute whose value many spans share."""
+    return Raw(_encode_lossy(_attribute(key, value)))
 
 
 def _attributes(attributes: Mapping[str, Value]) -> list[dict[str, Any]]:

@@ -39,25 +39,21 @@ _UNUSED = TracingSettings(Export(""), sampler(DEFAULT, ""))  # the provider deci
 _TRACE_CONTEXT = frozenset(("traceparent", "tracestate"))
 
 
-class ProvidedSpan(TraceSpan):
+class ProvidedSpan(TraceSpan, eq=False, kw_only=True):
     """A span of a provider, and what is noted about it until it ends.
 
     Attributes:
         otel: The provider's span.
     """
 
-    __slots__ = ("otel",)
+    otel: trace.Span
 
-    def __init__(self, otel: trace.Span, kind: int, name: str) -> None:
+    @classmethod
+    def of(cls, otel: trace.Span, kind: int, name: str) -> ProvidedSpan:
         found = otel.get_span_context()
-        super().__init__(
-            *(f"{found.trace_id:032x}", "", found.trace_state.to_header()),
-            is_sampled=otel.is_recording(),
-            kind=kind,
-            name=name,
-        )
-        self.id = f"{found.span_id:016x}"
-        self.otel = otel
+        id, trace_id = f"{found.span_id:016x}", f"{found.trace_id:032x}"
+        state = found.trace_state.to_header()
+        return cls(trace_id, "", state, otel.is_recording(), kind, name, id, otel=otel)
 
 
 class ProviderTracer(Tracer):
@@ -88,7 +84,7 @@ class ProviderTracer(Tracer):
             return span
         if isinstance(span, ProvidedSpan) and span.otel is otel:
             return span
-        found = ProvidedSpan(otel, INTERNAL, "")
+        found = ProvidedSpan.of(otel, INTERNAL, "")
         if span is not None:
             found.names_operation, found.call = span.names_operation, span.call
         return found
@@ -105,7 +101,7 @@ class ProviderTracer(Tracer):
                 linked.append(trace.Link(around))
         else:
             within = surrounding
-        span = ProvidedSpan(
+        span = ProvidedSpan.of(
             self._tracer.start_span(name, within, _KINDS[kind], links=linked), kind, name
         )
         if isinstance(parent, TraceSpan):

@@ -93,25 +93,24 @@ class Tracer:
 
     def _start(self, kind: int, name: str, parent: TraceSpan | TraceContext | None) -> TraceSpan:
         if isinstance(parent, TraceSpan):
+            # All samplers decide alike for the spans of a trace in one process.
             span = TraceSpan(
-                parent.trace,
-                parent.id,
-                parent.trace_state,
-                is_sampled=self._sampler(parent.is_sampled, int(parent.trace, 16)),
-                kind=kind,
-                name=name,
+                parent.trace, parent.id, parent.trace_state, parent.is_sampled, kind, name
             )
             span.names_operation = parent.names_operation
             span.call = parent.call
-            return span
-        if parent is None:
+        elif parent is None:
             number = getrandbits(128) or 1
             sampled = self._sampler(None, number)
-            return TraceSpan(f"{number:032x}", "", "", is_sampled=sampled, kind=kind, name=name)
-        _, trace, id, flags, *_ = parent.parent.split("-")
-        sampled = self._sampler(bool(int(flags, 16) & 1), int(trace, 16))
-        span = TraceSpan(trace, id, parent.state, is_sampled=sampled, kind=kind, name=name)
-        span.is_remote_parent = True
+            span = TraceSpan(f"{number:032x}", "", "", sampled, kind, name)
+        else:
+            value = parent.parent
+            trace, id, flags = value[3:35], value[36:52], int(value[53:55], 16)
+            sampled = self._sampler(bool(flags & 1), int(trace, 16))
+            span = TraceSpan(trace, id, parent.state, sampled, kind, name)
+            span.is_remote_parent = True
+        if span.is_sampled:
+            span.start = time_ns()
         return span
 
     def _begin(self, kind: int, name: str) -> TraceSpan:
@@ -134,6 +133,8 @@ class Tracer:
         call = span.call
         if not span.has_call:
             span.call = None
+        elif call is not None:
+            self._keep(call, span)
         if not span.is_sampled:
             return
         if call is not None:
@@ -236,7 +237,7 @@ class Tracer:
             span.names_operation = around.names_operation
         if span.is_sampled:
             if given is not None and not trusted:
-                span.links.append(given)
+                span.links = (given,)
             self._describe_served(span, server, request, context)
         token = self._enter(span)
         try:
@@ -304,6 +305,8 @@ class Tracer:
                     span.call = None
             if outcome.is_error:
                 span.error = names.TOOL_ERROR
+            if outcome.result_type != "complete":
+                self._keep(call, span)
             return outcome
 
         return observe
@@ -339,16 +342,19 @@ class Tracer:
     def _cover(self, span: TraceSpan, call: Call) -> None:
         """Note that a SERVER span covers a call, which an earlier request may have begun."""
         span.call, span.has_call = call, True
-        self._link(span, call.continues)
-        calls = self._calls
-        calls[call.id] = span.context
-        if len(calls) > MAX_CALLS:
-            calls.popitem(last=False)
+        if call.continues:
+            self._link(span, call.continues)
+
+    def _keep(self, call: Call, span: TraceSpan) -> None:
+        """Remember the span of a call that later requests continue."""
+        self._calls[call.id] = span.context
+        if len(self._calls) > MAX_CALLS:
+            self._calls.popitem(last=False)
 
     def _link(self, span: TraceSpan, call: str) -> None:
         first = self._calls.get(call)
         if first is not None and first.parent[36:52] != span.id:
-            span.links.append(first)
+            span.links = (*span.links, first)
 
     def refused(self, reason: str, call: str) -> None:
         """Note why the current request is refused; see `Observer.refused`."""
@@ -372,7 +378,7 @@ class Tracer:
             yield
             return
         event = SpanEvent(names.WAITING, time_ns(), {names.REASON: reason})
-        span.events.append(event)
+        span.events = (*span.events, event)
         try:
             yield
         finally:
