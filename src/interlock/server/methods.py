@@ -286,7 +286,8 @@ class Methods:
             if answer is None:
                 raise
             result = answer
-        return self._encoder.call(result, context.revision, tool.definition)
+        called = context.tool or tool  # a tool that calls another one has set the other one
+        return self._encoder.call(result, context.revision, called.definition)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:
         params = _decode(_ReadParams, request)
