@@ -248,14 +248,8 @@ async def run(
             kind = type(arguments).__name__
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
         given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
-        call = Call(
-            entry,
-            given,
-            caller,
-            progress=progress,
-            id=id or new_call_id(),
-            tool_call_id=tool_call_id,
-        )
+        call = Call(entry, given, caller, progress=progress, id=id or new_call_id())
+        call.tool_call_id = tool_call_id
         if entry.wire_name != SEARCH_TOOLS:
             return finished((await handle(call)).result, images)
         call.offered = offered or (lambda: toolbox.tools)
