@@ -263,10 +263,10 @@ def _telemetry(report: Report) -> None:
     from interlock.telemetry.checking import check_signals
 
     try:
-        for each in check_signals(os.environ):
-            setattr(report, each.name, each.url + ", with headers" * each.has_headers)
+        for each in check_signals(os.environ, "doctor"):
+            setattr(report, each.name, each.target)
             if each.problem:
-                text = f"{each.name} are not exported to {each.url}: {each.problem}"
+                text = f"{each.name} are not exported to {each.target}: {each.problem}"
                 report.problems.append(text)
     except InterlockError as error:
         report.problems.append(str(error))

@@ -1,4 +1,4 @@
-"""Checks whether a collector accepts the signals that the environment switches on."""
+"""The check of `interlock doctor`: whether collectors accept what would be exported to them."""
 
 from __future__ import annotations
 
@@ -9,48 +9,55 @@ from msgspec import Struct
 
 from interlock.telemetry.exporter import Exporter
 from interlock.telemetry.metering import MetricExporter
-from interlock.telemetry.settings import TracingSettings, read_settings
+from interlock.telemetry.settings import Export, TracingSettings, read_settings
 
 if TYPE_CHECKING:
     from interlock.telemetry.sdk import SdkExporter
 
 
 class CheckedSignal(Struct, frozen=True):
-    """Traces or metrics, and whether the collector accepts them.
+    """A signal that is exported.
 
     Attributes:
         name: "traces" or "metrics".
-        url: The collector's URL, for messages.
-        has_headers: Whether requests have headers, which may be secrets.
-        problem: Why the collector does not accept them; "" if it does.
+        target: The collector's URL, for people.
+        problem: Why the collector does not accept the signal; "" if it does.
     """
 
     name: str
-    url: str
-    has_headers: bool
+    target: str
     problem: str
 
 
-def check_signals(environ: Mapping[str, str]) -> Iterator[CheckedSignal]:
-    """Send an empty request for each signal that is on.
+def check_signals(environ: Mapping[str, str], command: str) -> Iterator[CheckedSignal]:
+    """Send an empty export of each signal that is on, and yield what came of it.
+
+    Args:
+        environ: The environment variables.
+        command: The command whose signals are checked.
 
     Raises:
-        ConfigError: A variable is not valid.
+        ConfigError: A variable is not valid, or needs what interlock does not have.
     """
-    found = read_settings(environ, "doctor")
-    exporter: Exporter | MetricExporter | SdkExporter
-    if found.tracing is not None:
-        exporter, headers = _exporter_of(found.tracing), found.tracing.export.headers
-        yield CheckedSignal("traces", exporter.shown, bool(headers), exporter.check())
-    if found.metering is not None:
-        exporter = MetricExporter(found.metering.export, found.metering.resource)
-        headers = found.metering.export.headers
-        yield CheckedSignal("metrics", exporter.shown, bool(headers), exporter.check())
+    settings = read_settings(environ, command)
+    tracing, metering = settings.tracing, settings.metering
+    if tracing is not None:
+        yield _checked("traces", _spans(tracing), tracing.export)
+    if metering is not None:
+        metrics = MetricExporter(metering.export, metering.resource)
+        yield _checked("metrics", metrics, metering.export)
 
 
-def _exporter_of(tracing: TracingSettings) -> Exporter | SdkExporter:
+def _spans(tracing: TracingSettings) -> Exporter | SdkExporter:
     if not tracing.needs_sdk:
         return Exporter(tracing.export, tracing.resource)
     from interlock.telemetry.sdk import SdkExporter
 
     return SdkExporter(tracing.export, tracing.resource)
+
+
+def _checked(
+    name: str, exporter: Exporter | MetricExporter | SdkExporter, export: Export
+) -> CheckedSignal:
+    target = f"{exporter.shown}, with headers" if export.headers else exporter.shown
+    return CheckedSignal(name, target, exporter.check())

@@ -91,10 +91,10 @@ async def _check_servers(parts: Parts) -> AsyncIterator[CheckResult]:
 
 
 def _check_telemetry(environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check that the collector answers; yield nothing if traces and metrics are off."""
+    """Check that the collector answers; yield nothing if nothing is exported."""
     try:
-        for each in check_signals(environ):
-            text = f"not exported to {each.url}: {each.problem}" if each.problem else each.url
+        for each in check_signals(environ, "serve"):
+            text = f"not exported to {each.target}: {each.problem}" if each.problem else each.target
             yield error(each.name, text) if each.problem else ok(each.name, text)
     except InterlockError as found:
         yield error("traces", str(found))
