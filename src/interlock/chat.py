@@ -354,6 +354,7 @@ class Chat:
             caller=self._caller,
             progress=True,
             conversation=lambda: stored.id if (stored := self.log.conversation) else "",
+            tool_search=self._wishes.settings.tool_search,
         )
         return agent.stream(self.messages)
 

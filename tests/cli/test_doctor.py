@@ -166,3 +166,21 @@ def test_doctor_shows_where_telemetry_goes_and_whether_the_collector_answers(
     assert "canary" not in ran.out
     assert any(each.endswith("it answered 403") for each in refused.json["problems"])
     assert any("OTEL_TRACES_SAMPLER" in each for each in invalid.json["problems"])
+
+
+def test_deployment_option_prints_checks_and_an_error_is_the_exit_code(interlock, tmp_path):
+    file = tmp_path / "gateway.json"
+    file.write_text('{"mcpServers": {}, "gateway": {"audit": {"mode": "off"}}}')
+    ran = interlock("doctor", "--deployment", "--config", file)
+    states = {each["id"]: each["state"] for each in interlock(*ran_with(file)).json["checks"]}
+
+    assert (ran.code, states["audit"], states["configuration"]) == (1, "error", "ok")
+    assert re.search("^error +audit +gateway.audit.mode is", ran.out, re.MULTILINE)
+    file.write_text('{"mcpServers": {}}')
+    assert interlock(*ran_with(file)).code == 0
+    file.write_text("{")
+    assert [each["state"] for each in interlock(*ran_with(file)).json["checks"]][-1] == "error"
+
+
+def ran_with(file: Path) -> tuple[object, ...]:
+    return ("doctor", "--deployment", "--json", "--config", file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from random import getrandbits
 from time import time_ns
@@ -176,6 +176,8 @@ class Call(Struct, eq=False):
         converted: The arguments that the validation has converted, each with "text" or "null" as
             in `schema.conversion`; None if all arguments are as given.
         headers: HTTP headers of this call only, for a server with a URL.
+        offered: Returns the tools that the caller's model is offered, for interlock's own search;
+            None if the caller has no model.
     """
 
     entry: Entry | Item
@@ -205,6 +207,7 @@ class Call(Struct, eq=False):
     encoded: bytes = b""
     converted: dict[str, str] | None = None
     headers: HiddenValues = NO_VALUES
+    offered: Callable[[], Sequence[Entry]] | None = None
 
     @property
     def kind(self) -> str:

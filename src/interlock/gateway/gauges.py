@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from interlock import __version__, observing
+from interlock import __version__, build, observing
 from interlock.gateway.parts import sharing_of
 from interlock.gateway.services import GatewayServices, RunningGateway
 from interlock.layers.exposition import Gauge, Labels, by_label, one
@@ -106,7 +106,11 @@ def _of_servers(gateway: RunningGateway) -> dict[str, Gauge]:
 
 
 def _of_program(gateway: RunningGateway) -> dict[str, Gauge]:
-    about = (("version", __version__), ("python", platform.python_version()))
+    about = (
+        ("version", __version__),
+        ("commit", build.commit()),
+        ("python", platform.python_version()),
+    )
     used = resource.getrusage(resource.RUSAGE_SELF)
     gauges: dict[str, Gauge] = {
         "interlock_build_info": ("The running program.", {about: 1.0}),

@@ -269,6 +269,10 @@ class OpenApiServer:
             "inputSchema": plan.input_schema,
         }
 
+    def stated(self, tool: str) -> JsonObject | None:
+        """Return what the document states about a tool's operation; see `Statements`."""
+        return None if self._tools is None else self._tools.stated.get(tool)
+
     def null_arguments(self, tool: str) -> frozenset[str]:
         """Return the arguments of a tool in which null removes a value; see `Plan`."""
         found = self._tools.by_name.get(tool) if self._tools is not None else None

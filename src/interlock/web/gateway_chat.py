@@ -63,7 +63,7 @@ class GatewayChat:
             may_use=lambda *each: assembly.parts.policy.decide(*each).effect != "deny",
             system=settings.system,
             asks_people=True,
-            agent=agents_of(settings.engine),
+            agent=agents_of(settings.engine, settings.tool_search),
         )
         self._chat = ChatApp(
             engine,

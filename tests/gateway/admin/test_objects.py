@@ -77,7 +77,7 @@ RECORDS = {
         "tool key surface state of accepted seen decision definitions before after",
     ),
     "config": ("user", "before after"),
-    "started": ("version", ""),
+    "started": ("version", "commit"),
 }
 # Members that only special cases have, which have tests of their own.
 RARE = {

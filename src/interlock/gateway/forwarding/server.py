@@ -28,7 +28,14 @@ from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding.changes import Changes
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.in_force import InForce
+from interlock.gateway.forwarding.instructions import (
+    CATALOGUE,
+    SERVERS,
+    joined_instructions,
+    server_catalogue,
+)
 from interlock.gateway.forwarding.offers import check_names
+from interlock.gateway.forwarding.search_tools import SearchTools
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.gateway.forwarding.tasks import ForwardedTasks
 from interlock.gateway.observer import GatewayObserver
@@ -46,6 +53,7 @@ from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
 from interlock.toolbox.pins import PinKeeper
+from interlock.toolbox.search_tool import search_tool
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
@@ -55,6 +63,7 @@ from interlock.types import Implementation, JsonObject
 if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.http_options import HttpKeywords
+    from interlock.toolbox.tool_finder import ToolFinder
 
 
 _NO_LAYERS = Layers()
@@ -65,8 +74,6 @@ START_TIMEOUT = 5.0  # seconds for which a list waits until servers start with a
 _LISTS = frozenset(("tools/list", "resources/list", "resources/templates/list", "prompts/list"))
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
 _ENDLESS = frozenset(("subscriptions/listen",))  # requests that end with their client
-SERVERS = "servers"  # the value of `instructions` that selects the servers' instructions
-MAX_INSTRUCTIONS = 4_096  # characters of one server's instructions
 LIST_TTL_MS = 60_000  # how long clients may cache lists; they are notified of changes
 
 
@@ -81,7 +88,8 @@ class ForwardingServer:
         environ: The values for `${VAR}`; None for `os.environ`.
         layers: The layers around every call, besides those of the server itself.
         instructions: Text for a model that uses the tools; "servers" to combine the instructions of
-            the servers that the caller may use.
+            the servers that the caller may use; "catalogue" for a line about each of these servers,
+            which is also the default for clients that search for tools.
         sealing_key: Encrypts the state that modern clients send back with answers to questions;
             None for a random key.
         idle_timeout: Seconds without progress after which slow servers are not waited for; None to
@@ -100,6 +108,7 @@ class ForwardingServer:
         toolbox: The servers behind the gateway.
         dropped: The number of dropped messages and requests, by reason.
         subscribers: The clients that are notified of changes.
+        searching: The search for tools.
         tells_of_servers: Whether the instructions are those of the servers, once they are
             connected.
     """
@@ -127,6 +136,7 @@ class ForwardingServer:
         self._observer = observer
         self._idle_timeout = idle_timeout
         self._in_force = InForce(policy, layers.admit)
+        self.searching = self._make_search_tools()
         self.toolbox = Toolbox(
             servers,
             environ=environ,
@@ -138,26 +148,34 @@ class ForwardingServer:
             find_resource=self._find_resource,
             **_ASKING,
             results=results,
-            own_tools=own_tools,
+            own_tools=(*own_tools, *self.searching.own_tools),
         )
         self.dropped: Counter[str] = Counter()
-        task_ids = TaskIds(sealing_key)
-        self._forwarder = Forwarder(self.toolbox, self._in_force, task_ids, observer)
-        self._catalogue = ToolboxCatalogue(self.toolbox, self._in_force, self._forwarder)
-        self._changes = Changes(
-            self.toolbox, self._catalogue, self._forwarder.parking, self._in_force
+        self._forwarder = Forwarder(self.toolbox, self._in_force, TaskIds(sealing_key), observer)
+        self._catalogue = ToolboxCatalogue(
+            self.toolbox, self._in_force, self._forwarder, self.searching.unknown
         )
+        parking = self._forwarder.parking
+        self._changes = Changes(self.toolbox, self._catalogue, parking, self._in_force)
         self.subscribers = self._changes.subscribers
         self.tells_of_servers = instructions == SERVERS
-        self._methods = self._make_methods(instructions, EncryptingSeal(sealing_key))
+        self._instructions = instructions
+        self._methods = self._make_methods(EncryptingSeal(sealing_key))
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
 
-    def _make_methods(self, instructions: str | None, seal: EncryptingSeal) -> Methods:
+    def _make_search_tools(self) -> SearchTools:
+        def finder() -> ToolFinder:
+            return self.toolbox.finder
+
+        search = search_tool(finder, lambda: self.toolbox.tools, lambda: self.toolbox.upstreams)
+        return SearchTools(self._in_force, self._observer, finder, lambda: self._catalogue, search)
+
+    def _make_methods(self, seal: EncryptingSeal) -> Methods:
         info = Implementation(name="interlock", version=__version__)
         return Methods(
             info,
-            self._instructions_of_servers if self.tells_of_servers else instructions,
+            self._instructions_for,
             self._catalogue,
             self.subscribers,
             seal,
@@ -255,16 +273,23 @@ class ForwardingServer:
         hidden = self._catalogue.find_hidden(kind, name, caller)
         self._observer.unknown(caller, kind, name, hidden)
 
-    def _instructions_of_servers(self, context: Context) -> str | None:
-        """Return the instructions of the servers that the caller may use, each under its name."""
-        caller = Caller(context.principal)
-        parts = []
-        for name, upstream in self.toolbox.upstreams.items():
-            text = upstream.instructions
-            if text and self._in_force.policy.may_use_any(caller, name):
-                cut = text if len(text) <= MAX_INSTRUCTIONS else text[:MAX_INSTRUCTIONS] + " [cut]"
-                parts.append(f"{name}:\n{cut}")
-        return "\n\n".join(parts) or None
+    def _instructions_for(self, context: Context) -> str | None:
+        caller, policy = Caller(context.principal), self._in_force.policy
+        searches = policy.view_of(caller).search.is_on
+        given = self._instructions or (CATALOGUE if searches else None)
+        if given not in (SERVERS, CATALOGUE):
+            return given
+        usable = {
+            name: each
+            for name, each in self.toolbox.upstreams.items()
+            if policy.may_use_any(caller, name)
+        }
+        if given == CATALOGUE:
+            purposes = {name: each.purpose for name, each in usable.items()}
+            return server_catalogue(purposes, searches=searches)
+        return joined_instructions(
+            {name: text for name, each in usable.items() if (text := each.instructions)}
+        )
 
     def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the tools listed for a caller, and the missing tools with reasons."""

@@ -31,12 +31,14 @@ from interlock.revisions import MISSING_CAPABILITY
 from interlock.schema.portable import portable
 from interlock.server.catalogue import EncodedDefinition
 from interlock.server.tasks import TaskBegun
+from interlock.text.canonical_json import canonical_json
 from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject
 
 STATE_KEY = "interlock/state"
 # Claude Code's names are "mcp__SERVER__TOOL", and its API accepts 64 characters.
 MAX_SHORT_NAME = 40
+CLAUDE_CODE = "claude-code"  # the client name that Claude Code reports
 _FOR_THE_CLIENT = (InputRequired, MalformedAnswer, TaskBegun)
 
 
@@ -71,6 +73,29 @@ class ForwardedTool:
         self._renames = None if is_original else offered.renames
         self._forwarder = forwarder
 
+    @property
+    def item(self) -> Entry:
+        """The tool itself."""
+        return self.entry
+
+    def name_for(self, client: str) -> str:
+        """Return the tool's name for a client program, given its name."""
+        return self.short_name if client == CLAUDE_CODE else self.name
+
+    @cached_property
+    def _canonical(self) -> bytes:
+        return canonical_json(self.definition)
+
+    @property
+    def digest(self) -> str:
+        """ "sha256:" and the hash of the canonical JSON of the definition that clients see."""
+        return f"sha256:{hashlib.sha256(self._canonical).hexdigest()}"
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of that JSON."""
+        return len(self._canonical)
+
     @cached_property
     def short_name(self) -> str:
         """The tool's name for clients that put a prefix before it."""
@@ -102,7 +127,7 @@ class ForwardedTool:
             TaskBegun: The server runs the call as a task.
             MalformedAnswer: The answers to questions, or the state sent with them, are not valid.
         """
-        id = new_call_id()
+        id, context.called = new_call_id(), self.entry.address
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
             if given is None:  # some clients write null for missing arguments
@@ -169,18 +194,26 @@ class StartingTool:
         self._find = find
 
     async def call(self, arguments: Raw | None, context: Context) -> Any:
-        """Wait for the server, at most for the timeout of its requests, and call the tool.
+        """Call the tool when its server has started.
+
+        Raises:
+            UnknownTool: See `started`.
+            InterlockError: See `ForwardedTool.call`.
+        """
+        return await (await self.started(context)).call(arguments, context)
+
+    async def started(self, context: Context) -> ForwardedTool | UnusableTool:
+        """Wait for the server, at most for the timeout of its requests; return the tool.
 
         Raises:
             UnknownTool: The server has no such tool, or the caller may not use it.
-            InterlockError: See `ForwardedTool.call`.
         """
         await self._upstream.wait_for_start()
         found = self._find(context)
         if found is None:
             raise UnknownTool(f"unknown tool {self.definition['name']!r}")
-        tool = self._refused if isinstance(found, StartingTool) else found
-        return await tool.call(arguments, context)
+        tool: ForwardedTool | UnusableTool = found
+        return self._refused if isinstance(found, StartingTool) else tool
 
 
 class UnusableTool:
@@ -220,6 +253,7 @@ class UnusableTool:
         self.is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
+        context.called = self.item.address if self.is_known else ""
         context.error_type = self.reason
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
         error = CallRefused(text, self.reason, self.next_try)

@@ -13,9 +13,9 @@ from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
 from interlock.gateway.callers import GatewayCallers
-from interlock.gateway.serving.process import only_gateway
 from interlock.gateway.serving.worker import Worker
 from interlock.server.http.listening import bound
+from interlock.store.database.serving_lock import only_gateway
 from interlock.text import urls
 
 DEFAULT = Address("127.0.0.1", 8080)

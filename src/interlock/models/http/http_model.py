@@ -67,6 +67,12 @@ class HttpModel(ABC):
         has_own = self._base_url is not None or own == self._provider.url
         return self.name if has_own else f"{self.name}@{urls.display(own)}"
 
+    @property
+    def _is_at_provider(self) -> bool:
+        """Whether requests go to the provider's own URL."""
+        url = self._base_url or self._provider.address()
+        return _without_version(url) == _without_version(self._provider.url)
+
     def _opened(self) -> ModelRequests:
         if self._requests is None:
             self._requests = self._open()
@@ -79,3 +85,7 @@ class HttpModel(ABC):
         Raises:
             ModelUnavailable: The key is not set.
         """
+
+
+def _without_version(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1")
