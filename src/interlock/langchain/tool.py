@@ -247,10 +247,7 @@ async def run(
     handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
         entry = toolbox.find(name, caller)
-        if not isinstance(arguments, dict):
-            kind = type(arguments).__name__
-            raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
+        given = _to_server(entry, arguments)
         call = Call(entry, given, caller, progress=progress, id=id or new_call_id())
         call.tool_call_id = tool_call_id
         call.offered = offered or (lambda: toolbox.tools)
@@ -265,6 +262,18 @@ async def run(
     except Exception:
         _log.exception("calling %s failed", name)
         return Finished(_BUG, True, "failed")
+
+
+def _to_server(entry: Entry, arguments: Any) -> JsonObject:
+    """Return arguments with the server's names.
+
+    Raises:
+        InvalidArguments: The arguments are not an object.
+    """
+    if not isinstance(arguments, dict):
+        kind = type(arguments).__name__
+        raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
+    return portable(entry.input_schema).to_server(repair_value(dict(arguments)))
 
 
 def tools(
