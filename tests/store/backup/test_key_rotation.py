@@ -156,7 +156,6 @@ async def test_writer_that_begins_while_the_key_is_replaced_is_refused(
     assert await problems(ended.location) == []
 
 
-@pytest.mark.slow("kills a process")
 async def test_chain_of_a_killed_gateway_is_closed_before_the_key_is_replaced(
     place: str, rows: Rows
 ):
