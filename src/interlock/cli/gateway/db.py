@@ -22,7 +22,7 @@ _BACKGROUND = 19  # the niceness of a backup: calls of a gateway on this machine
 
 @click.group()
 def db() -> None:
-    """Back up, restore and move the database, and replace its key.
+    """Back up, restore, upgrade, check and move the database, and replace its key.
 
     \b
     Example:
@@ -88,6 +88,55 @@ def restore_(folder: Path, config: Path | None) -> None:
     emit(public_name(found) if isinstance(found, str) else str(found))
     say(f"restored the backup of {manifest.created}")
     say("check it with `interlock audit verify`; keys revoked after the backup are valid again")
+
+
+@db.command()
+@click.option("--dry-run", is_flag=True, help="Show what would be added, and change nothing.")
+@config_option.config_option
+def upgrade(dry_run: bool, config: Path | None) -> None:
+    """Create the database's tables, or add what those of an older interlock lack.
+
+    A program adds it by itself when it opens the database, within some seconds. Use this command
+    where that takes longer, where programs may not change tables, or if a program refuses to do it,
+    because older programs could not use the tables any more.
+
+    \b
+    Example:
+      interlock db upgrade --dry-run
+      interlock db upgrade
+    """
+    from interlock.store.database.location import public
+    from interlock.store.database.maintenance import pending, upgrade
+    from interlock.store.database.schema_version import REVISION
+
+    location = database_of(config_option.load(config))
+    added = run(pending(location) if dry_run else upgrade(location))
+    for each in added:
+        emit(each)
+    done = "would be upgraded" if dry_run else "was upgraded"
+    say(f"{public(location)} {done if added else 'needs nothing'}: version {REVISION}")
+
+
+@db.command()
+@config_option.config_option
+def check(config: Path | None) -> int:
+    """Check the database's tables, its integrity, and whether the gateway's key belongs to it.
+
+    Changes nothing. The exit code is 1 if there is a problem. `interlock audit verify` checks the
+    audit records.
+
+    \b
+    Example:
+      interlock db check
+    """
+    from interlock.store.database.maintenance import check
+
+    with working("checking"):
+        about, problems = run(check(database_of(config_option.load(config))))
+    for each in problems:
+        emit(each)
+    say(f"{about}, problems: {len(problems)}")
+    return 1 if problems else 0
 
 
 @db.command("copy")

@@ -40,13 +40,13 @@ def _lock_timeout(seconds: float) -> str:
     return f"SET lock_timeout = {int(seconds * 1_000)}"
 
 
-async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
+async def connect(url: str, *, timeout: float, command_timeout: float | None) -> Any:
     """Return a new asyncpg connection.
 
     Args:
         url: The URL of the server and database.
         timeout: Seconds to wait for the connection, and for another session's lock.
-        command_timeout: Seconds to wait for the answer to each command.
+        command_timeout: Seconds to wait for the answer to each command; None for no limit.
 
     Raises:
         StoreError: The server cannot be reached or refuses the connection.
