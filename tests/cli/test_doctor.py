@@ -148,7 +148,9 @@ def test_a_server_of_a_running_interlock_is_not_an_orphan(program, servers, scri
     assert [(child.orphan, sys.executable in child.command) for child in mine] == [(False, True)]
 
 
-def test_doctor_shows_where_traces_go_and_whether_the_collector_answers(interlock, monkeypatch):
+def test_doctor_shows_where_telemetry_goes_and_whether_the_collector_answers(
+    interlock, monkeypatch
+):
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=canary")
@@ -158,9 +160,10 @@ def test_doctor_shows_where_traces_go_and_whether_the_collector_answers(interloc
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "xray")
     invalid = interlock("doctor", "--json")
 
-    assert ran.json["traces"] == f"{collector.url}/v1/traces, with headers"
+    for signal in ("traces", "metrics"):
+        assert ran.json[signal] == f"{collector.url}/v1/{signal}, with headers"
+        assert not any(signal in each for each in ran.json["problems"])
     assert "canary" not in ran.out
-    assert not any("traces" in each for each in ran.json["problems"])
     assert any(each.endswith("it answered 403") for each in refused.json["problems"])
     assert any("OTEL_TRACES_SAMPLER" in each for each in invalid.json["problems"])
 

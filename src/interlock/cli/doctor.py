@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from interlock import __version__
+from interlock import __version__, build
 from interlock.cli import config_option
 from interlock.cli.server_status import is_broken, problem_of, status_rows, statuses
 from interlock.cli.signals import run
@@ -61,7 +61,8 @@ class Report(Struct):
     children: list[Child] = []
     keys: dict[str, bool] = {}  # whether a key is set, by environment variable
     effects: dict[str, str] = {}  # surprising effects of environment variables, by name
-    traces: str = ""  # where traces are exported to; "" if telemetry is off
+    traces: str = ""  # where traces are exported to; "" if they are off
+    metrics: str = ""  # where `interlock serve` exports metrics to; "" if it does not
     model: str = ""
     database: str = ""
     claude: str = ""  # the installed Claude Code: version, path, and whether it is supported
@@ -132,6 +133,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     rows += [(name, "set" if there else "not set") for name, there in report.keys.items()]
     rows += report.effects.items()
     rows += [("traces", report.traces)] if report.traces else []
+    rows += [("metrics", report.metrics)] if report.metrics else []
     rows += [("model", report.model or "none"), ("database", report.database)]
     rows.append(("claude code", report.claude))
     emit_table(rows)
@@ -143,7 +145,7 @@ async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
     await _database(report)
     from interlock.aio import in_thread
 
-    await in_thread(partial(_traces, report))
+    await in_thread(partial(_telemetry, report))
     report.claude = await in_thread(_claude)
     report.problems += [
         f"process {child.id} ({child.command}) outlived interlock; end it with: kill {child.id}"
@@ -221,7 +223,7 @@ def _versions() -> dict[str, str]:
     from importlib import metadata
 
     versions = {
-        "interlock": __version__,
+        "interlock": build.described(__version__),
         "python": f"{platform.python_version()} ({sys.executable})",
     }
     for package, extra in _PACKAGES.items():
@@ -256,23 +258,18 @@ def _effects(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _traces(report: Report) -> None:
-    """Check where traces are exported to, and whether the collector answers."""
-    from interlock.telemetry.exporter import Exporter
-    from interlock.telemetry.settings import read_settings
+def _telemetry(report: Report) -> None:
+    """Check where traces and metrics are exported to, and whether the collector answers."""
+    from interlock.telemetry.checking import check_signals
 
     try:
-        settings = read_settings(os.environ, "doctor")
+        for each in check_signals(os.environ, "doctor"):
+            setattr(report, each.name, each.target)
+            if each.problem:
+                text = f"{each.name} are not exported to {each.target}: {each.problem}"
+                report.problems.append(text)
     except InterlockError as error:
         report.problems.append(str(error))
-        return
-    if settings is None:
-        return
-    exporter = Exporter(settings.export, settings.resource)
-    headers = ", with headers" if settings.export.headers else ""
-    report.traces = f"{exporter.shown}{headers}"
-    if problem := exporter.check():
-        report.problems.append(f"traces are not exported to {exporter.shown}: {problem}")
 
 
 # Processes

@@ -234,7 +234,8 @@ async def _serve_http(
         ):
             # The servers start while the rest of the gateway is being imported.
             importing = beside(in_thread(partial(_import_http, config)))
-            async with importing as imported, assembly.server.running():
+            running = assembly.server.running()
+            async with importing as imported, running, assembly.exporting():
                 serve_http = await imported
                 await serve_http(
                     assembly,
@@ -270,7 +271,8 @@ async def _serve_stdio(
 
     async with Assembly.open(config) as assembly:
         reload = _Reloading(assembly, load, ServiceManager()).begin
-        await serve_stdio(assembly.server, source, target, view=view, reload=reload)
+        async with assembly.exporting():
+            await serve_stdio(assembly.server, source, target, view=view, reload=reload)
 
 
 class _Reloading:

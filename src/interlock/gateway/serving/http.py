@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 
 from msgspec import Struct
@@ -20,6 +20,8 @@ from interlock.gateway.serving.handed import HandedServer
 from interlock.gateway.serving.listeners import Listeners, address_of
 from interlock.gateway.serving.process import on_signals
 from interlock.gateway.serving.service_manager import ServiceManager
+from interlock.gateway.serving.worker import Worker
+from interlock.gateway.serving.worker_metrics import WorkerMetrics
 from interlock.server.http.listening import listen
 from interlock.server.http.serve import UvicornServer
 from interlock.text import urls
@@ -86,7 +88,8 @@ async def serve_http(
     )
     served = _served(endpoint, listeners, assembly.parts.settings.public_url)
     announced = partial(announce, served), announce_servers
-    await _serve(assembly, endpoint, listeners, manager, reload, *announced)
+    async with _shared_metrics(endpoint, listeners.worker):
+        await _serve(assembly, endpoint, listeners, manager, reload, *announced)
     if assembly.failed.is_set():
         raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
@@ -186,6 +189,15 @@ def _served(endpoint: Endpoint, listeners: Listeners, public_url: str) -> Served
     api = f"http://{operators}{BASE}" if operators else ""
     chat = "" if endpoint.chat is None else f"{url}/"
     return Served(url + PATH, public_url or url + PATH, listeners.key, api, chat)
+
+
+def _shared_metrics(endpoint: Endpoint, worker: Worker | None) -> AbstractAsyncContextManager[None]:
+    """Show the metrics of all workers during a block; only those of this process without others."""
+    if worker is None:
+        return nullcontext()
+    metrics = WorkerMetrics(worker, endpoint.families)
+    endpoint.families = metrics.families
+    return metrics.serving()
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 from msgspec import Struct
@@ -76,6 +77,7 @@ class WorkerProcesses:
         self._announce = announce
         self._complain = complain
         self._running: list[_Running | None] = [None] * workers
+        self._folder = ""
         self._first_is_ready = asyncio.Event()
         self._is_leaving = asyncio.Event()
         self._is_serving = False
@@ -93,7 +95,11 @@ class WorkerProcesses:
         """
         self._listener.setblocking(False)
         listen(self._listener)
-        with on_signals(self._end, self._reload):
+        try:
+            folder = TemporaryDirectory(prefix="interlock-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise SpawnError(f"no folder for the sockets of workers: {error}") from None
+        with folder as self._folder, on_signals(self._end, self._reload):
             keeping = [self._keep(index) for index in range(len(self._running))]
             async with beside(self._manager.follow(self._is_served)):
                 codes = await asyncio.gather(*keeping)
@@ -142,7 +148,8 @@ class WorkerProcesses:
             ours.setblocking(False)
             announces = index == 0 and not self._is_serving
             host, port = self._listener.getsockname()[:2]
-            worker = Worker(index, theirs.fileno(), host, port, announces)
+            count = len(self._running)
+            worker = Worker(index, theirs.fileno(), host, port, self._folder, count, announces)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *self._command,
