@@ -236,9 +236,13 @@ class AuthorizationRing:
         if stored.ended is not None or stored.expires <= now:
             return False
         if stored.key:
-            key = self._keys.by_id(stored.key)
-            return key is not None and key.stored.state(now) == "active"
+            return self.has_key(stored.key, now)
         return known.person is not None and self._is_trusted(stored.user)
+
+    def has_key(self, id: str, now: int | None = None) -> bool:
+        """Return whether an API key is valid."""
+        key = self._keys.by_id(id)
+        return key is not None and key.stored.state(now or self._wall()) == "active"
 
     def _principal(self, known: KnownAuthorization, token: AccessToken) -> Principal:
         """Return a token's owner; the same object for the same rights, as policies cache by it."""

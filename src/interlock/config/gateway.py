@@ -68,8 +68,9 @@ class Issuer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         issuer: The exact value of `iss` in the issuer's tokens.
-        audience: The accepted values of `aud`; a token must contain one of them.
-        jwks_url: The URL of the issuer's public keys.
+        audience: The accepted values of `aud`; a token must contain one of them. With (), the
+            issuer only logs people in, and its own tokens are not accepted.
+        jwks_url: The URL of the issuer's public keys; "" if the issuer's metadata names it.
         groups: The name of the claim that lists a user's groups; "" if tokens lack such a claim.
         name: The issuer's name, for "group:NAME/GROUP" in `Rule.who`; "" if it has none.
         is_only: Whether no other issuer gives groups, so that "group:GROUP" is clear.
@@ -80,8 +81,8 @@ class Issuer(Struct, frozen=True, kw_only=True):
     """
 
     issuer: str
-    audience: tuple[str, ...]
-    jwks_url: str
+    audience: tuple[str, ...] = ()
+    jwks_url: str = ""
     groups: str = ""
     name: str = ""
     is_only: bool = True
@@ -332,6 +333,23 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     quotas: ChatQuotas = ChatQuotas()
 
 
+class FrontDoorSettings(Struct, frozen=True, kw_only=True):
+    """Settings of the OAuth front door, which logs people in with the gateway's URL only.
+
+    Attributes:
+        clients: The places of clients that may ask people: hosts, "localhost" for programs on a
+            person's computer, and "SCHEME:" for apps; None for all.
+        registration: Whether clients can register themselves.
+        sign_in: The seconds after which a person must sign in again.
+        recheck: The age in seconds at which the issuer is asked again about a person.
+    """
+
+    clients: tuple[str, ...] | None = None
+    registration: bool = True
+    sign_in: float = 30 * 86_400.0
+    recheck: float = 3_600.0
+
+
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The settings of `interlock serve`, and the policy that all commands apply.
 
@@ -346,6 +364,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         database: A file or a `postgresql://` URL; "" for the database that `interlock chat` uses.
         views: The views, keyed by name.
         issuers: The authorization servers whose tokens are accepted besides API keys.
+        oauth: The OAuth front door; None for none.
         groups: The principals in each group, keyed by the group's name.
         policy: The rules; None if callers may call everything that their scopes allow.
         admin: The address of the admin API; None to serve it at `listen` if that is on loopback,
@@ -367,6 +386,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     database: str = ""
     views: dict[str, View] = {}
     issuers: tuple[Issuer, ...] = ()
+    oauth: FrontDoorSettings | None = None
     groups: dict[str, tuple[str, ...]] = {}
     policy: PolicyRules | None = None
     limits: Limits = Limits()

@@ -59,7 +59,7 @@ class Documents:
 
     Args:
         fetcher: Fetches documents; see `fetcher_for`.
-        is_local: Whether this gateway is on loopback, so that documents may be, too.
+        is_local: Returns whether this gateway is on loopback, so that documents may be, too.
         clock: The monotonic clock, in seconds.
     """
 
@@ -67,7 +67,7 @@ class Documents:
         self,
         fetcher: Callable[[], Fetcher],
         *,
-        is_local: bool = False,
+        is_local: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._fetcher = fetcher
@@ -105,7 +105,7 @@ class Documents:
         parts = urlsplit(url) if _PLAIN_URL.fullmatch(url) else None
         host = parts.hostname or "" if parts is not None else ""
         is_allowed = parts is not None and (
-            parts.scheme == "https" or (self._is_local and is_loopback(host))
+            parts.scheme == "https" or (self._is_local() and is_loopback(host))
         )
         segments = parts.path.split("/") if parts is not None else []
         if not is_allowed or len(url) > MAX_URL or {".", ".."} & set(segments):

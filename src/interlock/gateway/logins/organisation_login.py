@@ -55,7 +55,7 @@ class OidcLogin:
         self._verify = JwtVerifier(
             issuer=issuer.issuer,
             audience=issuer.client_id,
-            jwks_url=issuer.jwks_url,
+            jwks_url=issuer.jwks_url or None,
             required_claims=("nonce", "iat"),
         )
         self._found: Discovery | None = None

@@ -19,6 +19,7 @@ from interlock.gateway.admin.operations import Operations
 from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.front import GatewayFront
+from interlock.gateway.front_door import consent
 from interlock.gateway.health import health_of
 from interlock.gateway.logins import connect
 from interlock.gateway.logins.connect_pages import ConnectPages
@@ -176,7 +177,7 @@ class Endpoint(GatewayFront):
         self.sessions = PageSessions(
             PageSessionStore(self._services.database),
             self._services.keys,
-            is_trusted=self._is_trusted,
+            is_trusted=self._callers.is_trusted,
             keep=lambda: self._assembly.parts.settings.keep.sessions,
         )
         self._operations = Operations(assembly)
@@ -204,12 +205,6 @@ class Endpoint(GatewayFront):
             caller_headers=settings.headers,
             beside=self._with_metrics(self._beside(address), address),
         )
-
-    def _is_trusted(self, user: str) -> bool:
-        """Return whether a user without an API key may still use a session."""
-        issuer, is_of_issuer, _ = user.rpartition("#")
-        known = (each.issuer for each in self._callers.login_issuers())
-        return not is_of_issuer or issuer in known
 
     def admin_app(self, address: Address) -> AdminApp:
         """Return the application for operators.
@@ -245,6 +240,8 @@ class Endpoint(GatewayFront):
         """Return the application that serves the public listener's other paths."""
         hosts = self._hosts(address.host)
         pages: AsgiApp = ConnectPages(self._services.logins, self._api(address), hosts)
+        if (door := self._services.front_door) is not None:
+            pages = door.app(pages, hosts, self._callers.login_issuers)
         has_board = self._board is not None and self.serves_operators
         self._has_pages = self.chat is not None or has_board
         if self.chat is not None:
@@ -315,6 +312,8 @@ class Endpoint(GatewayFront):
             tables.append((self._operations, ADMIN_ROUTES))
         if not is_admin:
             tables.append((self._services.logins, connect.ROUTES))
+            if (door := self._services.front_door) is not None:
+                tables.append((door.consent, consent.ROUTES))
         guard = PageGuard(hosts, public_url)
         auth: Authenticator = PageAuth(self.sessions, cookie, keys, on_refused=on_refused)
         if self._view and not is_admin:

@@ -31,6 +31,7 @@ from interlock.text.timestamps import now_micros
 Kind = Literal[
     "approvals",
     "authorizations",
+    "clients",
     "config",
     "credentials",
     "keys",

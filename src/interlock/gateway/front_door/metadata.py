@@ -1,0 +1,38 @@
+"""The document that describes the front door as an authorization server (RFC 8414)."""
+
+from __future__ import annotations
+
+from interlock.gateway.front_door.request import OFFERED
+from interlock.types import JsonObject
+
+WELL_KNOWN = "/.well-known/oauth-authorization-server"
+GRANTS = ("authorization_code", "refresh_token")
+ALGORITHMS = ("RS256", "ES256")
+METHODS = ("none", "private_key_jwt", "client_secret_basic", "client_secret_post")
+
+
+def metadata(issuer: str, *, registers: bool) -> JsonObject:
+    """Return the metadata.
+
+    Args:
+        issuer: The origin of the gateway's public URL.
+        registers: Whether clients can register themselves.
+    """
+    return {
+        "issuer": issuer,
+        "authorization_endpoint": f"{issuer}/authorize",
+        "token_endpoint": f"{issuer}/token",
+        **({"registration_endpoint": f"{issuer}/register"} if registers else {}),
+        "revocation_endpoint": f"{issuer}/revoke",
+        "scopes_supported": [*OFFERED, "offline_access"],
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": list(GRANTS),
+        "token_endpoint_auth_methods_supported": list(METHODS),
+        "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
+        "revocation_endpoint_auth_methods_supported": list(METHODS),
+        "revocation_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
+        "code_challenge_methods_supported": ["S256"],
+        "client_id_metadata_document_supported": True,
+        "authorization_response_iss_parameter_supported": True,
+    }
