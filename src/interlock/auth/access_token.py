@@ -13,8 +13,8 @@ from binascii import Error as Base64Error
 from msgspec import Struct
 
 from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.key_format import ACCESS_PREFIX
 
-PREFIX = "ilo_"
 LIFETIME = 3_600  # seconds
 ID_BYTES = 9  # of an authorization's id, which is its base64url
 _PURPOSE = "access token"
@@ -48,12 +48,12 @@ class AccessToken(Struct, frozen=True):
             + f"{' '.join(self.scopes)}\n{self.view}".encode()
         )
         sealed = secret.seal(_PURPOSE, content, _PLACE)
-        return PREFIX + urlsafe_b64encode(sealed).decode().rstrip("=")
+        return ACCESS_PREFIX + urlsafe_b64encode(sealed).decode().rstrip("=")
 
     @classmethod
     def opened(cls, text: bytes, secret: GatewayKey) -> AccessToken | None:
         """Return the content of a token; None if this gateway's key has not sealed it."""
-        encoded = text[len(PREFIX) :]
+        encoded = text[len(ACCESS_PREFIX) :]
         try:
             sealed = urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
         except (Base64Error, ValueError):

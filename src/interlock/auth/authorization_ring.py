@@ -47,7 +47,6 @@ class AuthorizationSource(Protocol):
     """The storage of authorizations. Every method may raise a `StoreError`."""
 
     async def get(self, id: str) -> StoredAuthorization | None: ...
-    async def person(self, user: str, tenant: str = TENANT) -> StoredPerson | None: ...
     async def changed(self) -> set[str]: ...
     async def touch(self, used: Mapping[str, tuple[int, int]]) -> None: ...
 
@@ -107,6 +106,7 @@ class AuthorizationRing:
 
     Args:
         source: The storage of authorizations.
+        person: Returns what is stored of a person, given the user and the tenant.
         secret: The gateway's key, which seals the tokens.
         keys: The API keys; an authorization that a key signed in ends with the key.
         is_trusted: Returns whether a person without an API key may still use a token, because the
@@ -119,6 +119,7 @@ class AuthorizationRing:
     def __init__(
         self,
         source: AuthorizationSource,
+        person: Callable[[str, str], Awaitable[StoredPerson | None]],
         secret: GatewayKey,
         keys: KeyRing,
         *,
@@ -128,6 +129,7 @@ class AuthorizationRing:
         wall: Callable[[], int] = now_micros,
     ) -> None:
         self._source = source
+        self._find_person = person
         self._secret = secret
         self._keys = keys
         self._is_trusted = is_trusted
@@ -158,6 +160,11 @@ class AuthorizationRing:
         finally:
             with suppress(InterlockError):
                 await self._write_uses()
+
+    def in_use(self) -> list[StoredPerson]:
+        """Return the people whose tokens were used since their use was last stored."""
+        used = (each for each in self._known.values() if each.used is not None)
+        return list({each.stored.user: each.person for each in used if each.person}.values())
 
     # Look-ups
 
@@ -229,7 +236,7 @@ class AuthorizationRing:
         return known
 
     async def _person(self, stored: StoredAuthorization) -> StoredPerson | None:
-        return None if stored.key else await self._source.person(stored.user, stored.tenant)
+        return None if stored.key else await self._find_person(stored.user, stored.tenant)
 
     def _is_active(self, known: KnownAuthorization, now: int) -> bool:
         stored = known.stored
@@ -250,7 +257,13 @@ class AuthorizationRing:
         scopes = intersection(token.scopes, owner.scopes)
         made = known.principals.get((token.scopes, token.view))
         view = token.view or owner.view
-        fresh = replace(owner, scopes=scopes, key_id=known.stored.id, view=view)
+        fresh = replace(
+            owner,
+            scopes=scopes,
+            key_id=known.stored.id,
+            view=view,
+            counts_as=known.stored.key or owner.owner,
+        )
         if made != fresh:
             known.principals[token.scopes, token.view] = made = fresh
         return made

@@ -13,25 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.auth import access_token
 from interlock.auth.api_key import API_KEY
 from interlock.auth.authenticator import Headers
-from interlock.auth.authorization_ring import AuthorizationRing, KnownAccess
 from interlock.auth.bearer import WELL_KNOWN, BearerAuth, check_url
 from interlock.auth.issuers import Issuers, KnownToken
-from interlock.auth.key_format import PREFIX
+from interlock.auth.key_format import ACCESS_PREFIX, PREFIX
 from interlock.auth.key_ring import KeyRing, KnownKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.auth.verifier import TOKEN
 from interlock.errors import AuthError, AuthRequired, AuthUnavailable, InsufficientScope
 
+if TYPE_CHECKING:
+    from interlock.auth.authorization_ring import AuthorizationRing, KnownAccess
+
 _KEY_PREFIX = PREFIX.encode()
-_ACCESS_PREFIX = access_token.PREFIX.encode()
+_ACCESS_PREFIX = ACCESS_PREFIX.encode()
 
 
 class RefusedCredential(Struct, frozen=True):

@@ -13,6 +13,7 @@ Effect = Literal["allow", "ask", "deny"]
 Risk = Literal["read", "write"]
 Kind = Literal["tools", "resources", "prompts"]
 Record = Literal["hash", "full", "none"]
+Accepts = Literal["id-jag", "workload"]
 
 CALLER = "caller"  # in `Rule.approvers`: the caller may approve the call
 EVERYBODY = "*"  # in `Rule.who`: any caller
@@ -74,10 +75,13 @@ class Issuer(Struct, frozen=True, kw_only=True):
         groups: The name of the claim that lists a user's groups; "" if tokens lack such a claim.
         name: The issuer's name, for "group:NAME/GROUP" in `Rule.who`; "" if it has none.
         is_only: Whether no other issuer gives groups, so that "group:GROUP" is clear.
-        scopes: The scopes that each group gets. A token that also states scopes has only the
-            granted scopes that it states. With {}, a token has the scopes that it states.
+        scopes: The scopes that each group gets, and that everybody gets under "*". A token that
+            also states scopes has only the granted scopes that it states. With {}, a token has the
+            scopes that it states.
         client_id: The gateway's client id for logins on its pages; "" to offer no logins.
         client_secret: The gateway's client secret; "" if the client has no secret.
+        people: Conditions on the claims of people who may sign in, keyed by the claim's name.
+        accepts: The kinds of signed statements that the front door accepts from this issuer.
     """
 
     issuer: str
@@ -89,6 +93,8 @@ class Issuer(Struct, frozen=True, kw_only=True):
     scopes: dict[str, tuple[str, ...]] = {}
     client_id: str = ""
     client_secret: str = ""
+    people: dict[str, Condition] = {}
+    accepts: tuple[Accepts, ...] = ()
 
     def __repr__(self) -> str:
         return f"Issuer({self.issuer!r})"

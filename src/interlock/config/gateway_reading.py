@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import msgspec
 
 from interlock.config import variables
 from interlock.config.gateway import (
+    Accepts,
     Address,
     ApprovalSettings,
     Audit,
@@ -45,6 +46,7 @@ from interlock.config.policy_reading import (
     check_groups,
     check_listed_groups,
     is_principal,
+    read_conditions,
     read_policy,
     read_who,
 )
@@ -324,9 +326,12 @@ def _issuers(auth: Section) -> tuple[Issuer, ...]:
 
 def _issuer(section: Section) -> Issuer:
     section.warn_unknown(
-        ("issuer", "name", "audience", "jwksUrl", "groups", "scopes", "clientId", "clientSecret")
+        (
+            *("issuer", "name", "audience", "jwksUrl", "groups", "scopes", "clientId"),
+            *("clientSecret", "people", "accepts"),
+        )
     )
-    logs_in = "clientId" in section.members
+    logs_in = "clientId" in section.members or "accepts" in section.members
     section.need("issuer") if logs_in else section.need("issuer", "audience", "jwksUrl")
     if isinstance(section.members.get("audience"), str):
         audience: tuple[str, ...] = (section.filled("audience"),)
@@ -346,7 +351,16 @@ def _issuer(section: Section) -> Issuer:
         scopes=_group_scopes(section.within("scopes")),
         client_id=section.optional("clientId"),
         client_secret=section.optional("clientSecret"),
+        people=read_conditions(section.within("people")),
+        accepts=_accepts(section),
     )
+
+
+def _accepts(section: Section) -> tuple[Accepts, ...]:
+    for index, each in enumerate(section.texts("accepts")):
+        if each not in get_args(Accepts):
+            section.refuse(f"must be one of {', '.join(get_args(Accepts))}", "accepts", index)
+    return cast("tuple[Accepts, ...]", section.texts("accepts"))
 
 
 _PLACE = re.compile(r"[a-z0-9.\-]+|[a-z][a-z0-9+.\-]*:")

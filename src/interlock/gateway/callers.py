@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from interlock.auth.authorization_ring import AuthorizationRing
 from interlock.auth.gateway_auth import GatewayAuth
 from interlock.auth.key_ring import KeyRing
 from interlock.config.gateway import Issuer
 from interlock.gateway.observer import GatewayObserver
 from interlock.gateway.parts import Parts
 from interlock.text import urls
+
+if TYPE_CHECKING:
+    from interlock.auth.authorization_ring import AuthorizationRing
 
 LOCAL = "local"  # the user of a key that is valid for one run only
 

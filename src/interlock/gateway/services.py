@@ -182,7 +182,7 @@ async def open_services(
         )
         door = None
         if parts.settings.oauth is not None:
-            door = await stack.enter_async_context(_open_door(stores, gateway))
+            door = await stack.enter_async_context(_open_door(stores, recorder, gateway))
         yield GatewayServices(
             **asdict(stores),
             environ=environ,
@@ -205,7 +205,7 @@ async def open_services(
 
 
 def _open_door(
-    stores: GatewayStores, gateway: Callable[[], RunningGateway]
+    stores: GatewayStores, recorder: GatewayRecorder, gateway: Callable[[], RunningGateway]
 ) -> AbstractAsyncContextManager[FrontDoor]:
     from interlock.gateway.front_door.door import open_front_door
 
@@ -216,6 +216,7 @@ def _open_door(
         is_trusted=lambda user: is_trusted(gateway().parts.settings.issuers, user),
         list_tools=lambda caller: gateway().server.tools_of(caller),
         on_end=lambda ids: gateway().end_credentials(ids),
+        recorder=recorder,
     )
 
 

@@ -16,23 +16,19 @@ from sqlalchemy import ColumnElement, Row, delete, insert, or_, select, update
 
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
-from interlock.store.database.changes import ChangeReader, change_statement, note_change
+from interlock.store.database.changes import ChangeReader, change_statement
 from interlock.store.database.claims import Claim, Statement
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
-from interlock.store.database.on_conflict import KEEP_EXISTING, OnConflict
+from interlock.store.database.on_conflict import KEEP_EXISTING
 from interlock.store.database.recorded import Record, claim_of, make_change, statement_of
 from interlock.store.database.rows import storable
 from interlock.store.database.tables import authorization_codes, authorizations, people, used_ids
-from interlock.types import JsonObject
+from interlock.store.signed_in import row_of
 
 KIND: Final = "authorizations"  # the kind of rows in `changes`
 KEPT = 30 * 86_400 * 1_000_000  # microseconds that an ended authorization stays, to explain it
 
-_RENEWED = ("scopes", "groups", "claims", "checked")
-_RENEW = OnConflict(
-    f'(tenant, "user") DO UPDATE SET {", ".join(f"{each} = excluded.{each}" for each in _RENEWED)}'
-)
 _COLUMNS = authorizations.c
 _CODES = authorization_codes.c
 
@@ -51,7 +47,7 @@ class AuthorizationStore:
     async def add_code(
         self, hash: bytes, body: str, expires: int, person: StoredPerson, now: int
     ) -> None:
-        """Store a code, and what is known of the person who has decided; delete old codes.
+        """Store a code, and the person who has decided if the person is new; delete old codes.
 
         Args:
             hash: SHA-256 of the code.
@@ -70,7 +66,7 @@ class AuthorizationStore:
                     hash=hash, body=body, expires=expires, authorization=""
                 )
             )
-            await _put_person(connection, person)
+            await connection.execute(insert(people).values(row_of(person)).ext(KEEP_EXISTING))
 
         await self._database.write(work)
 
@@ -174,32 +170,6 @@ class AuthorizationStore:
 
         return [_authorization(row) for row in await self._database.read(work)]
 
-    # People
-
-    async def person(self, user: str, tenant: str = TENANT) -> StoredPerson | None:
-        query = select(people).where(people.c.user == storable(user), people.c.tenant == tenant)
-
-        async def work(connection: AsyncConnection) -> Row[Any] | None:
-            return (await connection.execute(query)).one_or_none()
-
-        row = await self._database.read(work)
-        return None if row is None else _person(row)
-
-    async def put_person(self, person: StoredPerson) -> None:
-        """Store what an issuer says about a person; every gateway follows."""
-
-        async def work(connection: AsyncConnection) -> None:
-            await _put_person(connection, person)
-            mine = select(_COLUMNS.id).where(
-                _COLUMNS.user == storable(person.user),
-                _COLUMNS.tenant == person.tenant,
-                _COLUMNS.ended.is_(None),
-            )
-            for row in (await connection.execute(mine)).all():
-                await note_change(connection, KIND, row.id)
-
-        await self._database.write(work)
-
     # Statements that count once
 
     async def use_id(self, hash: bytes, expires: int, now: int) -> bool:
@@ -221,13 +191,6 @@ def _additions(made: StoredAuthorization) -> list[Statement]:
     return [*((sql, [row]) for sql, row in steps), change_statement(KIND, made.id)]
 
 
-async def _put_person(connection: AsyncConnection, person: StoredPerson) -> None:
-    row = msgspec.structs.asdict(person) | {"user": storable(person.user)}
-    row |= {name: _encoded(row[name]) for name in ("scopes", "groups", "claims")}
-    row |= {"leased_by": "", "leased_until": 0}
-    await connection.execute(insert(people).values(row).ext(_RENEW))
-
-
 def _encoded(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -244,12 +207,3 @@ def _authorization(row: Row[Any]) -> StoredAuthorization:
     fields["scopes"] = msgspec.json.decode(fields["scopes"], type=tuple[str, ...])
     fields["proven"] = bool(fields["proven"])
     return StoredAuthorization(**fields)
-
-
-def _person(row: Row[Any]) -> StoredPerson:
-    fields = dict(row._mapping)
-    for name in ("scopes", "groups"):
-        fields[name] = msgspec.json.decode(fields[name], type=tuple[str, ...])
-    fields["claims"] = msgspec.json.decode(fields["claims"], type=JsonObject)
-    names = ("tenant", "user", "scopes", "groups", "claims", "checked")
-    return StoredPerson(**{name: fields[name] for name in names})

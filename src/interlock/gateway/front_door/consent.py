@@ -23,13 +23,13 @@ from interlock.auth import Principal
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.page_session import PAGE_KEY
-from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
 from interlock.calls import Caller
 from interlock.errors import AuthRequired
 from interlock.gateway.front_door import redirects
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.recheck import stored_person
 from interlock.gateway.front_door.request import (
     AuthorizationAsked,
     OAuthError,
@@ -40,13 +40,15 @@ from interlock.gateway.front_door.request import (
     read_query,
 )
 from interlock.gateway.front_door.tokens import Decided, Tokens
-from interlock.server.http.json_api import ApiRequest, Problem, Route
+from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.store.authorizations import AuthorizationStore
+from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 WINDOW = 600  # seconds for which what was shown can be decided
 MICROS = 1_000_000
+WITHOUT_RECHECK = 7 * 86_400.0  # seconds, if the issuer cannot be asked again about the person
 MAX_LISTED = 200  # tools that the page lists by name
 
 ListTools = Callable[[Caller], tuple[list[JsonObject], list[JsonObject]]]
@@ -89,12 +91,13 @@ class Consent:
         clients: All clients.
         tokens: Makes the codes.
         store: The authorizations, which tell whether the person has allowed the client before.
+        people: What issuers have said about people.
         keys: The API keys, with which people may have signed in.
         secret: The gateway's key.
         resources: Returns the resources of the current configuration.
         sign_in: Returns the seconds after which a person must sign in again.
         list_tools: Returns the tools that a caller sees.
-        recording: Notes decisions in the audit trail.
+        note: Records a decision in the audit trail, given the action, the person and the client.
         wall: The wall clock, in microseconds since 1970.
     """
 
@@ -103,17 +106,19 @@ class Consent:
         clients: ClientDirectory,
         tokens: Tokens,
         store: AuthorizationStore,
+        people: SignedInStore,
         keys: KeyRing,
         secret: GatewayKey,
         resources: Callable[[], Resources],
         sign_in: Callable[[], float],
         list_tools: ListTools,
-        note: Callable[[str, Principal, FrontClient], None] = lambda *_: None,
+        note: Callable[[str, Principal, str], None] = lambda *_: None,
         wall: Callable[[], int] = now_micros,
     ) -> None:
         self._clients = clients
         self._tokens = tokens
         self._store = store
+        self._people = people
         self._keys = keys
         self._secret = secret.derive("consent")
         self._resources = resources
@@ -161,7 +166,7 @@ class Consent:
         client, asked = checked.client, checked.asked
         issuer = self._resources().issuer
         if not decision.allow:
-            self._note("denied", person, client)
+            self._note("denied", person, client.id)
             text = "the person did not allow it"
             refused = {"error": "access_denied", "error_description": text}
             return {"location": answer_url(asked.redirect_uri, issuer, asked.state, **refused)}
@@ -170,10 +175,24 @@ class Consent:
             scopes = tuple(each for each in scopes if each in decision.scopes)
         if not scopes:
             raise Problem(400, "bad_request", "scopes: leave at least one ticked, or deny")
-        decided = self._decided(checked, scopes, person)
-        code = await self._tokens.issue_code(decided, _person(person, self._wall()))
-        self._note("allowed", person, client)
+        decided = await self._decided(checked, scopes, person)
+        code = await self._tokens.issue_code(decided, stored_person(person, 0))
+        self._note("allowed", person, client.id)
         return {"location": answer_url(asked.redirect_uri, issuer, asked.state, code=code)}
+
+    async def allowed_by(self, person: Principal) -> list[JsonObject]:
+        """Return what a person has allowed, the newest first."""
+        now = self._wall()
+        mine = await self._store.list(user=person.id, tenant=_tenant(person))
+        return [each.as_json(now) for each in mine if each.state(now) == "active"]
+
+    async def disconnect(self, person: Principal, id: str) -> bool:
+        """End one of a person's authorizations; return whether it is the person's."""
+        stored = await self._store.get(id)
+        if stored is None or (stored.user, stored.tenant) != (person.id, _tenant(person)):
+            return False
+        await self._tokens.end([id], "revoked")
+        return True
 
     # What is asked for
 
@@ -235,9 +254,18 @@ class Consent:
 
     # What follows
 
-    def _decided(self, checked: _Checked, scopes: tuple[str, ...], person: Principal) -> Decided:
+    async def _can_ask_again(self, person: Principal) -> bool:
+        found = await self._people.get(person.id, _tenant(person))
+        return found is not None and bool(found[1])
+
+    async def _decided(
+        self, checked: _Checked, scopes: tuple[str, ...], person: Principal
+    ) -> Decided:
         client, asked, now = checked.client, checked.asked, self._wall()
-        ends = now + int(self._sign_in() * MICROS)
+        longest = self._sign_in()
+        if not person.key_id and not await self._can_ask_again(person):
+            longest = min(longest, WITHOUT_RECHECK)
+        ends = now + int(longest * MICROS)
         key = self._keys.by_id(person.key_id) if person.key_id else None
         if key is not None and key.stored.expires is not None:
             ends = min(ends, key.stored.expires)
@@ -265,17 +293,6 @@ def _described(client: FrontClient, redirect_uri: str) -> JsonObject:
         "redirect": redirects.place_of(redirect_uri),
         "local": redirects.is_local(redirect_uri),
     }
-
-
-def _person(principal: Principal, now: int) -> StoredPerson:
-    return StoredPerson(
-        user=principal.id,
-        scopes=tuple(sorted(principal.scopes)),
-        groups=tuple(sorted(principal.groups)),
-        claims=principal.claims,
-        checked=now,
-        tenant=_tenant(principal),
-    )
 
 
 def _tenant(principal: Principal) -> str:
@@ -314,21 +331,13 @@ def _check_session(request: ApiRequest) -> None:
 
 async def list_mine(consent: Consent, request: ApiRequest) -> JsonObject:
     """List the clients that the caller has allowed."""
-    now = consent._wall()
-    mine = await consent._store.list(user=request.principal.id, tenant=_tenant(request.principal))
-    return {"clients": [each.as_json(now) for each in mine if each.state(now) == "active"]}
+    return {"clients": await consent.allowed_by(request.principal)}
 
 
 async def disconnect(consent: Consent, request: ApiRequest) -> None:
     """End one of the caller's authorizations."""
-    stored = await consent._store.get(request.path["id"])
-    if stored is None or not _is_of(stored, request.principal):
-        raise Problem(404, "not_found", "no such authorization")
-    await consent._tokens.end([stored.id], "revoked")
-
-
-def _is_of(stored: StoredAuthorization, principal: Principal) -> bool:
-    return (stored.user, stored.tenant) == (principal.id, _tenant(principal))
+    if not await consent.disconnect(request.principal, request.path["id"]):
+        raise not_found("no such authorization")
 
 
 ROUTES: Sequence[Route] = (

@@ -19,15 +19,13 @@ import msgspec
 
 from interlock.config.gateway import FrontDoorSettings, Issuer
 from interlock.errors import AuthUnavailable, ParseError, StoreError
-from interlock.gateway.front_door.client_authentication import (
-    CheckAssertion,
-    authenticated,
-    with_basic,
-)
+from interlock.gateway.front_door.assertions import Assertions
+from interlock.gateway.front_door.client_authentication import authenticated, with_basic
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Metadata, Registrations
 from interlock.gateway.front_door.consent import Consent
-from interlock.gateway.front_door.metadata import WELL_KNOWN, metadata
+from interlock.gateway.front_door.machines import Machines
+from interlock.gateway.front_door.metadata import BY_JWT, GRANTS, WELL_KNOWN, metadata
 from interlock.gateway.front_door.pages import SCRIPT, consent_page, refused_page
 from interlock.gateway.front_door.request import (
     OAuthError,
@@ -72,10 +70,11 @@ class DoorApp:
         registrations: Registers clients.
         tokens: Issues, replaces and revokes tokens.
         consent: Shows requests to people.
-        check_assertion: Checks what a client has signed about itself.
+        assertions: Verifies signed statements.
+        machines: Issues tokens for programs.
         resources: Returns the resources of the current configuration.
         settings: Returns the current settings of the front door.
-        issuers: Returns the issuers that people can sign in at.
+        issuers: Returns the configured issuers.
         hosts: The allowed values of the `Host` header; see `Guard`.
         note: Counts a request, given the endpoint and the outcome.
         clock: The monotonic clock, in seconds.
@@ -89,7 +88,8 @@ class DoorApp:
         registrations: Registrations,
         tokens: Tokens,
         consent: Consent,
-        check_assertion: CheckAssertion,
+        assertions: Assertions,
+        machines: Machines,
         resources: Callable[[], Resources],
         settings: Callable[[], FrontDoorSettings],
         issuers: Callable[[], Sequence[Issuer]],
@@ -102,7 +102,8 @@ class DoorApp:
         self._registrations = registrations
         self._tokens = tokens
         self._consent = consent
-        self._check_assertion = check_assertion
+        self._assertions = assertions
+        self._machines = machines
         self._resources = resources
         self._settings = settings
         self._issuers = issuers
@@ -159,7 +160,11 @@ class DoorApp:
             resources.view_of(f"{resources.issuer}{rest}")
         except OAuthError:
             raise HttpRefusal(404, "nothing is served at this path") from None
-        document = metadata(resources.issuer, registers=self._settings().registration)
+        document = metadata(
+            resources.issuer,
+            registers=self._settings().registration,
+            takes_id_jag=any("id-jag" in each.accepts for each in self._issuers()),
+        )
         await reply(request.send, 200, encode(document), request.extra)
 
     async def _post(self, request: HttpRequest, path: str) -> None:
@@ -207,30 +212,38 @@ class DoorApp:
         return self._registrations.register(told)
 
     async def _token(self, request: HttpRequest) -> JsonObject:
-        form, proven = await self._client(request)
-        match form.get("grant_type", ""):
+        form = await self._read_form(request)
+        grant = form.get("grant_type", "")
+        if grant == "client_credentials":
+            return await self._machines.by_key(form)
+        names_client = "client_id" in form or "client_assertion" in form
+        if grant == BY_JWT and not names_client:
+            return await self._machines.by_workload(form)
+        if grant not in GRANTS:
+            error = "unsupported_grant_type" if grant else "invalid_request"
+            raise OAuthError(error, f"grant_type must be one of {', '.join(GRANTS)}")
+        proven = await self._client(form)
+        match grant:
             case "authorization_code":
                 return await self._tokens.redeem(form, proven)
             case "refresh_token":
                 return await self._tokens.refresh(form, proven)
-            case "":
-                raise OAuthError("invalid_request", "the request has no grant_type")
             case _:
-                text = "grant_type must be authorization_code or refresh_token"
-                raise OAuthError("unsupported_grant_type", text)
+                return await self._machines.by_statement(form, proven)
 
     async def _revoke(self, request: HttpRequest) -> None:
-        form, proven = await self._client(request)
-        await self._tokens.revoke(form.get("token", ""), proven)
+        form = await self._read_form(request)
+        await self._tokens.revoke(form.get("token", ""), await self._client(form))
 
-    async def _client(self, request: HttpRequest) -> tuple[dict[str, str], ProvenClient]:
+    async def _client(self, form: Mapping[str, str]) -> ProvenClient:
+        return await authenticated(form, self._clients, self._assertions.check_client)
+
+    async def _read_form(self, request: HttpRequest) -> dict[str, str]:
         media = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if media.encode() != FORM:
             raise OAuthError("invalid_request", f"Content-Type must be {FORM.decode()}")
-        form = with_basic(
-            _form(await request.read_body(MAX_BODY)), request.header(b"authorization")
-        )
-        return form, await authenticated(form, self._clients, self._check_assertion)
+        form = _form(await request.read_body(MAX_BODY))
+        return with_basic(form, request.header(b"authorization"))
 
     # For people
 
@@ -263,7 +276,7 @@ class DoorApp:
         await reply(request.send, 200, self._page(raw, client), headers_for(SCRIPT), kind=HTML)
 
     def _page(self, raw: str, client: JsonObject) -> bytes:
-        issuers = [each.issuer for each in self._issuers()]
+        issuers = [each.issuer for each in self._issuers() if each.client_id]
         here = quote(f"/authorize?{raw}", safe="")
         begin = [f"/login/begin?issuer={quote(each, safe='')}&to={here}" for each in issuers]
         return consent_page(client, [split(each).netloc for each in issuers], begin)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hmac
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,7 @@ from msgspec import Struct
 from interlock.auth.access_token import ID_BYTES, LIFETIME, AccessToken
 from interlock.auth.authorization_ring import AuthorizationRing
 from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
 from interlock.gateway.front_door.client_directory import ClientDirectory
@@ -32,8 +34,13 @@ CODE_LIFETIME = 60 * 1_000_000  # microseconds
 PER_CLIENT = 20  # authorizations of one person for one client; the least used one ends
 MICROS = 1_000_000
 
-Recording = Callable[[str, StoredAuthorization, str], Record | None]
-"""Returns a function that makes a change with its audit record, given action, subject and reason"""
+
+class RecordClient(Protocol):
+    """Returns a function that changes an authorization with its audit record."""
+
+    def __call__(
+        self, action: str, of: StoredAuthorization, reason: str = "", by: Principal | None = None
+    ) -> Record | None: ...
 
 
 class Decided(Struct, frozen=True, kw_only=True):
@@ -75,7 +82,9 @@ class Tokens:
         secret: The gateway's key.
         clients: All clients.
         resources: Returns the resources of the current configuration.
-        recording: Records changes in the audit trail; see `Recording`.
+        recording: Records changes in the audit trail.
+        check_person: Asks the issuer again about an authorization's person if it is due; raises an
+            `OAuthError` if the person may not go on.
         wall: The wall clock, in microseconds since 1970.
     """
 
@@ -86,7 +95,8 @@ class Tokens:
         secret: GatewayKey,
         clients: ClientDirectory,
         resources: Callable[[], Resources],
-        recording: Recording = lambda *_: None,
+        recording: RecordClient,
+        check_person: Callable[[StoredAuthorization], Awaitable[None]],
         wall: Callable[[], int] = now_micros,
     ) -> None:
         self._store = store
@@ -95,6 +105,7 @@ class Tokens:
         self._clients = clients
         self._resources = resources
         self._recording = recording
+        self._check_person = check_person
         self._wall = wall
         self._key = secret.derive("refresh token")
 
@@ -149,7 +160,7 @@ class Tokens:
             tenant=decided.tenant,
         )
         await self._end_surplus(made)
-        record = self._recording("redeemed", made, "")
+        record = self._recording("redeemed", made)
         if not await self._store.redeem(hash, made, record=record):
             return await self.redeem(form, proven)  # it was used at the same time
         return self._answer(made, 0, made.scopes)
@@ -179,6 +190,49 @@ class Tokens:
         if surplus := [each.id for each in active[PER_CLIENT - 1 :]]:
             await self.end(surplus, "replaced")
 
+    async def grant(
+        self,
+        principal: Principal,
+        *,
+        client: str,
+        name: str,
+        verified: str,
+        view: str,
+        scopes: tuple[str, ...],
+    ) -> JsonObject:
+        """Return an access token for a program that needs no decision, without a refresh token.
+
+        Args:
+            principal: For whom the program acts.
+            client: The id of the program.
+            name: The name of the program.
+            verified: The host of the program's document; "" for none.
+            view: The view of the resource.
+            scopes: The granted scopes.
+        """
+        now = self._wall()
+        made = StoredAuthorization(
+            id=_new_id(),
+            user=principal.id,
+            client=client,
+            name=name,
+            verified=verified,
+            view=view,
+            scopes=scopes,
+            salt=secrets.token_bytes(16),
+            rotated=now,
+            key=principal.key_id,
+            created=now,
+            last_used=now,
+            expires=now + LIFETIME * MICROS,
+            tenant=principal.tenant or TENANT,
+        )
+        await self._end_surplus(made)
+        await self._store.add(made, record=self._recording("redeemed", made))
+        answer = self._answer(made, 0, scopes)
+        del answer["refresh_token"]
+        return answer
+
     # A refresh token
 
     async def refresh(self, form: Mapping[str, str], proven: ProvenClient) -> JsonObject:
@@ -199,6 +253,7 @@ class Tokens:
                 raise OAuthError("invalid_client", text, 401)
             now = self._wall()
             self._check_active(stored, now)
+            await self._check_person(stored)
             scopes = self._narrowed(form, stored)
             self._check_resource(form, stored.view)
             match verdict(stored, read.generation, now):
@@ -254,8 +309,15 @@ class Tokens:
         if stored is not None and stored.client == proven.client.id:
             await self.end([stored.id], "revoked")
 
-    async def end(self, ids: list[str], reason: str) -> list[StoredAuthorization]:
+    async def end(
+        self, ids: Sequence[str], reason: str, by: Principal | None = None
+    ) -> list[StoredAuthorization]:
         """End authorizations, here at once and at every gateway within a second.
+
+        Args:
+            ids: The authorizations.
+            reason: Why they end.
+            by: The operator who ends them; None for the person, or the gateway itself.
 
         Raises:
             StoreError: They cannot be ended.
@@ -265,7 +327,7 @@ class Tokens:
             stored = await self._store.get(id)
             if stored is None:
                 continue
-            record = self._recording("ended", stored, reason)
+            record = self._recording("ended", stored, reason, by)
             ended += await self._store.end([id], reason, self._wall(), record=record)
         await self._ring.refresh()
         return ended

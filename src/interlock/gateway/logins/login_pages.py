@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
@@ -42,7 +42,7 @@ from interlock.text.quoting import clip
 from interlock.text.urls import is_loopback, origin
 
 if TYPE_CHECKING:
-    from interlock.gateway.logins.organisation_login import OidcLogin
+    from interlock.gateway.logins.organisation_login import OidcLogin, SignedIn
 
 BEGIN_PATH = "/login/begin"
 CALLBACK_PATH = "/login/callback"
@@ -74,6 +74,7 @@ class LoginPages:
         hosts: The allowed values of the `Host` header; see `Guard`.
         public_url: The pages' URL for browsers; "" if it is the listener's address.
         on_refused: Called for each refused login.
+        on_signed_in: Stores a person who has logged in, for the OAuth front door; None without one.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class LoginPages:
         hosts: Sequence[str] | None,
         public_url: str,
         on_refused: Callable[[RefusedCredential], None] = lambda _: None,
+        on_signed_in: Callable[[SignedIn], Awaitable[None]] | None = None,
     ) -> None:
+        self._on_signed_in = on_signed_in
         self._beside = beside
         self._sessions = sessions
         self._cookie = cookie
@@ -141,7 +144,8 @@ class LoginPages:
         if found is None or found.issuer != issuer:  # the configuration has changed
             from interlock.gateway.logins.organisation_login import OidcLogin  # loads aiohttp
 
-            found = self._logins[issuer.issuer] = OidcLogin(issuer)
+            is_kept = self._on_signed_in is not None
+            found = self._logins[issuer.issuer] = OidcLogin(issuer, is_kept=is_kept)
         return found
 
     def _origin(self, request: HttpRequest) -> str:
@@ -164,11 +168,14 @@ class LoginPages:
             issuer = next((each for each in self._issuers() if each.issuer == kept.issuer), None)
             if issuer is None or kept.attempt.redirect_uri != self._origin(request) + CALLBACK_PATH:
                 raise unknown_login()
-            principal = await self._login(issuer).finish(kept.attempt, query)
+            signed_in = await self._login(issuer).finish(kept.attempt, query)
+            principal = signed_in.principal
             if not principal.scopes:
                 self._on_refused(RefusedCredential("insufficient_scope", request.address or ""))
                 await self._answer(request, 403, _no_rights(principal), over)
                 return
+            if self._on_signed_in is not None:
+                await self._on_signed_in(signed_in)
             opened = await self._sessions.open(principal)
         except StoreError:
             await self._answer(request, 503, f"<p>The database does not answer.</p>{_AGAIN}", over)

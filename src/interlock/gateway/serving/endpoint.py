@@ -19,7 +19,6 @@ from interlock.gateway.admin.operations import Operations
 from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.front import GatewayFront
-from interlock.gateway.front_door import consent
 from interlock.gateway.health import health_of
 from interlock.gateway.logins import connect
 from interlock.gateway.logins.connect_pages import ConnectPages
@@ -241,7 +240,7 @@ class Endpoint(GatewayFront):
         hosts = self._hosts(address.host)
         pages: AsgiApp = ConnectPages(self._services.logins, self._api(address), hosts)
         if (door := self._services.front_door) is not None:
-            pages = door.app(pages, hosts, self._callers.login_issuers)
+            pages = door.app(pages, hosts)
         has_board = self._board is not None and self.serves_operators
         self._has_pages = self.chat is not None or has_board
         if self.chat is not None:
@@ -304,6 +303,7 @@ class Endpoint(GatewayFront):
         pages = Pages(self.sessions, cookie, keys, self._callers.login_issuers)
         hosts = None if is_admin else self._hosts(address.host)
         on_refused = self._services.recorder.credential_refused
+        door = self._services.front_door
         tables: list[tuple[Any, Sequence[Route]]] = [
             (pages, login.ROUTES),
             (self._operations, USER_ROUTES),
@@ -312,8 +312,8 @@ class Endpoint(GatewayFront):
             tables.append((self._operations, ADMIN_ROUTES))
         if not is_admin:
             tables.append((self._services.logins, connect.ROUTES))
-            if (door := self._services.front_door) is not None:
-                tables.append((door.consent, consent.ROUTES))
+            if door is not None:
+                tables.append(door.routes)
         guard = PageGuard(hosts, public_url)
         auth: Authenticator = PageAuth(self.sessions, cookie, keys, on_refused=on_refused)
         if self._view and not is_admin:
@@ -335,6 +335,7 @@ class Endpoint(GatewayFront):
             hosts=hosts,
             public_url=public_url,
             on_refused=on_refused,
+            on_signed_in=None if door is None else door.rechecks.signed_in,
         )
         return self._inspector.site(logins) if inspects and self._inspector else logins
 
