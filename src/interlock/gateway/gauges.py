@@ -7,6 +7,7 @@ import platform
 import resource
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interlock import __version__
 from interlock.gateway.parts import sharing_of
@@ -16,6 +17,9 @@ from interlock.store.audit.group_commit import GroupCommit
 from interlock.store.audit.writer import Added
 from interlock.store.database.database import Database
 from interlock.text.timestamps import now_micros
+
+if TYPE_CHECKING:
+    from interlock.gateway.front_door.door import FrontDoor
 
 EXPIRING = 7 * 86_400 * 1_000_000  # microseconds before a key's end at which it is counted
 _PROCESS = Path("/proc/self")
@@ -61,7 +65,23 @@ def gauges_of(gateway: RunningGateway, services: GatewayServices) -> dict[str, G
         ),
     }
     of_database = _of_database(services)
+    if services.front_door is not None:
+        gauges |= _of_front_door(services.front_door)
     return gauges | of_database | _of_servers(gateway) | _of_program(gateway) | _of_audit(services)
+
+
+def _of_front_door(door: FrontDoor) -> dict[str, Gauge]:
+    requests: Mapping[Labels, float] = {
+        (("endpoint", endpoint), ("outcome", outcome)): float(count)
+        for (endpoint, outcome), count in door.counts.items()
+    }
+    return {
+        "interlock_oauth_requests_total": ("Requests to the OAuth front door.", requests),
+        "interlock_authorizations": (
+            "What people have allowed to clients that were used lately.",
+            one(len(door.ring)),
+        ),
+    }
 
 
 def _of_database(services: GatewayServices) -> dict[str, Gauge]:

@@ -6,6 +6,7 @@ from interlock.gateway.admin import (
     approvals,
     audit,
     calls,
+    clients,
     credentials,
     explain,
     keys,
@@ -32,6 +33,7 @@ ADMIN_ROUTES = (
     *lock.ROUTES,
     *audit.ROUTES,
     *credentials.ROUTES,
+    *clients.ROUTES,
     *plugins.ROUTES,
 )
 # Served by every listener.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -54,6 +55,7 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
         machines: Issues tokens for programs.
         rechecks: Stores people who sign in, and asks their issuers again.
         issuers: Returns the configured issuers.
+        counts: The number of requests by endpoint and outcome.
     """
 
     ring: AuthorizationRing
@@ -69,6 +71,7 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
     machines: Machines
     rechecks: Rechecks
     issuers: Callable[[], Sequence[Issuer]]
+    counts: Counter[tuple[str, str]]
 
     @property
     def routes(self) -> tuple[Consent, Sequence[Route]]:
@@ -93,7 +96,11 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
             settings=self.settings,
             issuers=self.issuers,
             hosts=hosts,
+            note=self._count,
         )
+
+    def _count(self, endpoint: str, outcome: str) -> None:
+        self.counts[endpoint, outcome] += 1
 
 
 @asynccontextmanager
@@ -186,4 +193,5 @@ async def open_front_door(
             machines=Machines(keys, tokens, assertions, people, resources),
             rechecks=rechecks,
             issuers=issuers,
+            counts=Counter(),
         )
