@@ -140,6 +140,7 @@ class AuthorizationRing:
         self._tokens: OrderedDict[bytes, KnownAccess] = OrderedDict()
         self._answered_at = clock()
         self._touched_at = clock()
+        self._unread: set[str] = set()  # changed authorizations that are still to be read
         self._refreshes = 0  # how often changes were read; see `_read`
         self._has_news = False  # a generation has made its first call
 
@@ -298,7 +299,7 @@ class AuthorizationRing:
 
     async def _step(self, has_changed: bool) -> None:
         try:
-            if has_changed:
+            if has_changed or self._unread:
                 await self.refresh()
             self._answered_at = self._clock()
             if self._has_news or self._clock() - self._touched_at >= TOUCH_EVERY:
@@ -313,11 +314,12 @@ class AuthorizationRing:
         Raises:
             StoreError: The database is unavailable.
         """
-        changed = await self._source.changed()
+        self._unread |= await self._source.changed()
         self._refreshes += 1
-        for id in changed:
+        for id in list(self._unread):
             known = self._known.get(id)
             if known is None:
+                self._unread.discard(id)
                 continue
             stored = await self._source.get(id)
             if stored is None:
@@ -325,6 +327,7 @@ class AuthorizationRing:
             known.person = await self._person(stored)
             known.stored = stored
             self._forget_tokens(known)
+            self._unread.discard(id)
         self._report_ended()
 
     def _forget_tokens(self, known: KnownAuthorization) -> None:

@@ -88,20 +88,16 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
     gateway.warn_unknown(KEYS)
     table = gateway.within("views")
     views = {name: _view(table, name, servers) for name in table.members}
-    listen = _address(gateway, "listen")
-    auth = gateway.within("auth")
-    auth.warn_unknown(("issuers", "oauth"))
-    issuers = _issuers(auth)
+    issuers = _issuers(gateway.within("auth"))
     has_url = "publicUrl" in gateway.members
-    public_url = _url(gateway, "publicUrl", secure=True) if has_url else ""
     groups = _groups(gateway.within("groups"))
     policy = None
     if "policy" in gateway.members:
         policy = read_policy(gateway.within("policy"), views, servers)
         check_groups(gateway.within("policy"), policy, groups, issuers)
     return GatewaySettings(
-        listen=listen,
-        public_url=public_url,
+        listen=_address(gateway, "listen"),
+        public_url=_url(gateway, "publicUrl", secure=True) if has_url else "",
         hosts=_hosts(gateway),
         proxies=_proxies(gateway),
         cors=_cors(gateway),
@@ -110,7 +106,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         database=_database(gateway),
         views=views,
         issuers=issuers,
-        oauth=_front_door(auth, public_url, listen) if "oauth" in auth.members else None,
+        oauth=_front_door(gateway),
         groups=groups,
         policy=policy,
         limits=read_limits(gateway.within("limits"), servers),
@@ -304,6 +300,7 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
 
 
 def _issuers(auth: Section) -> tuple[Issuer, ...]:
+    auth.warn_unknown(("issuers", "oauth"))
     issuers: list[Issuer] = []
     for section in auth.each("issuers"):
         issuer = _issuer(section)
@@ -367,7 +364,12 @@ _PLACE = re.compile(r"[a-z0-9.\-]+|[a-z][a-z0-9+.\-]*:")
 _LONGEST_SIGN_IN, _LONGEST_RECHECK = 366 * 86_400, 86_400  # seconds
 
 
-def _front_door(auth: Section, public_url: str, listen: Address | None) -> FrontDoorSettings:
+def _front_door(gateway: Section) -> FrontDoorSettings | None:
+    auth = gateway.within("auth")
+    if "oauth" not in auth.members:
+        return None
+    listen = _address(gateway, "listen")
+    public_url = gateway.optional("publicUrl")
     section = auth.within("oauth")
     section.refuse_unknown(("clients", "registration", "signIn", "recheck"))
     if not public_url and listen is not None and not urls.is_loopback(listen.host):

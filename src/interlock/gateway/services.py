@@ -172,14 +172,7 @@ async def open_services(
             lambda: gateway().gauges(),
             lambda server: transport_to(gateway().parts.config, server),
         )
-        vault = Vault(
-            CredentialStore(stores.database, stores.secret),
-            stores.secret,
-            recorder.credential_changed,
-            recorder.recording,
-            lambda: gateway().server.toolbox.upstreams,
-            lambda: gateway().front.origin,
-        )
+        vault = _vault(stores, recorder, gateway)
         door = None
         if parts.settings.oauth is not None:
             door = await stack.enter_async_context(_open_door(stores, recorder, gateway))
@@ -204,13 +197,25 @@ async def open_services(
         )
 
 
+def _vault(
+    stores: GatewayStores, recorder: GatewayRecorder, gateway: Callable[[], RunningGateway]
+) -> Vault:
+    return Vault(
+        CredentialStore(stores.database, stores.secret),
+        stores.secret,
+        recorder.credential_changed,
+        recorder.recording,
+        lambda: gateway().server.toolbox.upstreams,
+        lambda: gateway().front.origin,
+    )
+
+
 def _open_door(
     stores: GatewayStores, recorder: GatewayRecorder, gateway: Callable[[], RunningGateway]
 ) -> AbstractAsyncContextManager[FrontDoor]:
-    from interlock.gateway.front_door.door import open_front_door
+    from interlock.gateway.front_door.door import Surroundings, open_front_door
 
-    return open_front_door(
-        *(stores.feed, stores.secret, stores.keys),
+    around = Surroundings(
         settings=lambda: gateway().parts.settings,
         public_url=lambda: f"{gateway().front.origin}/mcp",
         is_trusted=lambda user: is_trusted(gateway().parts.settings.issuers, user),
@@ -218,6 +223,7 @@ def _open_door(
         on_end=lambda ids: gateway().end_credentials(ids),
         recorder=recorder,
     )
+    return open_front_door(stores.feed, stores.secret, stores.keys, around)
 
 
 async def _open_stores(

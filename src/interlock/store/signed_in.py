@@ -58,6 +58,11 @@ class SignedInStore:
             token = self._secret.unseal(_PURPOSE, row.sealed, _place(user, tenant)) or b""
         return _person(row), token.decode()
 
+    async def person(self, user: str, tenant: str = TENANT) -> StoredPerson | None:
+        """Return what is stored of a person; None if nothing is."""
+        found = await self.get(user, tenant)
+        return None if found is None else found[0]
+
     async def put(self, person: StoredPerson, refresh_token: str) -> None:
         """Store what an issuer says about a person; every gateway follows."""
         sealed = None

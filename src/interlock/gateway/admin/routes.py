@@ -6,13 +6,13 @@ from interlock.gateway.admin import (
     approvals,
     audit,
     calls,
-    clients,
     credentials,
     explain,
     keys,
     lock,
     login,
     me,
+    oauth_clients,
     overview,
     plugins,
     reload,
@@ -33,7 +33,7 @@ ADMIN_ROUTES = (
     *lock.ROUTES,
     *audit.ROUTES,
     *credentials.ROUTES,
-    *clients.ROUTES,
+    *oauth_clients.ROUTES,
     *plugins.ROUTES,
 )
 # Served by every listener.

@@ -39,7 +39,7 @@ from interlock.gateway.front_door.request import (
     granted,
     read_query,
 )
-from interlock.gateway.front_door.tokens import Decided, Tokens
+from interlock.gateway.front_door.tokens import Decided, TokenIssuer
 from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.signed_in import SignedInStore
@@ -60,7 +60,7 @@ class AskedQuery(Struct, frozen=True, forbid_unknown_fields=True):
     query: str
 
 
-class Decision(Struct, frozen=True, forbid_unknown_fields=True):
+class ConsentDecision(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a decision.
 
     Attributes:
@@ -104,7 +104,7 @@ class Consent:
     def __init__(
         self,
         clients: ClientDirectory,
-        tokens: Tokens,
+        tokens: TokenIssuer,
         store: AuthorizationStore,
         people: SignedInStore,
         keys: KeyRing,
@@ -147,7 +147,7 @@ class Consent:
         checked = await self._check(raw, person)
         return await self._shown(raw, checked, request)
 
-    async def decide(self, decision: Decision, request: ApiRequest) -> JsonObject:
+    async def decide(self, decision: ConsentDecision, request: ApiRequest) -> JsonObject:
         """Return where the browser takes the answer.
 
         Raises:
@@ -355,7 +355,7 @@ ROUTES: Sequence[Route] = (
         "any",
         decide,
         "allows or denies what an OAuth client asks for; returns where the browser goes",
-        body=Decision,
+        body=ConsentDecision,
     ),
     Route("GET", "/me/clients", "any", list_mine, "the OAuth clients that the caller has allowed"),
     Route(

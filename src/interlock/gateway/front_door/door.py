@@ -13,7 +13,6 @@ from interlock import aio
 from interlock.auth.authorization_ring import AuthorizationRing
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
-from interlock.auth.stored_authorization import StoredPerson
 from interlock.config.gateway import FrontDoorSettings, GatewaySettings, Issuer
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_directory import ClientDirectory
@@ -24,7 +23,7 @@ from interlock.gateway.front_door.door_app import DoorApp
 from interlock.gateway.front_door.machines import Machines
 from interlock.gateway.front_door.recheck import Rechecks
 from interlock.gateway.front_door.request import Resources
-from interlock.gateway.front_door.tokens import Tokens
+from interlock.gateway.front_door.tokens import TokenIssuer
 from interlock.gateway.recorder import GatewayRecorder
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
@@ -49,28 +48,24 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
         store: The stored authorizations.
         decisions: What operators decided about clients.
         registrations: Registers clients.
-        resources: Returns the resources of the current configuration.
-        settings: Returns the current settings.
+        gateway: What the gateway around it offers.
         assertions: Verifies signed statements.
         machines: Issues tokens for programs.
         rechecks: Stores people who sign in, and asks their issuers again.
-        issuers: Returns the configured issuers.
         counts: The number of requests by endpoint and outcome.
     """
 
     ring: AuthorizationRing
     clients: ClientDirectory
-    tokens: Tokens
+    tokens: TokenIssuer
     consent: Consent
     store: AuthorizationStore
     decisions: OAuthClientStore
     registrations: Registrations
-    resources: Callable[[], Resources]
-    settings: Callable[[], FrontDoorSettings]
+    gateway: Surroundings
     assertions: Assertions
     machines: Machines
     rechecks: Rechecks
-    issuers: Callable[[], Sequence[Issuer]]
     counts: Counter[tuple[str, str]]
 
     @property
@@ -92,9 +87,9 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
             consent=self.consent,
             assertions=self.assertions,
             machines=self.machines,
-            resources=self.resources,
-            settings=self.settings,
-            issuers=self.issuers,
+            resources=self.gateway.resources,
+            settings=lambda: self.gateway.own,
+            issuers=self.gateway.issuers,
             hosts=hosts,
             note=self._count,
         )
@@ -103,18 +98,47 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
         self.counts[endpoint, outcome] += 1
 
 
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What the front door needs of its gateway.
+
+    Attributes:
+        settings: Returns the current settings.
+        public_url: Returns the URL of the endpoint for clients.
+        is_trusted: Returns whether a person without an API key may go on.
+        list_tools: Returns the tools that a caller sees.
+        on_end: Called with the ids of authorizations that ended.
+        recorder: Records what happens to clients and authorizations.
+    """
+
+    settings: Callable[[], GatewaySettings]
+    public_url: Callable[[], str]
+    is_trusted: Callable[[str], bool]
+    list_tools: ListTools
+    on_end: Callable[[Collection[str]], None]
+    recorder: GatewayRecorder
+
+    @property
+    def own(self) -> FrontDoorSettings:
+        return self.settings().oauth or FrontDoorSettings()
+
+    def resources(self) -> Resources:
+        return Resources(self.public_url(), self.settings().views)
+
+    def issuers(self) -> Sequence[Issuer]:
+        return self.settings().issuers
+
+    def is_local(self) -> bool:
+        return is_loopback(split(self.public_url()).hostname or "")
+
+    def fetcher(self) -> Fetcher:
+        from interlock.oauth.fetcher import Fetcher  # loads aiohttp
+
+        return Fetcher(self.public_url() if self.is_local() else "", max_bytes=MAX_DOCUMENT)
+
+
 @asynccontextmanager
 async def open_front_door(
-    feed: ChangeFeed,
-    secret: GatewayKey,
-    keys: KeyRing,
-    *,
-    settings: Callable[[], GatewaySettings],
-    public_url: Callable[[], str],
-    is_trusted: Callable[[str], bool],
-    list_tools: ListTools,
-    on_end: Callable[[Collection[str]], None],
-    recorder: GatewayRecorder,
+    feed: ChangeFeed, secret: GatewayKey, keys: KeyRing, gateway: Surroundings
 ) -> AsyncIterator[FrontDoor]:
     """Open the front door of a gateway.
 
@@ -122,76 +146,43 @@ async def open_front_door(
         feed: Reports changes in the database.
         secret: The gateway's key.
         keys: The API keys.
-        settings: Returns the current settings.
-        public_url: Returns the URL of the endpoint for clients.
-        is_trusted: Returns whether a person without an API key may go on.
-        list_tools: Returns the tools that a caller sees.
-        on_end: Called with the ids of authorizations that ended.
-        recorder: Records what happens to clients and authorizations.
+        gateway: The gateway.
 
     Raises:
         StoreError: The database is unavailable.
     """
-
-    def own() -> FrontDoorSettings:
-        return settings().oauth or FrontDoorSettings()
-
-    def resources() -> Resources:
-        return Resources(public_url(), settings().views)
-
-    def is_local() -> bool:
-        return is_loopback(split(public_url()).hostname or "")
-
-    def issuers() -> Sequence[Issuer]:
-        return settings().issuers
-
-    def fetcher() -> Fetcher:
-        from interlock.oauth.fetcher import Fetcher  # loads aiohttp
-
-        return Fetcher(public_url() if is_local() else "", max_bytes=MAX_DOCUMENT)
-
     store, decisions = AuthorizationStore(feed.database), OAuthClientStore(feed.database)
     people, registrations = SignedInStore(feed.database, secret), Registrations(secret)
-
-    async def person(user: str, tenant: str) -> StoredPerson | None:
-        found = await people.get(user, tenant)
-        return None if found is None else found[0]
-
-    async def end_person(person: StoredPerson, reason: str) -> None:
-        mine = await store.list(user=person.user, tenant=person.tenant)
-        await tokens.end([each.id for each in mine if each.ended is None], reason)
-
-    ring = AuthorizationRing(store, person, secret, keys, is_trusted=is_trusted, on_end=on_end)
-    documents = Documents(fetcher, is_local=is_local)
-    clients = ClientDirectory(decisions, registrations, documents, lambda: own().clients)
-    rechecks = Rechecks(people, issuers, lambda: own().recheck, end_person)
-    tokens = Tokens(
-        *(store, ring, secret, clients, resources), recorder.recording_client, rechecks.check
+    ring = AuthorizationRing(
+        *(store, people.person, secret, keys), is_trusted=gateway.is_trusted, on_end=gateway.on_end
     )
-    assertions = Assertions(store, resources, issuers, fetcher)
-    async with (
-        ring.running(feed),
-        clients.running(feed),
-        aio.beside(rechecks.run(ring)),
-    ):
+    documents = Documents(gateway.fetcher, is_local=gateway.is_local)
+    clients = ClientDirectory(decisions, registrations, documents, lambda: gateway.own.clients)
+    rechecks = Rechecks(
+        people,
+        gateway.issuers,
+        lambda: gateway.own.recheck,
+        lambda person, reason: tokens.end_person(person, reason),
+    )
+    recorder, resources = gateway.recorder, gateway.resources
+    of_tokens = store, ring, secret, clients, resources
+    tokens = TokenIssuer(*of_tokens, recorder.recording_client, rechecks.check)
+    assertions = Assertions(store, resources, gateway.issuers, gateway.fetcher)
+    async with ring.running(feed), clients.running(feed), aio.beside(rechecks.run(ring)):
         yield FrontDoor(
             ring=ring,
             clients=clients,
             tokens=tokens,
             consent=Consent(
                 *(clients, tokens, store, people, keys, secret, resources),
-                sign_in=lambda: own().sign_in,
-                list_tools=list_tools,
-                note=recorder.client_decided,
+                *(lambda: gateway.own.sign_in, gateway.list_tools, recorder.client_decided),
             ),
             store=store,
             decisions=decisions,
             registrations=registrations,
-            resources=resources,
-            settings=own,
+            gateway=gateway,
             assertions=assertions,
             machines=Machines(keys, tokens, assertions, people, resources),
             rechecks=rechecks,
-            issuers=issuers,
             counts=Counter(),
         )

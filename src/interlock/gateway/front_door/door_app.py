@@ -34,7 +34,7 @@ from interlock.gateway.front_door.request import (
     check_request,
     read_query,
 )
-from interlock.gateway.front_door.tokens import ProvenClient, Tokens
+from interlock.gateway.front_door.tokens import ProvenClient, TokenIssuer
 from interlock.gateway.logins.plain_page import HTML, headers_for
 from interlock.protocol.envelope import check_bounds, encode
 from interlock.server.http.guard import Guard
@@ -86,7 +86,7 @@ class DoorApp:
         *,
         clients: ClientDirectory,
         registrations: Registrations,
-        tokens: Tokens,
+        tokens: TokenIssuer,
         consent: Consent,
         assertions: Assertions,
         machines: Machines,

@@ -1,4 +1,4 @@
-"""Tokens for programs without a person at a browser: by a key, or by an issuer's statement.
+"""TokenIssuer for programs without a person at a browser: by a key, or by an issuer's statement.
 
         client_credentials      the id and the text of an API key are the client's id and secret
         jwt-bearer              an ID-JAG of a client, or a workload's own token
@@ -16,7 +16,7 @@ from interlock.auth.principal import Principal
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.recheck import stored_person
 from interlock.gateway.front_door.request import OAuthError, Resources, granted, ours
-from interlock.gateway.front_door.tokens import ProvenClient, Tokens
+from interlock.gateway.front_door.tokens import ProvenClient, TokenIssuer
 from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
@@ -37,7 +37,7 @@ class Machines:
     def __init__(
         self,
         keys: KeyRing,
-        tokens: Tokens,
+        tokens: TokenIssuer,
         assertions: Assertions,
         people: SignedInStore,
         resources: Callable[[], Resources],

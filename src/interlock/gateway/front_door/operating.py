@@ -112,15 +112,13 @@ class ClientOperations:
             state: "blocked" or "allowed".
         """
         before = {each.id: each for each in await self._decisions.list()}.get(client)
+        all = await self._store.list() if state == "blocked" else []
         stored = StoredClient(id=client, state=state, created_by=self._by, created=now_micros())
         if before is not None and before.state == "created" and state == "allowed":
             return 0
         action = "block" if state == "blocked" else "allow"
         record = self._recording({"action": action, "client": client})
         await self._decisions.put(stored, record=record)
-        if state != "blocked":
-            return 0
-        all = await self._store.list()
         of_it = [each for each in all if client in (each.client, *self._places(each))]
         return len(await self.end(of_it, "blocked"))
 

@@ -9,6 +9,7 @@ import hmac
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
+from interlock.errors import StoreError
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.refresh_token import RefreshToken, refresh_token, verdict
@@ -73,7 +75,7 @@ class ProvenClient(Struct, frozen=True):
     signs: bool = False
 
 
-class Tokens:
+class TokenIssuer:
     """Issues, replaces and revokes tokens.
 
     Args:
@@ -329,8 +331,18 @@ class Tokens:
                 continue
             record = self._recording("ended", stored, reason, by)
             ended += await self._store.end([id], reason, self._wall(), record=record)
-        await self._ring.refresh()
+        with suppress(StoreError):  # the change is stored, and the next reading applies it
+            await self._ring.refresh()
         return ended
+
+    async def end_person(self, person: StoredPerson, reason: str) -> None:
+        """End all that a person has allowed.
+
+        Raises:
+            StoreError: It cannot be ended.
+        """
+        mine = await self._store.list(user=person.user, tenant=person.tenant)
+        await self.end([each.id for each in mine if each.ended is None], reason)
 
 
 def _invalid(text: str) -> OAuthError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from interlock.errors import InvalidArguments
+from interlock.errors import InterlockError, InvalidArguments
 from interlock.gateway.admin.operations import BASE, Operations, PageQuery, page_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.database.claims import Claim
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from interlock.gateway.front_door.operating import ClientOperations
 
 
-class AuthorizationQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
+class AuthorizationFilter(PageQuery, frozen=True, forbid_unknown_fields=True):
     """The filter for a list of authorizations: the client's id, or "" for all."""
 
     client: str = ""
@@ -68,8 +69,9 @@ async def _follow(gate: Operations) -> None:
     """Apply a change here at once; other gateways follow within a second."""
     door = gate.services.front_door
     if door is not None:
-        await door.clients.refresh()
-        await door.ring.refresh()
+        with suppress(InterlockError):  # the change is stored, and the next reading applies it
+            await door.clients.refresh()
+            await door.ring.refresh()
 
 
 def _of(gate: Operations, request: ApiRequest) -> ClientOperations:
@@ -111,7 +113,7 @@ ROUTES = (
         "admin:read",
         list_authorizations,
         "what people have allowed to OAuth clients, newest first",
-        query=AuthorizationQuery,
+        query=AuthorizationFilter,
     ),
     Route(
         "POST",
