@@ -128,7 +128,7 @@ class JwtVerifier:
         if claims is None or not claims["sub"]:
             return None
         principal = f"{self._issuer}#{claims['sub']}"  # unique, because an issuer contains no "#"
-        return Principal(principal, _scopes(claims), claims)
+        return Principal(principal, stated_scopes(claims), claims)
 
 
 class SignedStatements:
@@ -421,7 +421,7 @@ def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
     return key
 
 
-def _scopes(claims: JsonObject) -> frozenset[str]:
+def stated_scopes(claims: JsonObject) -> frozenset[str]:
     """Return the scopes in `scope` or `scp`: a list, or words separated by spaces.
 
     If a token has both, it has the scopes that are in both, so that no claim adds a scope.

@@ -80,11 +80,13 @@ class GatewayCallers:
 
 
 def is_trusted(issuers: Sequence[Issuer], user: str) -> bool:
-    """Return whether a user without an API key may go on, because people can log in at the issuer.
+    """Return whether a user without an API key may go on: the issuer is still configured for it.
 
     Args:
         issuers: The configured issuers.
         user: The principal's id, such as "user:anna" or "ISSUER#SUBJECT".
     """
     issuer, is_of_issuer, _ = user.rpartition("#")
-    return not is_of_issuer or any(each.issuer == issuer and each.client_id for each in issuers)
+    return not is_of_issuer or any(
+        each.issuer == issuer and (each.client_id or each.accepts) for each in issuers
+    )

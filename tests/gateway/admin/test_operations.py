@@ -33,8 +33,9 @@ APPROVAL, CALL, PIN = "/approvals/{id}", "/api/calls/{id}", "/lock/{server}/{nam
 RECORDED_BEFORE = {"/servers/{name}/restart", "/reload"}  # changes of no table
 OWN = "/me/credentials/{server}/{name}"
 REFUSE_RECORDS = (
-    "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN NEW.kind IN"
-    " ('admin', 'pin', 'credential', 'decided', 'client') BEGIN SELECT RAISE(ABORT, 'no record'); END"
+    "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN"
+    " NEW.kind IN ('admin', 'pin', 'credential', 'decided', 'client')"
+    " BEGIN SELECT RAISE(ABORT, 'no record'); END"
 )
 
 

@@ -95,7 +95,8 @@ class Visitor:
         return dict(parse_qsl(urlsplit(reply.json["location"]).query))
 
     async def token(self, **form: str) -> Reply:
-        body = urlencode({"client_id": self.client, **form}).encode()
+        own = {"client_id": self.client} if self.client else {}
+        body = urlencode({**own, **form}).encode()
         return await self.gateway.http.request("POST", "/token", body, FORM)
 
     async def redeem(self, code: str, **more: str) -> Reply:

@@ -38,7 +38,7 @@ from interlock.server.http.responses import (
     refuse,
     reply,
 )
-from interlock.text.quoting import clip
+from interlock.text.quoting import clip, visible
 from interlock.text.urls import is_loopback, origin
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 BEGIN_PATH = "/login/begin"
 CALLBACK_PATH = "/login/callback"
 MAX_QUERY = 16_384  # bytes of a query string
+MAX_ERROR = 400  # characters of an error on a page
 _SCRIPT = """
 const {key, to} = JSON.parse(document.getElementById("data").textContent);
 localStorage.setItem("interlock-key", key);
@@ -182,7 +183,7 @@ class LoginPages:
             return
         except InterlockError as error:
             self._on_refused(RefusedCredential("bad_credential", request.address or ""))
-            text = f"<p>{escape(clip(str(error)))}.</p>{_AGAIN}"
+            text = f"<p>{escape(visible(str(error))[:MAX_ERROR])}.</p>{_AGAIN}"
             await self._answer(request, _status(error), text, over)
             return
         data = json.dumps({"key": opened.page_key, "to": kept.to}).replace("<", "\\u003c")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlock.auth.issuers import with_groups
+from interlock.auth.jwt import stated_scopes
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError
@@ -33,7 +34,7 @@ def person_of(issuer: Issuer, claims: JsonObject) -> Principal:
             ' roles instead ("groups": "roles")',
             403,
         )
-    principal = Principal(f"{issuer.issuer}#{claims['sub']}", claims=claims)
+    principal = Principal(f"{issuer.issuer}#{claims['sub']}", stated_scopes(claims), claims)
     return with_groups(
         principal, issuer.groups, issuer.scopes, name=issuer.name, is_only=issuer.is_only
     )
