@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from interlock.config.gateway import Address
+from interlock.store import AuditReader
 from tests.gateway.conftest import RESOURCE
 from tests.gateway.front_door.visitor import FORM, ORIGIN, REDIRECT, Visitor
+from tests.server.http.conftest import Http, Reply
 
 pytestmark = pytest.mark.slow("fills a database")
 
@@ -380,3 +384,128 @@ async def test_malformed_token_request_gets_an_error_as_json(door):
             reply = await visitor.gateway.http.request("POST", "/token", body, FORM | headers)
             assert (reply.code, reply.json["error"]) == (code, error), body
             assert reply.header("cache-control") == "no-store"
+
+
+# Around the login
+
+
+async def test_blocked_client_gets_no_page_and_no_tokens_while_others_go_on(door):
+    async with door() as visitor:
+        tokens = await visitor.log_in()
+        other = Visitor(visitor.gateway, "https://other.example/callback")
+        await other.register()
+        other.session = visitor.session
+        others = await other.log_in()
+        admin = await visitor.gateway.key("boss", "admin:write", "admin:read")
+        own = {"authorization": f"Bearer {admin}"}
+        operators = Http(visitor.gateway.endpoint.admin_app(Address("127.0.0.1", 9000)))
+
+        async def decide(action: str, client: str) -> Reply:
+            body = json.dumps({"client": client}).encode()
+            headers = {"content-type": "application/json", **own}
+            path = f"/admin/api/v1/clients/{action}"
+            return await operators.request("POST", path, body, headers)
+
+        assert (await decide("block", "client.example.com")).json["ended"] == 1
+        assert (await visitor.call(tokens["access_token"])).code == 401
+        assert (await visitor.authorize(visitor.query())).code == 400
+        assert (await visitor.refresh(tokens["refresh_token"])).code == 401
+        assert (await other.call(others["access_token"])).text == "done"
+        assert (await other.refresh(others["refresh_token"])).code == 200
+        await decide("allow", visitor.client)
+        assert (await visitor.authorize(visitor.query())).code == 200
+
+
+async def test_only_listed_clients_may_ask(door):
+    auth = {"oauth": {"clients": ["claude.ai", "cursor:", "localhost"], "registration": True}}
+    async with door(auth=auth) as visitor:
+        assert (await visitor.authorize(visitor.query())).code == 400
+        for uri, code in (
+            ("https://claude.ai/api/mcp/auth_callback", 200),
+            ("cursor://anysphere.cursor-mcp/oauth/callback", 200),
+            ("http://localhost:8787/callback", 200),
+            ("https://claude.ai.evil.example/callback", 400),
+        ):
+            visitor.redirect = uri
+            await visitor.register()
+            assert (await visitor.authorize(visitor.query())).code == code, uri
+
+
+async def test_foreign_host_is_in_no_document_and_no_redirect(door):
+    async with door() as visitor:
+        request = visitor.gateway.http.request
+        evil = {"host": "evil.example"}
+        for path in ("/.well-known/oauth-authorization-server", "/authorize"):
+            reply = await request("GET", path, b"", evil, query=visitor.query())
+            assert reply.code == 403
+            assert b"evil" not in reply.body
+        forwarded = {"x-forwarded-host": "evil.example", "forwarded": "host=evil.example"}
+        about = await request("GET", "/.well-known/oauth-authorization-server", b"", forwarded)
+        assert b"evil" not in about.body
+
+
+async def test_pages_of_any_origin_may_use_the_paths_of_clients(door):
+    async with door() as visitor:
+        request = visitor.gateway.http.request
+        page = {"origin": "http://localhost:6274"}
+        ask = {**page, "access-control-request-method": "POST"}
+        for method, path, headers in (
+            ("GET", "/.well-known/oauth-authorization-server", page),
+            ("GET", "/.well-known/oauth-protected-resource/mcp", page),
+            ("OPTIONS", "/register", ask),
+            ("OPTIONS", "/token", ask),
+            ("POST", "/token", {**page, **FORM}),
+        ):
+            reply = await request(method, path, b"", headers)
+            assert reply.header("access-control-allow-origin") == page["origin"], path
+            assert reply.header("access-control-allow-credentials") is None
+
+
+async def test_page_cannot_be_framed_and_names_are_text(door):
+    async with door() as visitor:
+        name = '<img src=x onerror=alert(1)>\u202e" </script>'
+        await visitor.register(client_name=name)
+        page = await visitor.authorize(visitor.query())
+        policy = page.header("content-security-policy") or ""
+        assert "frame-ancestors 'none'" in policy
+        assert "'unsafe-inline'" not in policy
+        assert page.header("referrer-policy") == "no-referrer"
+        assert page.header("cache-control") == "no-store"
+        assert b"<img" not in page.body
+        assert "\u202e".encode() not in page.body
+
+
+async def test_nothing_secret_is_in_the_database_the_log_or_the_audit_trail(door, caplog, tmp_path):
+    async with door() as visitor:
+        code = (await visitor.answer())["code"]
+        tokens = (await visitor.redeem(code)).json
+        again = (await visitor.refresh(tokens["refresh_token"])).json
+        await visitor.refresh(tokens["refresh_token"][:-4] + "AAAA")
+        await visitor.call(again["access_token"])
+        await visitor.gateway.settle()
+        secrets = [code, visitor.verifier]
+        secrets += [each[name] for each in (tokens, again) for name in each if "_token" in name]
+        written = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+        for secret in secrets:
+            assert secret.encode() not in written
+            assert secret not in caplog.text
+
+
+async def test_what_people_and_clients_did_is_recorded(door, tmp_path):
+    async with door() as visitor:
+        await visitor.answer(allow=False)
+        tokens = await visitor.log_in()
+        await visitor.call(tokens["access_token"])
+        for _ in range(2):
+            tokens = (await visitor.refresh(tokens["refresh_token"])).json
+        first = (await visitor.log_in())["refresh_token"]
+        await visitor.refresh((await visitor.refresh(first)).json["refresh_token"])
+        await visitor.refresh(first)
+        await visitor.gateway.settle()
+        async with AuditReader.open(tmp_path / "gateway.db") as reader:
+            lines = [line async for batch in reader.export() for line in batch]
+    found = [each for each in lines if each["kind"] == "client"]
+    actions = [each["action"] for each in found]
+    assert actions == ["denied", "allowed", "redeemed", "allowed", "redeemed", "ended"]
+    assert found[-1]["reason"] == "reused"
+    assert all(each["user"] == "user:anna" for each in found)
