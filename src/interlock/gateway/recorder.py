@@ -143,7 +143,7 @@ class GatewayRecorder(GatewayObserver):
         principal = by or Principal(of.user, key_id=of.id, tenant=tenant)
         body = {"action": action, "client": of.client, "authorization": of.id, "of": of.user}
         if reason:
-            body["reason"] = reason
+            body["why"] = reason
 
         async def record(claim: Claim, *_: object) -> None:
             await trail.record("client", body, principal, claim=claim)

@@ -507,5 +507,5 @@ async def test_what_people_and_clients_did_is_recorded(door, tmp_path):
     found = [each for each in lines if each["kind"] == "client"]
     actions = [each["action"] for each in found]
     assert actions == ["denied", "allowed", "redeemed", "allowed", "redeemed", "ended"]
-    assert found[-1]["reason"] == "reused"
+    assert found[-1]["why"] == "reused"
     assert all(each["user"] == "user:anna" for each in found)

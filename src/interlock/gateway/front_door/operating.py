@@ -147,7 +147,7 @@ class ClientOperations:
         for each in all:
             if each.ended is None:
                 body = {"action": "ended", "client": each.client, "authorization": each.id}
-                record = self._recording({**body, "of": each.user, "reason": reason})
+                record = self._recording({**body, "of": each.user, "why": reason})
                 ended += await self._store.end([each.id], reason, now_micros(), record=record)
         return ended
 
