@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import asyncpg
 import pytest
 
 from interlock.config import load, settings
@@ -25,17 +26,20 @@ from tests.cli.conftest import home, interlock, terminal
 from tests.docs import gateway_page
 from tests.docs.page import ROOT, Block, blocks, pages
 from tests.docs.session import Shell
+from tests.servers.postgres import client_programs
 
 __all__ = ["home", "interlock", "terminal"]  # fixtures
 
 PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
 # What a section of a page assumes. Each section of such a page runs for itself.
 PREPARED = {"docs/gateway.md": gateway_page.prepare}
+POSTGRES = "PostgreSQL"
 # What the blocks of a page, or of a section, need beside the package.
 PROGRAMS = {
     "README.md": "mcp-server-time and the embedded model",
     "docs/gateway.md: Serving": "mcp-server-time",
     "docs/library.md": "mcp-server-time",
+    "docs/operate/backup.md": POSTGRES,
     "docs/migrate/fastmcp.md": "FastMCP",
     "docs/use/chat.md": "the embedded model",
 }
@@ -139,6 +143,16 @@ def module(folder: Path) -> Iterator[ModuleType]:
             del sys.modules[name]
 
 
+async def new_database(server: str) -> str:
+    """Create an empty PostgreSQL database for a page; return its URL."""
+    connection = await asyncpg.connect(server)
+    try:
+        await connection.execute("CREATE DATABASE page")
+    finally:
+        await connection.close()
+    return server.replace("/postgres?", "/page?")
+
+
 def runnable(name: str) -> list[Block]:
     return [each for each in blocks(PAGES[name].read_text()) if each.language != "text"]
 
@@ -164,7 +178,12 @@ def test_every_block_of_a_page_runs(
     module: ModuleType,
     monkeypatch,
     capsys,
+    request: pytest.FixtureRequest,
 ):
+    if PROGRAMS.get(name) == POSTGRES:
+        server = request.getfixturevalue("postgres_server")
+        monkeypatch.setenv("DATABASE_URL", asyncio.run(new_database(server)))
+        monkeypatch.setenv("PATH", f"{client_programs()}:{os.environ['PATH']}")
     shell = Shell(interlock, terminal, folder, monkeypatch)
     page = Page(name, folder, shell, module)
     every = [each for each in runnable(name) if section in {"", each.section}]
