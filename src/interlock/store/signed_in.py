@@ -23,7 +23,7 @@ from interlock.store.database.tables import authorizations, people
 from interlock.types import JsonObject
 
 LEASE = 30 * 1_000_000  # microseconds
-_PURPOSE = "issuer's refresh token"
+SEALED_FOR = "issuer's refresh token"
 _COLUMNS = people.c
 _RENEWED = ("scopes", "groups", "claims", "sealed", "checked", "leased_by", "leased_until")
 _RENEW = OnConflict(
@@ -55,7 +55,7 @@ class SignedInStore:
             return None
         token = b""
         if row.sealed is not None:
-            token = self._secret.unseal(_PURPOSE, row.sealed, _place(user, tenant)) or b""
+            token = self._secret.unseal(SEALED_FOR, row.sealed, bound_to(user, tenant)) or b""
         return _person(row), token.decode()
 
     async def person(self, user: str, tenant: str = TENANT) -> StoredPerson | None:
@@ -67,8 +67,8 @@ class SignedInStore:
         """Store what an issuer says about a person; every gateway follows."""
         sealed = None
         if refresh_token:
-            place = _place(person.user, person.tenant)
-            sealed = self._secret.seal(_PURPOSE, refresh_token.encode(), place)
+            place = bound_to(person.user, person.tenant)
+            sealed = self._secret.seal(SEALED_FOR, refresh_token.encode(), place)
         row = row_of(person) | {"sealed": sealed}
         mine = select(authorizations.c.id).where(
             authorizations.c.user == storable(person.user),
@@ -104,7 +104,8 @@ def _is(user: str, tenant: str) -> tuple[ColumnElement[bool], ColumnElement[bool
     return _COLUMNS.user == storable(user), _COLUMNS.tenant == tenant
 
 
-def _place(user: str, tenant: str) -> bytes:
+def bound_to(user: str, tenant: str) -> bytes:
+    """Return what an issuer's refresh token is encrypted for."""
     return f"{tenant}\n{storable(user)}".encode()
 
 
