@@ -235,3 +235,24 @@ async def test_claude_code_logs_in_and_connects(
 
     assert "Connected" in await run("list")
     assert await organisation.clients() == [(organisation.person, "Claude Code", "claude.ai")]
+
+
+async def test_own_client_logs_in_and_calls(organisation: Organisation, tmp_path: Path):
+    interlock = (sys.executable, "-m", "interlock")
+    own = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+    async def run(*arguments: str) -> str:
+        ran = await start(tmp_path, *interlock, *arguments, **own)
+        out, errors = await ran.communicate()
+        assert ran.returncode == 0, errors.decode()
+        return out.decode()
+
+    await run("servers", "add", "tools", organisation.url)
+    process = await start(tmp_path, *interlock, "servers", "login", "tools", **own)
+    assert process.stderr is not None
+    await organisation.back(await organisation.follow(await printed(process.stderr)))
+    _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+
+    assert await run("call", "tools:crm__x")
+    assert await organisation.clients() == [(organisation.person, "interlock", "")]
