@@ -3,81 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.auth.authorization_ring import AuthorizationRing
-from interlock.auth.gateway_key import GatewayKey
-from interlock.auth.key_ring import KeyRing
-from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
-from interlock.gateway.front_door.clients import FrontClient
+from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.gateway.front_door.refresh_token import GRACE, RefreshToken, refresh_token, verdict
-from interlock.gateway.front_door.request import OAuthError, Resources
-from interlock.gateway.front_door.tokens import Decided, ProvenClient, TokenIssuer
+from interlock.gateway.front_door.tokens import Decided
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.database.database import Database, open_database
+from tests.gateway.front_door.issuing import Issuing, LocalIssuer, Request, remote_issuer
+from tests.store.conftest import postgres
 
-CLIENT = ProvenClient(FrontClient(id="client", name="Client", redirects=("https://c.example/cb",)))
+__all__ = ["postgres"]  # a fixture
+
 VERIFIER = "v" * 43
-EXAMPLES = 60  # interleavings
 CHALLENGE = urlsafe_b64encode(sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
+EXAMPLES = 60  # interleavings in one process
+INTERLEAVINGS, ROUND, AT_ONCE = 10_000, 500, 20  # in two processes
 # Which of the last four refresh tokens is sent, a call with the newest access token, the end of the
 # grace, or the second use of the code; and at which of two gateways.
-EVENTS = st.tuples(
-    st.sampled_from(["newest", "before", "older", "oldest", "call", "wait", "code"]), st.booleans()
-)
+NAMES = ("newest", "before", "older", "oldest", "call", "wait", "code")
+EVENTS = st.tuples(st.sampled_from(NAMES), st.booleans())
 
 
 class World:
-    """One database and two issuers of tokens, as two gateways have."""
+    """One database and the issuers of two gateways."""
 
-    def __init__(self, issuers: list[TokenIssuer], store: AuthorizationStore) -> None:
+    def __init__(self, issuers: Sequence[Issuing], own: LocalIssuer, database: Database) -> None:
         self.issuers = issuers
-        self.store = store
-        self.now = 1_000_000_000_000_000
-
-
-async def _nobody(*_: object) -> None:
-    return None
-
-
-async def _person(user: str, tenant: str) -> StoredPerson:
-    return StoredPerson(user=user, scopes=("mcp:*",), tenant=tenant)
-
-
-async def _world(database: Database) -> World:
-    secret = GatewayKey(bytes(range(32)))
-    world = World([], AuthorizationStore(database))
-    resources = Resources("https://tools.example.com/mcp", ())
-
-    def now() -> int:
-        return world.now
-
-    for _ in range(2):
-        store = AuthorizationStore(database)
-        ring = AuthorizationRing(store, _person, secret, KeyRing(), wall=now)
-        clients: Any = SimpleNamespace()
-        issuer = TokenIssuer(
-            *(store, ring, secret, clients, lambda: resources),
-            *(lambda *_, **__: None, _nobody, now),
-        )
-        world.issuers.append(issuer)
-    return world
+        self.own = own
+        self.store = AuthorizationStore(database)
 
 
 @pytest.mark.slow("fills a database")
 def test_there_is_one_successor_and_a_thief_ends_the_access(tmp_path: Path):
     with asyncio.Runner() as runner:
         database = runner.run(open_database(str(tmp_path / "gateway.db")))
-        world = runner.run(_world(database))
+        issuers = [LocalIssuer(database) for _ in range(2)]
+        world = World(issuers, issuers[0], database)
         people = count()
 
         @given(st.lists(EVENTS, max_size=10))
@@ -91,7 +63,34 @@ def test_there_is_one_successor_and_a_thief_ends_the_access(tmp_path: Path):
             runner.run(database.close())
 
 
-async def _run(world: World, user: str, events: list[tuple[str, bool]]) -> None:
+@pytest.mark.product
+@pytest.mark.program("PostgreSQL")
+@pytest.mark.timeout(1_800)
+async def test_two_processes_have_one_successor_in_any_order(postgres: str):
+    choose = random.Random(4711)
+    database = await open_database(postgres)
+    done = 0
+    while done < INTERLEAVINGS:  # new processes now and then, with nothing in memory
+        async with remote_issuer(postgres) as one, remote_issuer(postgres) as other:
+            world = World([one, other], LocalIssuer(database), database)
+            for _ in range(ROUND // AT_ONCE):
+                runs = [
+                    (
+                        f"https://id.example#{done + number}",
+                        [
+                            (choose.choice(NAMES), choose.random() < 0.5)
+                            for _ in range(choose.randrange(11))
+                        ],
+                    )
+                    for number in range(AT_ONCE)
+                ]
+                await asyncio.gather(*(_run(world, user, events) for user, events in runs))
+                done += AT_ONCE
+    await database.close()
+
+
+async def _run(world: World, user: str, events: Sequence[tuple[str, bool]]) -> None:
+    now = 1_000_000_000_000_000
     decided = Decided(
         client="client",
         name="Client",
@@ -102,26 +101,25 @@ async def _run(world: World, user: str, events: list[tuple[str, bool]]) -> None:
         scopes=("mcp:*",),
         user=user,
         key="",
-        ends=world.now + 10**14,
+        ends=now + 10**14,
     )
-    person = StoredPerson(user=decided.user, scopes=("mcp:*",))
-    code = await world.issuers[0].issue_code(decided, person)
+
+    async def ask(second: bool, action: str, **sent: str) -> dict[str, Any]:
+        return await world.issuers[int(second)].ask(Request(action, sent, now))
+
+    code = await world.own.code(decided, now)
     form = {"code": code, "code_verifier": VERIFIER, "redirect_uri": decided.redirect_uri}
-    first = await world.issuers[0].redeem(form, CLIENT)
+    first = await ask(False, "redeem", **form)
     tokens, access, waited, used, ended = [first["refresh_token"]], first, False, -1, False
     for event, second in events:
-        issuer = world.issuers[int(second)]
         if event == "call":
-            await issuer._ring.refresh()  # as each gateway does within a second
-            found = await issuer._ring.find(access["access_token"].encode())
-            assert (found is None) == ended
-            await issuer._ring._write_uses()
+            answer = await ask(second, "call", token=access["access_token"])
+            assert answer["valid"] == (not ended)
             used = max(used, len(tokens) - 1) if not ended else used
         elif event == "wait":
-            world.now, waited = world.now + GRACE + 1, True
+            now, waited = now + GRACE + 1, True
         elif event == "code":
-            with pytest.raises(OAuthError, match="used before"):
-                await issuer.redeem(form, CLIENT)
+            assert "used before" in (await ask(second, "redeem", **form))["error"]
             ended = True
         else:
             back = ("newest", "before", "older", "oldest").index(event)
@@ -129,13 +127,11 @@ async def _run(world: World, user: str, events: list[tuple[str, bool]]) -> None:
                 continue
             generation = len(tokens) - 1 - back
             is_stolen = back > 1 or (back == 1 and waited and used >= len(tokens) - 1)
-            asked = {"refresh_token": tokens[generation]}
+            answer = await ask(second, "refresh", refresh_token=tokens[generation])
             if ended or is_stolen:
-                with pytest.raises(OAuthError):
-                    await issuer.refresh(asked, CLIENT)
+                assert "error" in answer
                 ended = True
                 continue
-            answer = await issuer.refresh(asked, CLIENT)
             if back == 0:
                 tokens.append(answer["refresh_token"])
                 access, waited = answer, False
