@@ -269,6 +269,15 @@ class AuthorizationRing:
             known.principals[token.scopes, token.view] = made = fresh
         return made
 
+    def full_rights(self, principal: Principal) -> Principal | None:
+        """Return a token's owner with all rights that a token could have; None for others."""
+        known = self._known.get(principal.key_id)
+        if known is None:
+            return None
+        owner = self.owner_of(known.stored, known.person)
+        scopes = tuple(sorted(each for each in owner.scopes if each.startswith("mcp:")))
+        return self._principal(known, AccessToken(known.stored.id, 0, 0, scopes, principal.view))
+
     def owner_of(self, stored: StoredAuthorization, person: StoredPerson | None) -> Principal:
         """Return the person of an authorization, with the rights that the person has now."""
         tenant = "" if stored.tenant == TENANT else stored.tenant

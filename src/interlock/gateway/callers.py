@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from interlock.auth.gateway_auth import GatewayAuth
 from interlock.auth.key_ring import KeyRing
+from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.gateway.observer import GatewayObserver
 from interlock.gateway.parts import Parts
@@ -72,6 +73,10 @@ class GatewayCallers:
     def is_trusted(self, user: str) -> bool:
         """Return whether a user without an API key may still use a session."""
         return is_trusted(self._parts().settings.issuers, user)
+
+    def full_rights(self, principal: Principal) -> Principal | None:
+        """Return a caller with all rights of its person; None if its credential cannot get more."""
+        return None if self._grants is None else self._grants.full_rights(principal)
 
     @property
     def exist(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from interlock.config.gateway import Address
 from interlock.store import AuditReader
-from tests.gateway.conftest import RESOURCE
+from tests.gateway.conftest import RESOURCE, bearer
 from tests.gateway.front_door.visitor import FORM, ORIGIN, REDIRECT, Visitor
 from tests.server.http.conftest import Http, Reply
 
@@ -294,6 +294,24 @@ async def test_refresh_narrows_scopes_and_never_widens_them(door):
         assert wider.json["scope"] == "mcp:read"
         nothing = await visitor.refresh(wider.json["refresh_token"], scope="mcp:other:*")
         assert nothing.json["error"] == "invalid_scope"
+
+
+async def test_call_that_needs_a_wider_token_says_which_and_others_stay_unknown(door):
+    rule = {"id": "x", "effect": "allow", "who": ["*"], "tools": ["crm:x"]}
+    async with door(policy={"rules": [rule]}) as visitor:
+        tokens = await visitor.log_in(visitor.query(scope="mcp:read"))
+        refused = await visitor.call(tokens["access_token"])
+        assert refused.code == 403
+        challenge = refused.header("www-authenticate") or ""
+        assert 'error="insufficient_scope"' in challenge
+        assert 'scope="mcp:read mcp:crm:x"' in challenge
+        assert "resource_metadata=" in challenge
+        wider = await visitor.log_in(visitor.query(scope="mcp:read mcp:crm:x"))
+        assert (await visitor.call(wider["access_token"])).text == "done"
+        for name in ("crm__y", "crm__z"):  # no rule allows the first one, the second does not exist
+            headers = bearer(tokens["access_token"])
+            unknown = await visitor.gateway.http.call(name, {}, headers=headers)
+            assert (unknown.code, unknown.json["error"]["code"]) == (200, -32602)
 
 
 # Tokens

@@ -55,7 +55,10 @@ APPROVAL = Approval(
     expires=FOREVER,
 )
 PERSON = StoredPerson(
-    user="https://id.example.com#anna", scopes=("mcp:*",), groups=("leads",), claims={"name": "Anna"}
+    user="https://id.example.com#anna",
+    scopes=("mcp:*",),
+    groups=("leads",),
+    claims={"name": "Anna"},
 )
 AUTHORIZATION = StoredAuthorization(
     id="AAAAAAAAAAAA",
