@@ -6,7 +6,7 @@ from the `RunningGateway` that uses them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 from interlock import __version__, aio, build
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
+from interlock.calls import Caller
 from interlock.config.gateway import GatewaySettings
 from interlock.gateway.callers import GatewayCallers, is_trusted
 from interlock.gateway.client_approvals import ClientQuestions, open_approvals
@@ -175,7 +176,7 @@ async def open_services(
         vault = _vault(stores, recorder, gateway)
         door = None
         if parts.settings.oauth is not None:
-            door = await stack.enter_async_context(_open_door(stores, recorder, gateway))
+            door = await stack.enter_async_context(_open_door(stores, recorder, vault, gateway))
         yield GatewayServices(
             **asdict(stores),
             environ=environ,
@@ -211,15 +212,28 @@ def _vault(
 
 
 def _open_door(
-    stores: GatewayStores, recorder: GatewayRecorder, gateway: Callable[[], RunningGateway]
+    stores: GatewayStores,
+    recorder: GatewayRecorder,
+    vault: Vault,
+    gateway: Callable[[], RunningGateway],
 ) -> AbstractAsyncContextManager[FrontDoor]:
     from interlock.gateway.front_door.door import Surroundings, open_front_door
+
+    async def missing(caller: Caller) -> Sequence[JsonObject]:
+        policy, servers = gateway().parts.policy, gateway().server.toolbox.upstreams
+        needs = {
+            name: each.needs
+            for name, each in servers.items()
+            if each.needs and policy.may_use_any(caller, name)
+        }
+        return await vault.missing(caller.owner, needs)
 
     around = Surroundings(
         settings=lambda: gateway().parts.settings,
         public_url=lambda: f"{gateway().front.origin}/mcp",
         is_trusted=lambda user: is_trusted(gateway().parts.settings.issuers, user),
         list_tools=lambda caller: gateway().server.tools_of(caller),
+        missing=missing,
         on_end=lambda ids: gateway().end_credentials(ids),
         recorder=recorder,
     )

@@ -81,7 +81,7 @@ class LocalIssuer:
                     return await self.tokens.refresh(request.sent, CLIENT)
         except OAuthError as error:
             return {"error": error.text}
-        await self.ring.refresh()  # as each gateway does within a second
+        await self.ring._step(True)  # as each gateway does within a second
         found = await self.ring.find(request.sent["token"].encode())
         await self.ring._write_uses()
         return {"valid": found is not None}

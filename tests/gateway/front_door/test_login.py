@@ -13,7 +13,10 @@ from interlock.config.gateway import Address
 from interlock.store import AuditReader
 from tests.gateway.conftest import RESOURCE, bearer
 from tests.gateway.front_door.visitor import FORM, ORIGIN, REDIRECT, Visitor
+from tests.gateway.notes import Notes, User, allowed, cookie_of, notes
 from tests.server.http.conftest import Http, Reply
+
+__all__ = ["notes"]  # a fixture
 
 pytestmark = pytest.mark.slow("fills a database")
 
@@ -527,3 +530,22 @@ async def test_what_people_and_clients_did_is_recorded(door, tmp_path):
     assert actions == ["denied", "allowed", "redeemed", "allowed", "redeemed", "ended"]
     assert found[-1]["why"] == "reused"
     assert all(each["user"] == "user:anna" for each in found)
+
+
+async def test_person_connects_a_server_on_the_way_and_comes_back(running, notes: Notes):
+    settings = {"publicUrl": RESOURCE, "auth": {"oauth": {}}}
+    async with running(settings, notes=notes.entry()) as gateway:
+        visitor = Visitor(gateway)
+        await visitor.register()
+        await visitor.sign_in(await gateway.key("anna"))
+        query = visitor.query()
+        (missing,) = (await visitor.shown(query)).json["connect"]
+        assert (missing["server"], missing["values"]) == ("notes", False)
+        back = f"/authorize?{query}"
+        for wanted, to in ((back, back), ("https://evil.example/", "/"), ("//evil.example", "/")):
+            path = urlsplit(missing["url"]).path
+            begun = await visitor.post(path, {"to": wanted}, visitor.session)
+            done = await User(gateway, "").come_back(await allowed(begun), cookie_of(begun))
+            assert (done.code, done.header("location")) == (302, to)
+        assert (await visitor.shown(query)).json["connect"] == []
+        assert (await visitor.answer(query))["code"]

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -51,6 +51,7 @@ MICROS = 1_000_000
 WITHOUT_RECHECK = 7 * 86_400.0  # seconds, if the issuer cannot be asked again about the person
 MAX_LISTED = 200  # tools that the page lists by name
 
+Missing = Callable[[Caller], Awaitable[Sequence[JsonObject]]]
 ListTools = Callable[[Caller], tuple[list[JsonObject], list[JsonObject]]]
 
 
@@ -97,6 +98,7 @@ class Consent:
         resources: Returns the resources of the current configuration.
         sign_in: Returns the seconds after which a person must sign in again.
         list_tools: Returns the tools that a caller sees.
+        missing: Returns the servers that lack a credential of a caller.
         note: Records a decision in the audit trail, given the action, the person and the client.
         wall: The wall clock, in microseconds since 1970.
     """
@@ -112,6 +114,7 @@ class Consent:
         resources: Callable[[], Resources],
         sign_in: Callable[[], float],
         list_tools: ListTools,
+        missing: Missing,
         note: Callable[[str, Principal, str], None] = lambda *_: None,
         wall: Callable[[], int] = now_micros,
     ) -> None:
@@ -124,6 +127,7 @@ class Consent:
         self._resources = resources
         self._sign_in = sign_in
         self._list_tools = list_tools
+        self._missing = missing
         self._note = note
         self._wall = wall
 
@@ -241,14 +245,16 @@ class Consent:
             "before": bool(before),
         }
         window = self._window(self._wall())
-        return shown | {"seen": self._seal(shown, raw, request, window)}
+        # Not part of what is decided: a tool asks for a missing credential later, too.
+        connect = await self._missing(Caller(caller))
+        return shown | {"connect": connect, "seen": self._seal(shown, raw, request, window)}
 
     def _window(self, now: int) -> int:
         return now // (WINDOW * MICROS)
 
     def _seal(self, shown: JsonObject, raw: str, request: ApiRequest, window: int) -> str:
         page_key = request.http.header(PAGE_KEY) or ""
-        of_all = {name: value for name, value in shown.items() if name != "seen"}
+        of_all = {name: each for name, each in shown.items() if name not in ("seen", "connect")}
         parts = (of_all, raw, request.principal.identity, _digest(page_key), window)
         return hmac.digest(self._secret, msgspec.json.encode(parts), "sha256").hex()
 

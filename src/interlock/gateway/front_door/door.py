@@ -17,7 +17,7 @@ from interlock.config.gateway import FrontDoorSettings, GatewaySettings, Issuer
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Registrations
-from interlock.gateway.front_door.consent import ROUTES, Consent, ListTools
+from interlock.gateway.front_door.consent import ROUTES, Consent, ListTools, Missing
 from interlock.gateway.front_door.documents import MAX_DOCUMENT, Documents
 from interlock.gateway.front_door.door_app import DoorApp
 from interlock.gateway.front_door.machines import Machines
@@ -106,6 +106,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         public_url: Returns the URL of the endpoint for clients.
         is_trusted: Returns whether a person without an API key may go on.
         list_tools: Returns the tools that a caller sees.
+        missing: Returns the servers that lack a credential of a caller; see `Vault.missing`.
         on_end: Called with the ids of authorizations that ended.
         recorder: Records what happens to clients and authorizations.
     """
@@ -114,6 +115,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     public_url: Callable[[], str]
     is_trusted: Callable[[str], bool]
     list_tools: ListTools
+    missing: Missing
     on_end: Callable[[Collection[str]], None]
     recorder: GatewayRecorder
 
@@ -175,7 +177,8 @@ async def open_front_door(
             tokens=tokens,
             consent=Consent(
                 *(clients, tokens, store, people, keys, secret, resources),
-                *(lambda: gateway.own.sign_in, gateway.list_tools, recorder.client_decided),
+                *(lambda: gateway.own.sign_in, gateway.list_tools, gateway.missing),
+                recorder.client_decided,
             ),
             store=store,
             decisions=decisions,

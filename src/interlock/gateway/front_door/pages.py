@@ -59,6 +59,14 @@ function show(asked) {
   part("count", `It can use ${tools.all} tools; ${tools.write} of them can change something.`);
   list("writes", tools.writes);
   list("names", tools.names.filter((name) => !tools.writes.includes(name)));
+  const missing = document.getElementById("connect");
+  missing.hidden = !asked.connect.length;
+  missing.querySelector("div").replaceChildren(...asked.connect.map((each) => {
+    const button = document.createElement("button");
+    Object.assign(button, {type: "button", textContent: `Connect ${each.server}`});
+    button.addEventListener("click", () => attempt(() => connect(each)));
+    return button;
+  }));
   const place = document.getElementById("scopes");
   place.replaceChildren(...asked.scopes.map((scope) => {
     const label = document.createElement("label");
@@ -97,6 +105,15 @@ async function decide(allow) {
   }
   say(answer.detail);
   if (reply.status === 409 || reply.status === 401) await load();
+}
+
+async function connect({url, values}) {
+  const {pathname} = new URL(url);
+  const to = location.pathname + location.search;
+  if (values) return location.assign(`${pathname}?to=${encodeURIComponent(to)}`);
+  const [reply, answer] = await post(pathname, {to});
+  if (reply.ok) return location.assign(answer.location);
+  say(answer.detail);
 }
 
 async function attempt(work) {
@@ -150,6 +167,8 @@ First sign in; then you decide.</p>
 <p id="place"></p><p id="before"></p><p id="count"></p>
 <details><summary>Tools that can change something</summary><ul id="writes"></ul></details>
 <details><summary>Tools that only read</summary><ul id="names"></ul></details>
+<section id="connect" hidden><p>These servers need your own account. You can connect them now, or
+later, when a tool asks for it.</p><div></div></section>
 <fieldset><legend>Allowed scopes</legend><div id="scopes"></div></fieldset>
 <p><button id="allow" type="button" disabled>Allow</button>
 <button id="deny" type="button">Deny</button></p>

@@ -24,7 +24,13 @@ from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import InterlockError, StoreError
 from interlock.gateway.logins.login_attempt import Attempt, AttemptCookies, unknown_login
-from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
+from interlock.gateway.logins.plain_page import (
+    HTML,
+    cookies_of,
+    headers_for,
+    path_here,
+    plain_page,
+)
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.proxies import stated_origin
@@ -131,7 +137,7 @@ class LoginPages:
             return
         try:
             begun = await self._login(found[0]).begin(self._origin(request) + CALLBACK_PATH)
-            kept = _Sealed(found[0].issuer, begun.attempt, _path(query.get("to", "")))
+            kept = _Sealed(found[0].issuer, begun.attempt, path_here(query.get("to", "")))
             is_secure = self._cookie.is_secure
             cookie = self._attempts.sealed(begun.attempt.state, kept, is_secure=is_secure)
         except InterlockError as error:
@@ -212,9 +218,3 @@ def _no_rights(principal: Principal) -> str:
         f" gateway (groups: {escape(clip(groups))}).</p>"
         "<p>Ask the operator, who grants rights by <code>auth.issuers[].scopes</code>.</p>"
     )
-
-
-def _path(wanted: str) -> str:
-    """Return a path of these pages; "/" if the wanted URL is on another site."""
-    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
-    return wanted if is_path and wanted.isprintable() else "/"

@@ -78,3 +78,9 @@ def cookies_of(request: HttpRequest) -> dict[str, str]:
 
 def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def path_here(wanted: str) -> str:
+    """Return a path of these pages; "/" if the wanted URL is on another site."""
+    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
+    return wanted if is_path and wanted.isprintable() else "/"
