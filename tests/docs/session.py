@@ -42,7 +42,7 @@ VARIABLE = {
 _VARIABLES = re.compile("|".join(f"({each})" for each in VARIABLE))
 _HASH = re.compile(r"\b[0-9a-f]{64}\b")
 _ASSIGNMENT = re.compile(r"([A-Z]+)=\$\((.*)\)")  # of what a command prints
-_ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
+_ADDRESS = re.compile(r"(?:(?<=127\.0\.0\.1:)|(?<=--port ))\d{4,5}\b")
 # What asks questions, opens a browser or uses colours; and what keeps it from that.
 _ON_TERMINAL = {"chat", "web", "claude", "login"}
 _NOT_ON_TERMINAL = {"|", "<", ">", "--json", "--link", "--help"}

@@ -29,13 +29,13 @@ from tests.docs.session import Shell
 __all__ = ["home", "interlock", "terminal"]  # fixtures
 
 PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
-# What a section of a page assumes. Each section of such a page runs for itself.
-PREPARED = {"docs/gateway.md": gateway_page.prepare}
-# What the blocks of a page, or of a section, need beside the package.
+# What the blocks of a page need beside the package.
 PROGRAMS = {
     "README.md": "mcp-server-time and the embedded model",
-    "docs/gateway.md: Serving": "mcp-server-time",
-    "docs/library.md": "mcp-server-time",
+    "docs/operate/serve.md": "mcp-server-time",
+    "docs/use/client.md": "mcp-server-time",
+    "docs/use/toolbox.md": "mcp-server-time",
+    "docs/use/agent.md": "mcp-server-time",
     "docs/migrate/fastmcp.md": "FastMCP",
     "docs/use/chat.md": "the embedded model",
 }
@@ -144,20 +144,17 @@ def runnable(name: str) -> list[Block]:
 
 
 def params() -> Iterator[object]:
-    """Yield each page with code, or each section of it."""
+    """Yield each page with code."""
     for name in PAGES:
-        sections = dict.fromkeys(each.section for each in runnable(name))
-        for section in sections if name in PREPARED else [""] * bool(sections):
-            id = f"{name}: {section}" if section else name
+        if runnable(name):
             marks = [pytest.mark.slow("runs the commands of a page")]
-            marks += [pytest.mark.program(PROGRAMS[id])] if id in PROGRAMS else []
-            yield pytest.param(name, section, id=id, marks=marks)
+            marks += [pytest.mark.program(PROGRAMS[name])] if name in PROGRAMS else []
+            yield pytest.param(name, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "section"), [*params()])
+@pytest.mark.parametrize("name", [*params()])
 def test_every_block_of_a_page_runs(
     name: str,
-    section: str,
     interlock,
     terminal,
     folder: Path,
@@ -167,11 +164,11 @@ def test_every_block_of_a_page_runs(
 ):
     shell = Shell(interlock, terminal, folder, monkeypatch)
     page = Page(name, folder, shell, module)
-    every = [each for each in runnable(name) if section in {"", each.section}]
+    every = runnable(name)
     with asyncio.Runner() as runner:
         try:
-            if name in PREPARED:
-                PREPARED[name](section, folder, shell, monkeypatch)
+            if name in gateway_page.PAGES:
+                gateway_page.prepare(name, folder, shell, monkeypatch)
             for number, block in enumerate(every, start=1):
                 rest = "\n".join(each.text for each in every[number:])
                 try:
