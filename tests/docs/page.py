@@ -27,6 +27,8 @@ _BLOCK = re.compile(
 )
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
+# A link to a file of the checkout, with its anchor.
+links = re.compile(r"\]\((?!https?:|mailto:|#)(?P<file>[^)#\s]+)(?P<anchor>(?:#[^)\s]*)?)\)")
 _FROM_EXAMPLE = re.compile(r"examples/\w+\.py")
 
 

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import pytest
 
 from interlock.cli.terminal_prompt import QUESTION
-from tests.cli.conftest import Ran, Terminal
+from tests.cli.conftest import CONTROL, Ran, Terminal
 from tests.docs.page import ROOT, Block
 from tests.servers.ports import reserved
 
@@ -193,7 +193,7 @@ class Shell:
         output = os.fdopen(terminal, encoding="utf-8")
         self._running.append((process, output))
         printed = [output.readline() for _ in shown]
-        lines = [self._of_page(each).rstrip("\n") for each in printed]
+        lines = [CONTROL.sub("", self._of_page(each)).rstrip("\n") for each in printed]
         compare(lines, shown, shlex.join(words))
 
     def _end(self, running: tuple[subprocess.Popen[bytes], TextIO]) -> None:

@@ -1,4 +1,4 @@
-"""The table of routes in docs/reference/admin-api.md is complete; `python -m` this module renews it."""
+"""The routes in docs/reference/admin-api.md are complete; `python -m` this module renews them."""
 
 from __future__ import annotations
 
