@@ -33,7 +33,8 @@ def texts() -> dict[str, str]:
     pages = {}
     for module, names in PUBLIC.items():
         owners = {each: owner(module, each) for each in names}
-        lines = [f"# `{module}`\n"]
+        about = (importlib.import_module(module).__doc__ or "").strip().partition("\n\n")[0]
+        lines = [f"# `{module}`\n", f"{about}\n"]
         lines += [f"::: {module}.{each}\n" for each in names if owners[each] == module]
         if elsewhere := {each: other for each, other in owners.items() if other != module}:
             lines += [f"These names are also in `{module}`:\n"]

@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
@@ -87,7 +88,7 @@ def _with_copies(page: Path, pages: Path) -> str:
 
 def _write_texts(config: dict[str, object], folder: Path) -> None:
     """Write each page as Markdown, and both lists of all pages."""
-    names = [*_pages(config["nav"])]
+    names = [*pages_in(config["nav"])]
     lines = [f"# {config['site_name']}\n\n> {config['site_description']}\n"]
     whole = []
     for name in names:
@@ -101,16 +102,19 @@ def _write_texts(config: dict[str, object], folder: Path) -> None:
     (folder / "html" / "llms-full.txt").write_text("\n\n".join(whole))
 
 
-def _pages(nav: object) -> Iterator[str]:
+def pages_in(nav: object) -> Iterator[str]:
     """Yield the names of the pages of the navigation, in its order."""
     if isinstance(nav, str):
         yield nav
     for each in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else []:
-        yield from _pages(each)
+        yield from pages_in(each)
 
 
-def pages_of_navigation() -> list[str]:
-    return [*_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])]
+def navigation() -> list[dict[str, list[str | dict[str, list[str]]]]]:
+    """Return the navigation of mkdocs.yml: its sections, each with pages and groups of pages."""
+    config: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    nav: list[dict[str, list[str | dict[str, list[str]]]]] = config["nav"]
+    return nav
 
 
 def _absolute(found: re.Match[str], page: str) -> str:

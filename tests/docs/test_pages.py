@@ -32,6 +32,7 @@ PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
 # What the blocks of a page need beside the package.
 PROGRAMS = {
     "README.md": "mcp-server-time and the embedded model",
+    "docs/start/assistant.md": "mcp-server-time and the embedded model",
     "docs/operate/serve.md": "mcp-server-time",
     "docs/use/client.md": "mcp-server-time",
     "docs/use/toolbox.md": "mcp-server-time",

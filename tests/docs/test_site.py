@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import api_pages
+from tests.docs import api_pages, index_page
 from tests.docs.page import ROOT, links
-from tests.docs.site import DOCS, build, pages_of_navigation, problems
+from tests.docs.site import DOCS, build, navigation, pages_in, problems
 from tests.test_api import PUBLIC
 
 ZENSICAL = ROOT / "build/docs/bin/zensical"
@@ -25,7 +25,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_once_in_the_navigation():
     pages = {str(each.relative_to(DOCS)) for each in DOCS.rglob("*.md")} | {"changelog.md"}
 
-    assert sorted(pages_of_navigation()) == sorted(pages)
+    assert sorted(pages_in(navigation())) == sorted(pages)
+
+
+def test_index_lists_every_page_of_the_navigation():
+    assert index_page.text() == index_page.PAGE.read_text(), "run: python -m tests.docs.index_page"
 
 
 def test_every_page_is_two_links_from_the_index_at_most():
@@ -33,7 +37,7 @@ def test_every_page_is_two_links_from_the_index_at_most():
     first = linked(index)
     near = first.union(*map(linked, first))
 
-    assert {*DOCS.rglob("*.md")} - near == set()
+    assert {*DOCS.rglob("*.md")} - near == {index}
 
 
 def linked(page: Path) -> set[Path]:
@@ -60,7 +64,7 @@ def test_site_has_every_page_for_readers_and_for_programs_and_no_mistakes(site: 
     assert [*problems(site)] == []
 
     listed = re.findall(r"\]\(/(\S+\.md)\): \S", (site / "llms.txt").read_text())
-    assert listed == pages_of_navigation()
+    assert listed == [*pages_in(navigation())]
     for name in listed:
         text = (site / name).read_text()
         assert (site / name).with_suffix(".html").exists()
