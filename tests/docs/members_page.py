@@ -21,8 +21,8 @@ PLACES = (
 )
 BEGIN = """# Every member of the configuration
 
-Each member of the [file of servers](servers-file.md), of its [member `gateway`](gateway-file.md) and of the [settings](../use/settings.md),
-with the page that describes it. A name may stand in several objects.
+The members of the [file of servers](servers-file.md), of its [member `gateway`](gateway-file.md)
+and of the [settings](../use/settings.md). A name may stand in several objects.
 
 | member | described in |
 |---|---|
@@ -43,9 +43,12 @@ def _known(file: Path) -> Iterator[str]:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in {"warn_unknown", "refuse_unknown"}:
-                yield from _names(node.args[0], values)
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in {"warn_unknown", "refuse_unknown"}
+        ):
+            yield from _names(node.args[0], values)
 
 
 def _names(node: ast.AST, values: dict[str, ast.expr]) -> Iterator[str]:

@@ -4,7 +4,7 @@
 |---|---|
 | `python title="notes.py"` | a file of the page's folder, which is imported once |
 | `python` | runs in the page's namespace, in which `await` may stand anywhere |
-| `json title="mcp.json"` | a file, which its own reader accepts |
+| `json title="mcp.json"`, `toml` | a file, which its own reader accepts |
 | `console` | lines that begin with `$ ` run; the others are their output |
 | `http` | a request to the running gateway, an empty line, the status and an answer like that |
 | `text` | nothing to run: a drawing, a message, a format |
@@ -50,7 +50,7 @@ class Block(NamedTuple):
             return not any(map(_FROM_EXAMPLE.fullmatch, self.comments))
         if self.language == "text":
             return not re.search(r"^\$ ", self.text, re.MULTILINE)
-        if self.language == "json":
+        if self.language in {"json", "toml"}:
             return self.title != ""
         return self.language in {"console", "http"}
 

@@ -12,6 +12,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -87,7 +88,9 @@ class Page:
         elif file.name == "manifest.json":
             (plugin,) = read_plugins(file.parents[1], frozenset())
             assert plugin.problems == {}
-        elif file.name == "settings.json":
+        elif file.suffix == ".toml":
+            tomllib.loads(block.text)
+        elif file.name == "settings.json" and "/" not in block.title:
             assert settings.load(file).warnings == ()
         elif file.name == "answers.json":
             ScriptedModel.from_file(file)
