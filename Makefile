@@ -171,11 +171,11 @@ requirements: .venv/.stamp-dev
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
 	$(compile) pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
-	for name in bench conformance fuzz jupyter; do \
+	for name in bench conformance docs fuzz jupyter; do \
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
-	for name in docs mcp1 langchain langchain-mcp mcp-proxy contextforge litellm claude-sdk; do \
+	for name in mcp1 langchain langchain-mcp mcp-proxy contextforge litellm claude-sdk; do \
 	    $(compile) --upgrade requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done
 
@@ -186,6 +186,7 @@ vendor: build/browser/.stamp
 	$(bin)/python tests/browser/vendor.py
 
 pictures: .venv/.stamp-dev build/browser/.stamp
+	@$(bin)/python -m tests.docs.moving_picture
 	@INTERLOCK_WRITE_PICTURES=1 $(bin)/python -m pytest -q -m "" tests/browser/test_pictures.py
 
 # Set-up
