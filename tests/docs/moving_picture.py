@@ -65,7 +65,8 @@ def picture() -> str:
             f' width="{WIDTH}" height="{height}" role="img">',
             "<title>A question, a call, a question before a write, and the answer</title>",
             f"<style>{STYLE}{chr(10).join(rules)}</style>",
-            f'<rect class="back" x="0.5" y="0.5" rx="8" width="{WIDTH - 1}" height="{height - 1}"/>',
+            f'<rect class="back" x="0.5" y="0.5" rx="8"'
+            f' width="{WIDTH - 1}" height="{height - 1}"/>',
             *texts,
             "</svg>",
         ]

@@ -4,7 +4,8 @@
 |---|---|
 | `python title="notes.py"` | a file of the page's folder, which is imported once |
 | `python` | runs in the page's namespace, in which `await` may stand anywhere |
-| `json title="mcp.json"`, `toml` | a file, which its own reader accepts |
+| `json title="mcp.json"` | a file, which its own reader accepts |
+| `toml title="..."`, `nginx`, `yaml`, ... | a file, which commands on the page read |
 | `console` | lines that begin with `$ ` run; the others are their output |
 | `http` | a request to the running gateway, an empty line, the status and an answer like that |
 | `text` | nothing to run: a drawing, a message, a format |
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+FILES = {"json", "toml", "nginx", "haproxy", "caddyfile", "ini", "yaml", "dockerfile", "sh"}
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
     r"^((?:<!--(?:(?!-->).)*-->\n)*)( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL
@@ -50,7 +52,7 @@ class Block(NamedTuple):
             return not any(map(_FROM_EXAMPLE.fullmatch, self.comments))
         if self.language == "text":
             return not re.search(r"^\$ ", self.text, re.MULTILINE)
-        if self.language in {"json", "toml"}:
+        if self.language in FILES:
             return self.title != ""
         return self.language in {"console", "http"}
 

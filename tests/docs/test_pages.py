@@ -34,6 +34,9 @@ PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
 PROGRAMS = {
     "README.md": "mcp-server-time and the embedded model",
     "docs/start/assistant.md": "mcp-server-time and the embedded model",
+    "docs/operate/nginx.md": "nginx",
+    "docs/operate/caddy.md": "Caddy",
+    "docs/operate/haproxy.md": "HAProxy",
     "docs/operate/serve.md": "mcp-server-time",
     "docs/use/client.md": "mcp-server-time",
     "docs/use/toolbox.md": "mcp-server-time",
