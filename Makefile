@@ -46,7 +46,7 @@ help:
 	@echo "make soak MINUTES=20 nothing may leak or hang in 20,000 turns, or while things break"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
-	@echo "make pictures        take the pictures of docs/use/web.md"
+	@echo "make pictures        take the pictures of the pages"
 	@echo "make clean           remove .venv and build"
 
 # The embedded model, unless INTERLOCK_MODEL says otherwise: no key that happens to be

@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from html.parser import HTMLParser
@@ -80,7 +80,12 @@ def _with_copies(page: Path, pages: Path) -> str:
                 shutil.copy(target, at)
         return f"]({os.path.relpath(at, page.parent)}{found['anchor']})"
 
-    return links.sub(moved, page.read_text())
+    return _outside_code(partial(links.sub, moved), page.read_text())
+
+
+def _outside_code(change: Callable[[str], str], text: str) -> str:
+    parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(each if at % 2 else change(each) for at, each in enumerate(parts))
 
 
 # Texts for programs
@@ -93,7 +98,7 @@ def _write_texts(config: dict[str, object], folder: Path) -> None:
     whole = []
     for name in names:
         text = _API.sub(_documented, (folder / "pages" / name).read_text())
-        text = links.sub(partial(_absolute, page=name), text)
+        text = _outside_code(partial(links.sub, partial(_absolute, page=name)), text)
         (folder / "html" / name).write_text(text)
         title, about = _summary(text)
         lines.append(f"- [{title}](/{name}): {about}")

@@ -41,7 +41,7 @@ PROGRAMS = {
     "docs/use/client.md": "mcp-server-time",
     "docs/use/toolbox.md": "mcp-server-time",
     "docs/use/agent.md": "mcp-server-time",
-    "docs/migrate/fastmcp.md": "FastMCP",
+    **dict.fromkeys((each for each in PAGES if each.startswith("docs/migrate/fastmcp")), "FastMCP"),
     "docs/use/chat.md": "the embedded model",
 }
 MOST_NORUN = 0.05  # of all blocks

@@ -1,4 +1,4 @@
-"""Runs both halves of the sections of `docs/migrate/fastmcp.md` against each other.
+"""Runs both halves of the sections of `docs/migrate/fastmcp*.md` against each other.
 
     python -m tests.interop.side_by_side [SECTION]
 
@@ -42,7 +42,7 @@ from interlock.errors import InterlockError
 from interlock.types import ElicitResult, PromptReference
 from tests.docs.page import ROOT, Block, blocks
 
-PAGE = ROOT / "docs/migrate/fastmcp.md"
+PAGES = sorted((ROOT / "docs/migrate").glob("fastmcp*.md"), key=lambda page: page.stem)
 LANGUAGE = {"x-language": "nb"}  # a header for the section about headers
 OLD = "2025-11-25"  # FastMCP can ask clients of this revision only
 
@@ -68,7 +68,9 @@ class Pair(NamedTuple):
 def pairs() -> list[Pair]:
     """Return the sections of the page that have requests."""
     found = []
-    every = [each for each in blocks(PAGE.read_text()) if each.title.endswith(".py")]
+    every = [
+        each for page in PAGES for each in blocks(page.read_text()) if each.title.endswith(".py")
+    ]
     by_title = {each.title: each for each in every}
     for theirs in every:
         notes = dict(each.split(": ", 1) for each in theirs.comments)
@@ -106,7 +108,7 @@ def _executed(block: Block) -> ModuleType:
     module = ModuleType(f"side by side: {block.title}")
     code = "\n" * (block.line - 1) + block.text
     sys.modules[module.__name__] = module  # its hints are looked up there
-    exec(compile(code, str(PAGE), "exec", dont_inherit=True), vars(module))
+    exec(compile(code, block.title, "exec", dont_inherit=True), vars(module))
     return module
 
 
