@@ -59,7 +59,8 @@ class Block(NamedTuple):
 
 def pages() -> list[Path]:
     """Return every page that a reader may copy code from."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    patterns = ("*.md", "docs/**/*.md", "examples/*/*.md")
+    return [page for pattern in patterns for page in sorted(ROOT.glob(pattern))]
 
 
 def blocks(page: str) -> Iterator[Block]:

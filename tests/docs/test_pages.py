@@ -10,6 +10,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -34,6 +35,9 @@ PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
 PROGRAMS = {
     "README.md": "mcp-server-time and the embedded model",
     "docs/start/assistant.md": "mcp-server-time and the embedded model",
+    "examples/cron-agent/README.md": "mcp-server-time and the embedded model",
+    "examples/offline/README.md": "mcp-server-time and the embedded model",
+    "examples/team-gateway/README.md": "mcp-server-time",
     "docs/operate/nginx.md": "nginx",
     "docs/operate/caddy.md": "Caddy",
     "docs/operate/haproxy.md": "HAProxy",
@@ -170,6 +174,9 @@ def test_every_block_of_a_page_runs(
     monkeypatch,
     capsys,
 ):
+    if name.startswith("examples/"):
+        shutil.copytree((ROOT / name).parent, folder, dirs_exist_ok=True)
+        (folder.parent / "notes").symlink_to(ROOT / "examples/notes")
     shell = Shell(interlock, terminal, folder, monkeypatch)
     page = Page(name, folder, shell, module)
     every = runnable(name)
