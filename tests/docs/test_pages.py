@@ -45,7 +45,9 @@ PROGRAMS = {
     "docs/use/client.md": "mcp-server-time",
     "docs/use/toolbox.md": "mcp-server-time",
     "docs/use/agent.md": "mcp-server-time",
-    **dict.fromkeys((each for each in PAGES if each.startswith("docs/migrate/fastmcp")), "FastMCP"),
+    **dict.fromkeys(
+        (each for each in PAGES if re.match("docs/migrate/(?:fastmcp|mcp-sdk)", each)), "FastMCP"
+    ),
     "docs/use/chat.md": "the embedded model",
 }
 MOST_NORUN = 0.05  # of all blocks
