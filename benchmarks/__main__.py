@@ -15,8 +15,8 @@ from benchmarks import harness
 
 GROUPS = (
     "stdio", "http", "memory", "sizes", "lists", "starting", "toolbox", "agent", "path", "models",
-    "audit", "policy", "langchain", "sockets", "layers", "openapi", "gateway", "budgets", "claude",
-    "web",
+    "audit", "policy", "langchain", "sockets", "layers", "metrics", "openapi", "gateway", "budgets",
+    "claude", "web", "telemetry",
 )  # fmt: skip
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"

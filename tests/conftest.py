@@ -79,7 +79,7 @@ PROGRAMS = {
     "postgres_server": "PostgreSQL",
     "reverse_proxy": "nginx and HAProxy",
     "pooler": "PgBouncer",
-    "deploy": "nginx, HAProxy, Caddy and Prometheus",
+    "deploy": "nginx, HAProxy, Caddy, Prometheus, Helm and runc",
     "claude_program": "Claude Code",
     "browser": "Chromium",
     "site": "Zensical",

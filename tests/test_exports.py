@@ -20,13 +20,13 @@ PACKAGE = Path(interlock.__file__).parent
 
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
-    extras errors messages types revisions lazy text observing
+    build extras errors messages types revisions lazy text observing
     aio durable histogram attachments media protocol schema
     auth oauth transports connection config
     store calls
     context policy layers
     client server openapi toolbox
-    models compaction agent streamed_answer chat telemetry
+    models compaction tool_loading agent streamed_answer chat telemetry
     callables langchain langgraph testing
     gateway web claude
     cli __main__

@@ -74,6 +74,19 @@ def test_an_editable_checkout_stays_editable(installed, checkout: Path):
     assert install_command("web,chat") == f"pip install -e '{checkout}[web,chat]'"
 
 
+def test_the_embedded_model_in_the_environment_of_make_is_added_by_make(
+    installed, checkout: Path, monkeypatch: pytest.MonkeyPatch
+):
+    installed({"url": checkout.as_uri(), "dir_info": {"editable": True}})
+    assert install_command("local") == f"pip install -e '{checkout}[local]'"
+
+    monkeypatch.setattr(sys, "prefix", str(checkout / ".venv"))
+    assert install_command("local") == f"make -C '{checkout}' model"
+    monkeypatch.chdir(checkout)
+    assert install_command("local") == "make model"
+    assert install_command("web") == f"pip install -e '{checkout}[web]'"
+
+
 def test_a_repository_is_named_with_its_revision(installed):
     info = {"vcs": "git", "requested_revision": "main", "commit_id": "0" * 40}
     installed({"url": "https://example.com/i.git", "vcs_info": info})

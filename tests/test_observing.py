@@ -9,16 +9,16 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
-@each_row(
-    "value",
-    [
-        None, 7, "", "x", PARENT[:-1], f"{PARENT}0", f"{PARENT}-x", PARENT.upper(), f" {PARENT}",
-        f"{PARENT}\n", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{TRACE}-{SPAN}-0g",
-        f"0-{TRACE}-{SPAN}-01", PARENT.replace("-", "_"), f"01-{TRACE}-{SPAN}-01.{'x' * 9}",
-        f"01-{TRACE}-{SPAN}-01-{'x' * 600}", PARENT.replace("4", "\u0664"),
-    ],
-)  # fmt: skip
+MALFORMED = [
+    None, 7, "", "x", PARENT[:-1], f"{PARENT}0", f"{PARENT}-x", PARENT.upper(), f" {PARENT}",
+    f"{PARENT}\n", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01",
+    f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{TRACE}-{SPAN}-0g",
+    f"0-{TRACE}-{SPAN}-01", PARENT.replace("-", "_"), f"01-{TRACE}-{SPAN}-01.{'x' * 9}",
+    f"01-{TRACE}-{SPAN}-01-{'x' * 600}", PARENT.replace("4", "\u0664"),
+]  # fmt: skip
+
+
+@each_row("value", MALFORMED)
 def test_a_malformed_traceparent_is_ignored(value: object):
     assert trace_context(value) is None
     if isinstance(value, str) and value.isascii():

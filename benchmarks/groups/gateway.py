@@ -130,7 +130,9 @@ def upstream() -> list[str]:
 class Ours(Gateway):
     """`interlock serve`, in front of a server on stdio or at a URL. The tool is of one risk."""
 
-    def __init__(self, folder: Path, risk: str, url: str = "") -> None:
+    def __init__(
+        self, folder: Path, risk: str, url: str = "", env: dict[str, str] | None = None
+    ) -> None:
         command, *arguments = upstream()
         place = {"url": url} if url else {"command": command, "args": arguments}
         entry: dict[str, object] = {**place, "concurrency": 128}
@@ -142,7 +144,8 @@ class Ours(Gateway):
         program = str(Path(sys.executable).with_name("interlock"))
         create = [program, "keys", "create", "bench", "--scope", "mcp:*", "--config", str(file)]
         key = subprocess.run(create, capture_output=True, text=True, check=True).stdout.strip()
-        super().__init__([program, "serve", "--config", str(file), "--http", "127.0.0.1:{port}"])
+        serve = [program, "serve", "--config", str(file), "--http", "127.0.0.1:{port}"]
+        super().__init__(serve, env=env)
         self.key = key
 
 
@@ -230,7 +233,7 @@ class Asker(HttpAsker):
 
 def rows(effort: Effort) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        stack.enter_context(_only_on(SERVER_CORE))
+        stack.enter_context(only_on(SERVER_CORE))
         folder = Path(name)
         askers = _started(folder, stack)
         seconds = max(effort.seconds, 1.0)  # processor time is counted in 10 ms
@@ -253,15 +256,15 @@ def _one_after_another(askers: dict[str, Asker], folder: Path, effort: Effort) -
         taken = contest(samples | _samples(askers, Asker.latency), effort.rounds)
     sync, direct = taken.pop(SYNC), taken[DIRECT]
     yield Row("one after another, p50", "s", taken)
-    added = {name: _beyond(direct, each) for name, each in taken.items() if name != DIRECT}
+    added = {name: beyond(direct, each) for name, each in taken.items() if name != DIRECT}
     of_write = added.pop(WRITE)
     yield Row("added to a call of the server directly", "s", added, {US: ADDED})
-    beyond_sync = {US: _beyond(sync, of_write)}
+    beyond_sync = {US: beyond(sync, of_write)}
     yield Row("added with risk write, beyond one sync", "s", beyond_sync, {US: ADDED})
     yield Row("one sync of 4 KiB beside the audit trail, p50", "s", {US: sync})
 
 
-def _beyond(less: list[float], more: list[float]) -> list[float]:
+def beyond(less: list[float], more: list[float]) -> list[float]:
     """Return the differences, round by round."""
     return [each - base for base, each in zip(less, more, strict=True)]
 
@@ -284,10 +287,10 @@ def _sync(file: Path) -> float:
 def _over_http(effort: Effort) -> Row:
     """Compare our gateway with our client in its place, both calling a server over HTTP."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        stack.enter_context(_only_on(SERVER_CORE))
+        stack.enter_context(only_on(SERVER_CORE))
         plain = stack.enter_context(HttpServer(PLAIN))
         gateway = stack.enter_context(Ours(Path(folder), READ, plain.url))
-        with _only_on(GATEWAY_CORE):
+        with only_on(GATEWAY_CORE):
             client = stack.enter_context(clients([US], {"url": plain.url}))[US]
         asker = Asker(gateway, "up__add", is_modern=True)
         asker.check()
@@ -301,7 +304,7 @@ def _over_http(effort: Effort) -> Row:
 
 
 @contextmanager
-def _only_on(core: str) -> Iterator[None]:
+def only_on(core: str) -> Iterator[None]:
     """Keep this process, and those that it starts meanwhile, on one processor."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {int(core)})

@@ -68,15 +68,15 @@ def rows(effort: Effort) -> Iterator[Row]:
         yield Row(what, "s", contest(samples, effort.rounds))
 
 
-def of(work: Callable[[], None], effort: Effort) -> Sample:
-    """Return the processor time of one run, in seconds."""
+def of(work: Callable[[], object], effort: Effort, *, at_once: int = 1_000) -> Sample:
+    """Return the processor time of one run, in seconds; the clock is read after `at_once` runs."""
 
     def sample() -> float:
         count, ends, started = 0, perf_counter() + effort.seconds, process_time()
         while perf_counter() < ends:
-            for _ in range(1_000):
+            for _ in range(at_once):
                 work()
-            count += 1_000
+            count += at_once
         return (process_time() - started) / count
 
     return sample

@@ -9,14 +9,14 @@ from interlock.lazy import loader
 if TYPE_CHECKING:
     from interlock.agent import Agent
     from interlock.client import Client
-    from interlock.config import HttpServer, StdioServer
+    from interlock.config import HttpServer, StdioServer, ToolSearch
     from interlock.context import Context
     from interlock.errors import InterlockError, ToolError
     from interlock.media import Audio, File, Image
     from interlock.server import Depends, Server
     from interlock.toolbox import Toolbox
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Agent",
@@ -31,6 +31,7 @@ __all__ = [
     "Server",
     "StdioServer",
     "ToolError",
+    "ToolSearch",
     "Toolbox",
 ]
 
@@ -47,6 +48,7 @@ _HOMES = {
     "Server": "server",
     "StdioServer": "config",
     "ToolError": "errors",
+    "ToolSearch": "config",
     "Toolbox": "toolbox",
 }
 

@@ -26,13 +26,21 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock import observing
-from interlock.calls import Call, Caller
+from interlock import observing, tool_loading
+from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import Timing, new_call_id
 from interlock.calls.endings import Ending, ending_of, reason_of
 from interlock.compaction import ContextLimits
-from interlock.errors import ContextTooLong, InterlockError, ModelInterrupted, StepLimit
+from interlock.config import ToolSearch
+from interlock.errors import (
+    ContextTooLong,
+    InterlockError,
+    InvalidArguments,
+    ModelInterrupted,
+    StepLimit,
+)
 from interlock.messages import (
+    SEARCH_TOOLS,
     AssistantMessage,
     Attachment,
     Message,
@@ -58,6 +66,7 @@ from interlock.protocol.envelope import encode
 from interlock.text.surrogates import has_halves, repair_value
 from interlock.toolbox import Tools
 from interlock.toolbox.resource_tool import LINK
+from interlock.toolbox.search_tool import loads_of
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -94,6 +103,7 @@ SLICE_SECONDS = 0.002  # after this time, other tasks run before more of an answ
 MAX_FILES = 8  # images and sounds of one result
 
 Record = Callable[[Sequence[Message]], Awaitable[object]]
+_Explain = Callable[[str, Entry], str]  # adds parameters to an error about a call's arguments
 _contexts = ContextLimits()
 _log = logging.getLogger("interlock.agent")
 
@@ -231,6 +241,10 @@ class Agent:
             recorded before it runs.
         caller: The caller on whose behalf tools are called.
         progress: Whether tools are asked for progress, which `stream` yields as `ToolProgress`.
+        conversation: Returns the conversation's id, or "" before it has one; traces contain a keyed
+            hash of it.
+        tool_search: Whether the model searches for tools instead of reading all definitions:
+            "auto", "on", "off", or a `ToolSearch`.
     """
 
     def __init__(
@@ -242,7 +256,11 @@ class Agent:
         record: Record | None = None,
         caller: Caller = AGENT,
         progress: bool = False,
+        conversation: Callable[[], str] = str,
+        tool_search: ToolSearch | str = "auto",
     ) -> None:
+        self._conversation = conversation
+        self._search = ToolSearch.of(tool_search)
         self._model = model
         self._progress = progress
         self._toolbox = tools
@@ -287,15 +305,16 @@ class Agent:
         """Answer the last message as `complete` does; yield each event, `Done` as the last."""
         events = self._stream(messages)
         if observing.observer is not None:
-            return observing.observer.answer("interlock", events)
+            return observing.observer.answer("interlock", events, self._conversation)
         return events
 
     async def _stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
         model = await self._ready()
         used = Usage()
         left_out = 0  # the number that was last reported to the user
-        for _ in range(self._max_rounds):
-            definitions = await self._definitions(messages)
+        rounds = searches = 0
+        while rounds < self._max_rounds:
+            definitions = await self._definitions(messages, model)
             async with aclosing(request_answer(model, messages, definitions)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
@@ -311,7 +330,11 @@ class Agent:
                 await self._add(messages, [message])
                 yield Done(message, used, reply.stop_reason)
                 return
-            async with aclosing(self._act(message, messages)) as acts:
+            if searches < tool_loading.FREE_ROUNDS and tool_loading.only_searches(message):
+                searches += 1
+            else:
+                rounds += 1
+            async with aclosing(self._act(message, messages, definitions)) as acts:
                 async for act in acts:
                     yield act
         raise StepLimit(self._max_rounds)
@@ -319,7 +342,10 @@ class Agent:
     # Acting
 
     async def _act(
-        self, message: AssistantMessage, messages: list[Message]
+        self,
+        message: AssistantMessage,
+        messages: list[Message],
+        definitions: Sequence[ToolDefinition],
     ) -> AsyncGenerator[AgentEvent, None]:
         """Run the calls of `message` concurrently; their results follow it in the calls' order."""
         calls = message.tool_calls
@@ -328,9 +354,15 @@ class Agent:
             await self._add(messages, [message])
             ids = [new_call_id() for _ in calls]
             reports = Reports() if self._progress else None
+
+            def explain(error: str, entry: Entry) -> str:
+                return tool_loading.explained(error, entry, definitions, messages)
+
             tasks = [
                 asyncio.create_task(
-                    self._call(call, id, reports) if place < MAX_CALLS else self._skip(call, id)
+                    self._call(call, id, reports, explain)
+                    if place < MAX_CALLS
+                    else self._skip(call, id)
                 )
                 for place, (call, id) in enumerate(zip(calls, ids, strict=True))
             ]
@@ -357,9 +389,11 @@ class Agent:
                     pairs = zip_longest(calls, tasks)
                     await self._add(messages, [_result(call, task) for call, task in pairs])
 
-    async def _call(self, call: ToolCall, id: str, reports: Reports | None) -> _Outcome:
+    async def _call(
+        self, call: ToolCall, id: str, reports: Reports | None, explain: _Explain
+    ) -> _Outcome:
         started, timing = monotonic(), Timing()
-        seen = await self._observe(call, id, reports, timing)
+        seen = await self._observe(call, id, reports, timing, explain)
         # Measure only the server's time, because the call may have waited for an approval before.
         duration = monotonic() - started if timing.at_server is None else timing.at_server
         address = self._address(call.name)
@@ -369,7 +403,7 @@ class Agent:
             ending=seen.ending,
             reason=seen.reason,
         )
-        return _Outcome(event, seen.files)
+        return _Outcome(event, seen.files, seen.loads)
 
     async def _skip(self, call: ToolCall, id: str) -> _Outcome:
         address = self._address(call.name)
@@ -379,27 +413,45 @@ class Agent:
         return _Outcome(event)
 
     async def _observe(
-        self, call: ToolCall, id: str, reports: Reports | None, timing: Timing
+        self,
+        call: ToolCall,
+        id: str,
+        reports: Reports | None,
+        timing: Timing,
+        explain: _Explain,
     ) -> _Seen:
         """Run one call; if it fails, return the error as text for the model."""
         if call.malformed is not None:
             return _Seen(f"error: the arguments are not a JSON object: {call.malformed[:500]}")
-        if self._toolbox is None:
+        toolbox = self._toolbox
+        if toolbox is None:
             return _Seen(f"error: no tool {call.name!r}")
         try:
-            entry = self._toolbox.find(call.name, self._caller)
+            entry = toolbox.find(call.name, self._caller)
             progress = None if reports is None else reports.handler(call.id)
             made = Call(
-                entry, dict(call.input), self._caller, progress=progress, id=id, timing=timing
+                entry,
+                dict(call.input),
+                self._caller,
+                progress=progress,
+                id=id,
+                tool_call_id=call.id,
+                timing=timing,
             )
-            result = (await self._toolbox.handle(made)).result
+            if call.name == SEARCH_TOOLS:
+                made.offered = lambda: toolbox.tools
+            result = (await toolbox.handle(made)).result
+        except InvalidArguments as error:
+            text = explain(str(error), entry)
+            return _Seen(f"error: {text}", True, ending_of(error), reason_of(error))
         except InterlockError as error:
             return _Seen(f"error: {error}", True, ending_of(error), reason_of(error))
         except Exception:
             _log.exception("calling %s failed", call.name)
             return _Seen("error: the call failed because of a bug in the client program")
         ending: Ending = "failed" if result.is_error else "ran"
-        return _Seen(text_of(result), result.is_error, ending, files=files_of(result))
+        loads = loads_of(result) if entry.wire_name == SEARCH_TOOLS else ()
+        return _Seen(text_of(result), result.is_error, ending, files=files_of(result), loads=loads)
 
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
         messages += new
@@ -432,17 +484,29 @@ class Agent:
                 self._model = self._own_model = await choosing.choose(self._model)
             return self._model
 
-    async def _definitions(self, messages: Sequence[Message]) -> list[ToolDefinition]:
+    async def _definitions(self, messages: Sequence[Message], model: Model) -> list[ToolDefinition]:
         if self._toolbox is None:
             return []
         await self._toolbox.refresh()
         entries = self._toolbox.tools
-        results = [each.content for each in messages if isinstance(each, ToolMessage)]
-        entries += self._toolbox.own.offered(self._caller, results)
-        return [
-            ToolDefinition(each.wire_name, each.tool.description, each.input_schema, each.address)
-            for each in entries
-        ]
+        results = [each for each in messages if isinstance(each, ToolMessage)]
+        if self._searches(entries, results, model):
+            used, defers = tool_loading.uses(messages), getattr(model, "defers_tools", False)
+            listed = tool_loading.listed(
+                self._toolbox, entries, self._caller, used, self._search, defers=defers
+            )
+            return [_definition(each.entry, each.description, each.deferred) for each in listed]
+        texts = [each.content for each in results]
+        entries += self._toolbox.own.offered(self._caller, texts)
+        return [_definition(each, each.tool.description) for each in entries]
+
+    def _searches(
+        self, entries: Sequence[Entry], results: Sequence[ToolMessage], model: Model
+    ) -> bool:
+        if self._search.mode == "off" or getattr(model, "selects_tools", False):
+            return False
+        has_loaded = any(each.loads for each in results)
+        return tool_loading.is_on(self._search, entries, has_loaded=has_loaded)
 
     def _address(self, wire_name: str) -> str:
         if self._toolbox is None:
@@ -451,6 +515,11 @@ class Agent:
             return self._toolbox.find(wire_name, self._caller).address
         except InterlockError:
             return wire_name
+
+
+def _definition(entry: Entry, description: str, deferred: bool = False) -> ToolDefinition:
+    schema = entry.input_schema
+    return ToolDefinition(entry.wire_name, description, schema, entry.address, deferred)
 
 
 def request_answer(
@@ -471,7 +540,7 @@ def request_answer(
     """
     events = _request_answer(model, messages, definitions)
     if observing.observer is not None:
-        return observing.observer.model(model.name, events)
+        return observing.observer.model(model, events)
     return events
 
 
@@ -482,11 +551,13 @@ async def _request_answer(
     paused = monotonic()
     while True:
         request = _contexts.request(model.name, messages)
+        offered = definitions
         if request.left_out:
             yield Compacted(request.left_out)
+            offered = tool_loading.fitted(definitions, messages, request.messages)
         size, whole = AnswerSize(model.name), WholeDeltas()
         try:
-            async with aclosing(model.stream(request.messages, definitions)) as events:
+            async with aclosing(model.stream(request.messages, offered)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
                         for rest in whole.end():
@@ -527,13 +598,15 @@ class _Seen(Struct, frozen=True):
     ending: Ending = "failed"
     reason: str = ""
     files: tuple[Attachment, ...] = ()
+    loads: tuple[str, ...] = ()
 
 
 class _Outcome(Struct, frozen=True):
-    """The event that ends a call, and its result's files for the model."""
+    """The event that ends a call, its result's files for the model, and the tools that it loads."""
 
     event: ToolFinished
     files: tuple[Attachment, ...] = ()
+    loads: tuple[str, ...] = ()
 
 
 class Reports:
@@ -579,8 +652,8 @@ def _result(call: ToolCall, task: asyncio.Task[_Outcome] | None) -> ToolMessage:
     """Return the result of a call; `task` is None if the call never started."""
     if task is None or not task.done() or task.cancelled() or task.exception() is not None:
         return interrupted(call)
-    event, files = task.result().event, task.result().files
-    return ToolMessage(call.id, event.result, call.name, event.is_error, files)
+    event, files, loads = msgspec.structs.astuple(task.result())
+    return ToolMessage(call.id, event.result, call.name, event.is_error, files, loads)
 
 
 def text_of(result: CallToolResult) -> str:

@@ -348,7 +348,13 @@ class Chat:
         if self._agent is not None:
             return self._agent.stream(self.messages, answer.record)
         agent = Agent(
-            self.model, self.toolbox, record=answer.record, caller=self._caller, progress=True
+            self.model,
+            self.toolbox,
+            record=answer.record,
+            caller=self._caller,
+            progress=True,
+            conversation=lambda: stored.id if (stored := self.log.conversation) else "",
+            tool_search=self._wishes.settings.tool_search,
         )
         return agent.stream(self.messages)
 

@@ -3,6 +3,7 @@
 The stored conversation stays whole. The request leaves out the oldest parts, in this order:
 
 1. Tool results in earlier turns; a note replaces each result, so that every call has an answer.
+   Results that load tools are short, and stay.
 2. Whole earlier turns; one note states how many messages were left out.
 3. Tool results in the current turn, except the results of the last answer's calls.
 
@@ -106,7 +107,7 @@ def _shorten(messages: list[Message], begin: int, end: int, over: int) -> int:
         message = messages[place]
         if over <= 0:
             break
-        if isinstance(message, ToolMessage) and len(message.content) > _SHORT:
+        if isinstance(message, ToolMessage) and len(message.content) > _SHORT and not message.loads:
             note = f"{_NOTE} ({len(message.content):,} characters); call the tool again if needed]"
             messages[place] = replace(message, content=note, attachments=())
             over -= len(message.content) - len(note)

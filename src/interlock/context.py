@@ -197,6 +197,8 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
         caller_headers: Headers of the request that a gateway may pass on; for the server.
         call_params: Decoded params of `tools/call`; for the server.
         tool: The tool that the params name, if it was looked up; for the server.
+        is_measured: Whether the layers of a call measure the request; for the server.
+        error_type: Why the answer is a refusal, for the metrics; "" otherwise.
     """
 
     revision: str
@@ -220,6 +222,8 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
     trace: TraceContext | None = None
     trusts_trace: bool = False
     tool: Any = None
+    is_measured: bool = False
+    error_type: str = ""
     lifespan: _Lifespan = None  # type: ignore[assignment]  # until the server has set it
     state: dict[str, Any] = {}
     _progress: float = float("-inf")

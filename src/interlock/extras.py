@@ -24,6 +24,8 @@ def install_command(extra: str) -> str:
     except metadata.PackageNotFoundError:  # interlock runs from source, without an installation
         return f"install what the extra {extra} of its pyproject.toml lists"
     source = _source(installed.read_text("direct_url.json") or "{}", extra)
+    if extra == "local" and (command := _make_command(source)):
+        return command
     return f"{_installer()} {source or _packages(installed.requires or [], extra)}"
 
 
@@ -49,6 +51,18 @@ def _source(direct_url: str, extra: str) -> str:
         address += below and f"#subdirectory={below}"
         return shlex.quote(f"interlock[{extra}] @ {address}")
     return ""
+
+
+def _make_command(source: str) -> str:
+    """Return `make model` if this is the environment that the checkout's Makefile has made."""
+    import shlex
+    import sys
+    from pathlib import Path
+
+    checkout = Path(sys.prefix).parent
+    if source != f"-e {shlex.quote(f'{checkout}[local]')}" or Path(sys.prefix).name != ".venv":
+        return ""
+    return "make model" if Path.cwd() == checkout else f"make -C {shlex.quote(str(checkout))} model"
 
 
 def _packages(required: list[str], extra: str) -> str:

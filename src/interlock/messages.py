@@ -26,6 +26,10 @@ __all__ = [
 ]
 
 
+SEARCH_TOOLS = "interlock__search_tools"
+"""The wire name of the tool with which a model searches for tools; its results load them."""
+
+
 class ToolCall(Struct, frozen=True, omit_defaults=True):
     """A tool call that the model requests.
 
@@ -120,6 +124,7 @@ class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaul
     name: str = ""  # the tool's wire name
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
+    loads: tuple[str, ...] = ()  # wire names of the tools that the model may call from here on
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage

@@ -673,6 +673,29 @@ async def test_audit_row_of_a_call_shows_the_fate_of_its_approval(
             await expect(found).to_have_count(1)
 
 
+async def test_a_call_links_to_its_trace_for_those_who_may_read_the_audit_trail(
+    open_page: OpenPage, tmp_path: Path
+):
+    link = {"telemetry": {"link": "https://traces.example.com/t/{trace_id}?org=1"}}
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with board(tmp_path, open_page, link, crm=offering("get")) as gateway:
+        key = await gateway.key("anna", "mcp:*")
+        headers = {"authorization": f"Bearer {key}", "traceparent": f"00-{trace}-{'1' * 16}-01"}
+        await Http(gateway.endpoint.app).call("crm__get", headers=headers)
+
+        page = await gateway.open("/gateway/audit")
+        await page.get_by_role("grid").get_by_role("row").nth(1).click()
+        call = await page.locator("[data-call]").get_attribute("data-call")
+        for path in (f"/gateway/audit?call={call}", f"/calls/{call}"):
+            for width in (1440, 820, 390):
+                await page.set_viewport_size({"width": width, "height": 900})
+                await page.goto(gateway.url + path)
+                shown = page.get_by_role("link", name="Its trace")
+                await expect(shown).to_be_visible()
+                href = f"https://traces.example.com/t/{trace}?org=1"
+                await expect(shown).to_have_attribute("href", href)
+
+
 async def test_held_counts_calls_and_definitions_that_wait_for_a_decision(
     open_page: OpenPage, tmp_path: Path
 ):

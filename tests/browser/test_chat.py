@@ -13,6 +13,7 @@ from playwright.async_api import WebSocketRoute, expect
 
 from interlock import Server
 from interlock.errors import ToolError
+from interlock.messages import SEARCH_TOOLS, ToolCall
 from interlock.models import ModelEvent, Notice, ScriptedModel
 from tests.browser.chat import READ, Desk, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch, violations_everywhere
@@ -417,6 +418,21 @@ async def test_results_are_shown_as_table_picture_and_error(open_page: OpenPage,
         picture = page.get_by_role("img", name="Picture in the result")
         await expect(picture).to_be_visible()
         assert (await picture.get_attribute("src") or "").startswith("blob:")
+
+
+async def test_search_for_tools_shows_its_queries_and_a_table_of_the_tools(
+    open_page: OpenPage, tmp_path: Path
+):
+    search = ToolCall("call_1", SEARCH_TOOLS, {"queries": ["find notes", "list people"]})
+    async with chat(tmp_path, open_page, calls(search), "Found.") as served:
+        page = await served.ask("Search")
+        shown = card(page, "ran")
+        await expect(shown).to_contain_text("interlock:search_tools")
+        await expect(shown).to_contain_text("find notes · list people")
+        await shown.get_by_role("button").first.click()
+        row = shown.get_by_role("row").filter(has_text="desk__find")
+        await expect(row).to_contain_text("Find notes that contain a text.")
+        await expect(row).to_contain_text("true")
 
 
 async def test_page_that_lost_its_connection_comes_back_with_the_same_text(

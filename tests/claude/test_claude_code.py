@@ -10,6 +10,7 @@ from interlock.agent import ToolFinished, ToolStarted
 from interlock.claude import Allow, ClaudeCode, ClaudeDone, Deny, PermissionRequest
 from interlock.models import TextDelta
 from tests.claude.messages_api import MessagesApi, call, say, script
+from tests.support.recorded_spans import named, recorded_spans, tree
 
 Make = Callable[..., ClaudeCode]
 
@@ -80,3 +81,21 @@ async def test_permissions_decide_once_about_each_call_built_in_ones_included(
     assert answer.denials == ("claude-built-in:Bash",)
     assert api.result_text(0) == "23"
     assert "not today" in api.result_text(1)
+
+
+async def test_calls_of_claude_code_are_within_the_span_of_its_answer(claude: Make):
+    with recorded_spans() as spans:
+        async with claude({"math": calculator()}) as opened:
+            spans.clear()
+            await opened.ask(script(call(("mcp__math__add", {"a": 2, "b": 3})), say("It is 5.")))
+
+    assert {each[1:] for each in tree(spans)} == {
+        ("invoke_agent claude-code", ""),
+        ("execute_tool add", "invoke_agent claude-code"),
+        ("tools/call add", "execute_tool add"),
+        ("tools/call add", "tools/call add"),
+    }
+    assert "gen_ai.conversation.id" in named(spans, "invoke_agent claude-code").attributes
+    assert str(named(spans, "execute_tool add").attributes["gen_ai.tool.call.id"]).startswith(
+        "toolu"
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from interlock import Server, Toolbox
 from interlock.calls import Caller
@@ -107,6 +108,19 @@ async def test_few_tools_are_in_the_prompt_and_many_are_searched(
     assert {each["_meta"].get("anthropic/alwaysLoad", False) for each in tools.values()} == {
         is_loaded
     }
+
+
+async def test_operator_and_not_the_server_decides_which_of_many_tools_are_in_the_prompt():
+    wish = {"_meta": {"anthropic/alwaysLoad": True, "x": 1}}
+    async with facade_of(server=kb([described(f"t{n}", **wish) for n in range(41)])) as facade:
+        upstream = facade.toolbox.upstream("math")
+        upstream._lists.tools.entries = tuple(
+            replace(each, is_always_listed=each.tool.name == "t7") for each in upstream.entries
+        )
+        tools = await listed(facade)
+    loaded = [name for name, each in tools.items() if "anthropic/alwaysLoad" in each["_meta"]]
+    assert loaded == ["t7"]
+    assert tools["t0"]["_meta"]["x"] == 1
 
 
 ODD: JsonObject = {

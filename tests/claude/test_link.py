@@ -56,6 +56,8 @@ class Host:
         self.ended: InterlockError | None = None
         self.cancelled = 0
 
+    running_context = None
+
     async def answer_mcp(self, server: str, method: str, params: Raw) -> bytes:
         return await self._answer(self.mcp)
 

@@ -149,7 +149,9 @@ def test_a_server_of_a_running_interlock_is_not_an_orphan(program, servers, scri
     assert [(child.orphan, sys.executable in child.command) for child in mine] == [(False, True)]
 
 
-def test_doctor_shows_where_traces_go_and_whether_the_collector_answers(interlock, monkeypatch):
+def test_doctor_shows_where_telemetry_goes_and_whether_the_collector_answers(
+    interlock, monkeypatch
+):
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=canary")
@@ -159,8 +161,27 @@ def test_doctor_shows_where_traces_go_and_whether_the_collector_answers(interloc
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "xray")
     invalid = interlock("doctor", "--json")
 
-    assert ran.json["traces"] == f"{collector.url}/v1/traces, with headers"
+    for signal in ("traces", "metrics"):
+        assert ran.json[signal] == f"{collector.url}/v1/{signal}, with headers"
+        assert not any(signal in each for each in ran.json["problems"])
     assert "canary" not in ran.out
-    assert not any("traces" in each for each in ran.json["problems"])
     assert any(each.endswith("it answered 403") for each in refused.json["problems"])
     assert any("OTEL_TRACES_SAMPLER" in each for each in invalid.json["problems"])
+
+
+def test_deployment_option_prints_checks_and_an_error_is_the_exit_code(interlock, tmp_path):
+    file = tmp_path / "gateway.json"
+    file.write_text('{"mcpServers": {}, "gateway": {"audit": {"mode": "off"}}}')
+    ran = interlock("doctor", "--deployment", "--config", file)
+    states = {each["id"]: each["state"] for each in interlock(*ran_with(file)).json["checks"]}
+
+    assert (ran.code, states["audit"], states["configuration"]) == (1, "error", "ok")
+    assert re.search("^error +audit +gateway.audit.mode is", ran.out, re.MULTILINE)
+    file.write_text('{"mcpServers": {}}')
+    assert interlock(*ran_with(file)).code == 0
+    file.write_text("{")
+    assert [each["state"] for each in interlock(*ran_with(file)).json["checks"]][-1] == "error"
+
+
+def ran_with(file: Path) -> tuple[object, ...]:
+    return ("doctor", "--deployment", "--json", "--config", file)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from interlock import __version__, cli
+from interlock import __version__, build, cli
 from interlock.cli import interlock as group
 from interlock.errors import InterlockError
 
@@ -46,8 +46,8 @@ def test_command_without_arguments_prints_its_help(interlock, words: str):
     assert ran.err == interlock(*words.split(), "--help").out
 
 
-def test_version_option_prints_the_version(interlock):
-    assert interlock("--version") == (0, f"interlock {__version__}\n", "")
+def test_version_option_prints_the_version_and_the_commit(interlock):
+    assert interlock("--version") == (0, f"interlock {build.described(__version__)}\n", "")
 
 
 @pytest.mark.slow("starts programs")
@@ -73,7 +73,7 @@ def test_help_version_and_completion_import_no_command(words: str):
     loaded = ran.stderr.split()
 
     own = {name for name in loaded if name.startswith("interlock")}
-    parts = {"cli", "cli.terminal", "errors", "lazy", "text", "text.quoting"}
+    parts = {"build", "cli", "cli.terminal", "errors", "lazy", "text", "text.quoting"}
     assert own == {"interlock", *(f"interlock.{part}" for part in parts)}
     assert not {*loaded} & {"asyncio", "rich", "aiohttp", "sqlalchemy", "prompt_toolkit"}
     assert len(loaded) < 150  # 277 when each command was imported

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -9,19 +10,26 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from interlock import Client
 from interlock.errors import RemoteError
+from interlock.gateway.forwarding.refusals import REASON_KEY
 from interlock.toolbox.names import wire_name
 from tests.cli.conftest import ECHO
 from tests.support.otlp_collector import Collector, Json, collecting
+from tests.support.served import serving
 
 Start = Callable[..., subprocess.Popen[str]]
-CANARIES = ("canary-argument", "canary-result", "canary-prompt", "canary-answer", "canary-header")
+REVISIONS = ("2025-11-25", "2026-07-28")
+PEERS = Path(__file__).parents[1] / "interop" / "peers"
+CANARIES = (
+    *("canary-argument", "canary-result", "canary-prompt", "canary-answer", "canary-header"),
+    *("canary-secret", "canary-user", "canary-made-up", "canary-uri"),
+)
 TOOLS = """
 from interlock import Server
 from interlock.errors import ToolError
@@ -39,6 +47,35 @@ async def fail() -> str:
     raise ToolError("canary-result")
 """
 
+SHOWS = """
+from interlock import Context, Server
+
+server = Server("shows")
+
+def shown(context):
+    return f"{context.trace.parent} {context.trace.state}"
+
+@server.tool
+async def show(context: Context) -> str:
+    return shown(context)
+
+@server.resource("show://x")
+async def read(context: Context) -> str:
+    return shown(context)
+
+@server.prompt
+async def prompt(context: Context) -> str:
+    return shown(context)
+"""
+IMPORTED = """
+import atexit, sys
+atexit.register(
+    lambda: print([each for each in sys.modules if "telemetry" in each], file=sys.stderr)
+)
+from interlock.cli import main
+main()
+"""
+
 pytestmark = pytest.mark.slow("starts a gateway for each case")
 
 
@@ -49,9 +86,16 @@ def collector() -> Iterator[Collector]:
 
 
 class Traced:
-    """A gateway with telemetry on, a traced server on stdio behind it, and the echo server."""
+    """A gateway with telemetry on, a traced server on stdio behind it, and the echo server.
 
-    def __init__(self, program: Start, folder: Path, collector: Collector) -> None:
+    Attributes:
+        variables: The variables that switch telemetry on.
+        key: The key of this run.
+    """
+
+    def __init__(
+        self, program: Start, folder: Path, collector: Collector, others: Json | None = None
+    ) -> None:
         self.variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=canary-header",
@@ -60,19 +104,24 @@ class Traced:
         run = ["-m", "interlock", "run", str(folder / "tools.py")]
         servers = {
             "t": {"command": sys.executable, "args": run, "env": self.variables},
-            "e": {"command": sys.executable, "args": ECHO},
+            "e": {"command": sys.executable, "args": ECHO, "env": {"API_TOKEN": "canary-secret"}},
+            "x": {"command": sys.executable, "args": ECHO},
+            **(others or {}),
         }
         policy = {
             "rules": [
                 {"id": "most", "effect": "allow", "who": ["*"], "tools": ["*:*"]},
                 {"id": "never", "effect": "deny", "who": ["*"], "tools": ["e:picture"]},
+                {"id": "asked", "effect": "ask", "who": ["*"], "tools": ["e:fail"]},
             ]
         }
         file = folder / "gateway.json"
         file.write_text(json.dumps({"mcpServers": servers, "gateway": {"policy": policy}}))
+        log = {"INTERLOCK_LOG": str(folder / "log"), "INTERLOCK_LOG_FORMAT": "json"}
+        self._log = folder / "log"
         self._program = program(
             *("serve", "--config", file, "--http", "127.0.0.1:0"),
-            env={**os.environ, **self.variables},
+            env={**os.environ, **self.variables, **log},
         )
         assert self._program.stderr is not None
         lines = []
@@ -84,9 +133,14 @@ class Traced:
         (file,) = map(Path, re.findall("^key for this run: in (.+)$", "".join(lines), re.M))
         self.key = file.read_text().strip()
 
+    def entry(self, key: str = "") -> Json:
+        """Return the configuration of a client with a key; the key of this run by default."""
+        return {"url": self.url, "headers": {"Authorization": f"Bearer {key or self.key}"}}
+
     @property
-    def entry(self) -> Json:
-        return {"url": self.url, "headers": {"Authorization": f"Bearer {self.key}"}}
+    def lines(self) -> list[Json]:
+        """The lines of the gateway's log."""
+        return [json.loads(each) for each in self._log.read_text().splitlines()]
 
     def end(self) -> str:
         """End the gateway; return what it has written since it was ready."""
@@ -121,22 +175,31 @@ def of_service(collector: Collector, service: str, name: str) -> Json:
     return found
 
 
-def test_one_tree_from_a_chat_through_a_gateway_to_a_server_on_stdio(
-    traced: Traced, collector: Collector, program: Start, home: Path, interlock
-):
-    arguments = {"a": 1, "b": 2, "note": "canary-argument"}
-    calls = [{"id": "1", "name": wire_name("g", "t__add"), "input": arguments}]
+def chatted(
+    traced: Traced, program: Start, home: Path, calls: dict[str, Json], **variables: str
+) -> None:
+    """Chat once; the model calls these tools of the gateway."""
     script = home / "script.json"
-    script.write_text(json.dumps([{"tool_calls": calls}, {"content": "canary-answer"}]))
+    asked = [
+        {"id": f"model-{name}", "name": wire_name("g", name), "input": arguments}
+        for name, arguments in calls.items()
+    ]
+    script.write_text(json.dumps([{"tool_calls": asked}, {"content": "canary-answer"}]))
     file = home / "chat.json"
-    file.write_text(json.dumps({"mcpServers": {"g": traced.entry}}))
+    file.write_text(json.dumps({"mcpServers": {"g": traced.entry()}}))
     chat = program(
         *("chat", "--config", file, "--model", f"scripted:{script}", "--yes", "canary-prompt"),
-        env={**os.environ, **traced.variables, "INTERLOCK_LOG": str(home / "log")},
+        env={**os.environ, **traced.variables, "INTERLOCK_LOG": str(home / "log"), **variables},
     )
     answer, errors = chat.communicate()
     assert chat.returncode == 0, errors
     assert "canary-answer" in answer
+
+
+def test_one_tree_from_a_chat_through_a_gateway_to_a_server_on_stdio(
+    traced: Traced, collector: Collector, program: Start, home: Path, interlock
+):
+    chatted(*(traced, program, home), {"t__add": {"a": 1, "b": 2, "note": "canary-argument"}})
     errors = traced.end()
 
     assert path_of(collector, of_service(collector, "run", "tools/call add")) == [
@@ -147,10 +210,12 @@ def test_one_tree_from_a_chat_through_a_gateway_to_a_server_on_stdio(
         "interlock-serve: tools/call add",
         "interlock-run: tools/call add",
     ]
+    answered = collector.named("invoke_agent interlock")
+    assert re.fullmatch("[0-9a-f]{16}", answered["attributes"]["gen_ai.conversation.id"])
     models = [each for each in collector.spans if each["name"] == "chat script.json"]
-    assert [each["parentSpanId"] for each in models] == 2 * [
-        collector.named("invoke_agent interlock")["spanId"]
-    ]
+    assert [each["parentSpanId"] for each in models] == 2 * [answered["spanId"]]
+    called = collector.named("execute_tool t__add")["attributes"]
+    assert called["gen_ai.tool.call.id"] == "model-t__add"
     # A call counts once in each process.
     counted = [
         f"{each['resource']['service.name']}: {each['name']}"
@@ -162,11 +227,16 @@ def test_one_tree_from_a_chat_through_a_gateway_to_a_server_on_stdio(
         "interlock-run: tools/call add",
         "interlock-serve: tools/call t__add",
     ]
-    # The call's id in the gateway is in its spans and in the audit record, which names the trace.
+    # The call's id in the gateway is in its spans, its log lines and its audit record, which names
+    # the trace.
     served = of_service(collector, "serve", "tools/call t__add")
     sent = of_service(collector, "serve", "tools/call add")
     id = served["attributes"]["interlock.call.id"]
     assert sent["attributes"]["interlock.call.id"] == id
+    place = {"trace_id": served["traceId"], "span_id": served["spanId"], "call_id": id}
+    lines = [each for each in traced.lines if each.get("tool") == "t:add"]
+    assert lines
+    assert all(each.items() >= place.items() for each in lines)
     exported = interlock("audit", "export")
     intent = next(
         each
@@ -176,6 +246,7 @@ def test_one_tree_from_a_chat_through_a_gateway_to_a_server_on_stdio(
     assert intent["traceparent"] == f"00-{served['traceId']}-{served['spanId']}-01"
     assert "clientTraceparent" not in intent
     assert {each["kind"] for each in (served, sent)} == {2, 3}
+    assert sent["attributes"].keys() >= {"jsonrpc.request.id", "mcp.protocol.version"}
     assert (
         served["attributes"].items()
         >= {
@@ -188,31 +259,102 @@ def test_one_tree_from_a_chat_through_a_gateway_to_a_server_on_stdio(
             "client.address": "127.0.0.1",
         }.items()
     )
-    shown = repr(collector.spans) + errors + (home / "log").read_text()
+    shown = repr((collector.spans, traced.lines)) + errors + (home / "log").read_text()
     assert [each for each in (*CANARIES, traced.key) if each in shown] == []
     assert collector.requests[-1]["x-key"] == "canary-header"
 
 
-async def test_spans_state_how_requests_failed_and_made_up_names_name_none(
-    traced: Traced, collector: Collector
+@pytest.mark.program("servers of others")
+def test_servers_of_others_continue_the_trace_over_each_transport(
+    program: Start, tmp_path: Path, home: Path, collector: Collector
 ):
-    for revision in ("2025-11-25", "2026-07-28"):
-        async with Client.http(**traced.entry, revision=revision) as client:
-            for name, arguments in (
-                ("t__fail", {}),
-                ("t__add", {"a": "canary-argument", "b": 1}),
-                ("e__picture", {}),
-                ("canary-made-up", {}),
-            ):
-                with suppress(RemoteError):
-                    await client.call_tool(name, arguments)
+    def served(way: str, peer: str, over: str) -> list[str]:
+        file = str(PEERS / f"{peer}_server.py")
+        return ["-W", "ignore", str(PEERS / "traced.py"), way, file, over]
+
+    def variables(name: str) -> Json:
+        return {"COLLECTOR": collector.url, "OTEL_SERVICE_NAME": name}
+
+    ways = {
+        "plain": ("plain", "fastmcp4", "http"),
+        "instrumented": ("asgi", "fastmcp4", "http"),
+        "legacy": ("plain", "fastmcp4", "sse"),
+        "official": ("plain", "mcp2", "http"),
+    }
+    others: Json = {
+        name: {"command": sys.executable, "args": served("plain", peer, "stdio")}
+        | {"env": variables(name)}
+        for name, peer in (("stdio", "fastmcp4"), ("piped", "mcp2"))
+    }
+    with ExitStack() as stack:
+        for name, way in ways.items():
+            command = [sys.executable, *served(*way)]
+            log, environment = tmp_path / f"{name}.log", variables(name)
+            url = stack.enter_context(serving(command, log, **environment))
+            others[name] = {"type": "sse" if way[2] == "sse" else "http", "url": url}
+        traced = Traced(program, tmp_path, collector, others)
+        tools = [f"{name}__add" for name in others]
+        chatted(traced, program, home, {each: {"a": 1, "b": 2} for each in tools})
+        traced.end()
+
+    for name in others:
+        (last,) = (
+            each
+            for each in collector.spans
+            if (each["resource"]["service.name"], each["name"]) == (name, "tools/call add")
+        )
+        around = [f"{name}: POST /mcp"] if name == "instrumented" else []
+        assert path_of(collector, last) == [
+            "interlock-chat: invoke_agent interlock",
+            f"interlock-chat: execute_tool {name}__add",
+            f"interlock-chat: tools/call {name}__add",
+            f"interlock-serve: tools/call {name}__add",
+            "interlock-serve: tools/call add",
+            *around,
+            f"{name}: tools/call add",
+        ]
+
+
+async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
+    """Return the references that the client gets with its errors."""
+    under_way = asyncio.Event()
+    references = set()
+    async with Client.http(**entry, revision=revision) as client:
+        for name, arguments in (
+            ("t__fail", {}),
+            ("t__add", {"a": "canary-argument", "b": 1}),
+            ("e__picture", {}),
+            ("e__fail", {"text": "canary-argument"}),
+            ("canary-made-up", {}),
+        ):
             with suppress(RemoteError):
-                await client.request("canary/method")
+                result = await client.call_tool(name, arguments)
+                if REASON_KEY in (result.meta or {}):
+                    references.add(result.meta[REASON_KEY]["reference"])
+        with suppress(RemoteError):
+            await client.request("canary/method")
+        with suppress(RemoteError):
+            await client.read_resource("file:///canary-uri")
+        with suppress(RemoteError):
+            await client.get_prompt("canary-prompt")
+        waiting = client.call_tool("e__wait", {}, progress=lambda _: under_way.set())
+        cancelled = asyncio.create_task(waiting)
+        await under_way.wait()
+        cancelled.cancel()
+        if revision == REVISIONS[-1]:
             with suppress(RemoteError):
-                await client.read_resource("file:///canary-uri")
-            with suppress(RemoteError):
-                await client.get_prompt("canary-prompt")
-    traced.end()
+                await client.call_tool("x__exit", {})
+    return references
+
+
+def test_spans_state_how_requests_failed_and_made_up_names_name_none(
+    traced: Traced, collector: Collector, interlock
+):
+    key = interlock("keys", "create", "canary-user", "--scope", "mcp:*").out.strip()
+    references = set[str]().union(
+        *(asyncio.run(call_in_each_failing_way(traced.entry(key), each)) for each in REVISIONS)
+    )
+    errors = traced.end()
 
     served = [
         each
@@ -227,13 +369,20 @@ async def test_spans_state_how_requests_failed_and_made_up_names_name_none(
     assert failed == {
         ("tools/call t__fail", "tool_error", 2),
         ("tools/call t__add", "arguments_invalid", 2),
+        ("tools/call e__fail", "approval_pending", 2),
+        ("tools/call e__wait", "cancelled", 2),
+        ("tools/call x__exit", "upstream_closed", 2),
         ("tools/call", "unknown_tool", 2),
         ("_OTHER", "-32601", 2),
         ("resources/read", "-32002", 2),
         ("resources/read", "-32602", 2),
         ("prompts/get", "arguments_invalid", 2),
     }
-    assert "canary" not in repr(collector.spans)
+    assert len(references) >= 3
+    assert references <= {each["attributes"].get("interlock.call.id") for each in served}
+    logged = {each.get("call_id") for each in traced.lines if "trace_id" in each}
+    assert references <= logged
+    assert "canary" not in repr((collector.spans, traced.lines)) + errors
 
 
 def test_a_command_continues_the_trace_of_the_program_that_started_it(
@@ -260,3 +409,34 @@ def test_a_command_continues_the_trace_of_the_program_that_started_it(
     failed = interlock("call", "env:x")
     assert failed.code == 1
     assert "has []" in failed.err  # programs get none of these variables
+
+
+def test_a_command_without_telemetry_passes_its_trace_on_and_imports_nothing(
+    servers, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (home / "shows.py").write_text(SHOWS)
+    command = {
+        "command": sys.executable,
+        "args": ["-m", "interlock", "run", str(home / "shows.py")],
+    }
+    servers(s=command)
+    parent = f"00-{'4b' * 16}-{'00f1' * 4}-01"
+    monkeypatch.setenv("TRACEPARENT", parent)
+    monkeypatch.setenv("TRACESTATE", "vendor=a")
+
+    for arguments, disabled in (
+        (["call", "s:show"], ""),
+        (["read", "s:show://x"], ""),
+        (["prompt", "s:prompt"], "true"),
+    ):
+        if disabled:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+            monkeypatch.setenv("OTEL_SDK_DISABLED", disabled)
+        ran = subprocess.run(
+            [sys.executable, "-c", IMPORTED, *arguments], capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert parent in ran.stdout, arguments
+        assert "vendor=a" in ran.stdout
+        assert "tracer" not in ran.stderr
+        assert disabled or ran.stderr.splitlines()[-1] == "[]"

@@ -255,6 +255,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"chat": {}}, "chat", 'needs "models"'),
     ({"chat": {"models": []}}, "chat.models", "must name at least one model"),
     ({"chat": {"models": ["m"], "engine": "x"}}, "chat.engine", "must be one of agent, graph"),
+    ({"chat": {"models": ["m"], "toolSearch": 1}}, "chat.toolSearch", "must be one of auto, on"),
 ]
 
 

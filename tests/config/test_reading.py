@@ -153,7 +153,7 @@ def test_all_members_of_an_http_server_are_read() -> None:
             headers={"X-Key": "${KEY}"},
             auth="oauth",
             maxMessageBytes=1024,
-            tools={"idempotent": ["get_*"]},
+            tools={"idempotent": ["get_*"], "alwaysLoad": ["get_a"]},
         )
     )
     assert read.warnings == ()
@@ -162,7 +162,7 @@ def test_all_members_of_an_http_server_are_read() -> None:
         headers={"X-Key": "${KEY}"},
         auth="oauth",
         max_message_bytes=1024,
-        tools=ToolFilter(idempotent=("get_*",)),
+        tools=ToolFilter(idempotent=("get_*",), always_load=("get_a",)),
     )
 
 

@@ -22,6 +22,15 @@ def test_a_tool_is_offered_if_allowed_and_not_denied(
     assert [name for name in ("git_log", "git_push", "Git_x") if tools.admits(name)] == admitted
 
 
+def test_only_tools_of_the_operators_list_are_always_listed() -> None:
+    tools = ToolFilter(always_load=("find_*",))
+    assert [tools.lists(each) for each in ("find_lead", "Find_lead", "drop")] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_only_idempotent_tools_may_be_repeated() -> None:
     tools = ToolFilter(idempotent=("get_*",))
 

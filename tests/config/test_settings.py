@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from interlock.config import ToolSearch
 from interlock.config.settings import Price, change, load, loads
 from interlock.errors import ConfigError
 from tests.support.rows import each_row
@@ -46,11 +48,31 @@ def test_settings_of_a_model_are_found_by_its_name_and_its_alias():
         ({"models": {"x": {"price": {"input": 1}}}}, 'models.x.price needs "output"'),
         ({"models": {"x": {"price": {"input": "1", "output": 1}}}}, "price of a million tokens"),
         ({"models": {"x": {"price": {"input": -1, "output": 1}}}}, "from 0 to 1,000,000"),
+        ({"toolSearch": "onn"}, "toolSearch must be one of auto, on, off (did you mean 'on'?)"),
+        ({"toolSearch": {"mode": True}}, "toolSearch.mode must be one of auto, on, off"),
+        ({"toolSearch": {"always": "crm:*"}}, "toolSearch.always must be a list of strings"),
+        ({"toolSearch": {"threshold": -1}}, "toolSearch.threshold must be between 0"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_place(content: Any, problem: str):
-    with pytest.raises(ConfigError, match=problem.replace(".", r"\.")):
+    with pytest.raises(ConfigError, match=re.escape(problem)):
         loads(json.dumps(content, indent=1).encode())
+
+
+@each_row(
+    ("content", "search"),
+    [
+        ({}, ToolSearch()),
+        ({"toolSearch": "off"}, ToolSearch("off")),
+        ({"toolSearch": {}}, ToolSearch()),
+        (
+            {"toolSearch": {"mode": "on", "always": ["crm:*"], "threshold": 0}},
+            ToolSearch("on", ("crm:*",), 0),
+        ),
+    ],
+)
+def test_search_for_tools_is_a_mode_or_an_object(content: Any, search: ToolSearch):
+    assert loads(json.dumps(content).encode()).tool_search == search
 
 
 def test_an_unknown_setting_is_a_warning_with_the_nearest_name():
@@ -67,15 +89,19 @@ def test_edit_leaves_the_rest_of_the_file_unchanged(tmp_path: Path):
     change("options.top_p", None, path)
     change("aliases.fast", "openai:gpt-6-luna", path)
     change("aliases.fast", "openai:gpt-6-terra", path)
+    change("toolSearch", "on", path)
+    with pytest.raises(ConfigError, match="one of auto, on, off"):
+        change("toolSearch", "maybe", path)
 
     assert "// the usual one" in path.read_text()
     found = load(path)
     assert (found.model, found.options) == ("local", {"temperature": 0.2})
     assert found.aliases == {"fast": "openai:gpt-6-terra"}
+    assert found.tool_search == ToolSearch("on")
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@each_row("name", ["colour", "model.x", "options", "models.x"])
+@each_row("name", ["colour", "model.x", "toolSearch.mode", "options", "models.x"])
 def test_change_of_an_unknown_setting_is_refused(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="no setting"):
         change(name, "x", tmp_path / "settings.json")

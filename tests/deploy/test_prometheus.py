@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,6 +23,7 @@ from interlock.errors import InterlockError
 from tests.cli.conftest import ECHO
 from tests.docs.page import ROOT
 from tests.servers.ports import reserved
+from tests.support.otlp_collector import collecting
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "interlock.json"
@@ -30,7 +33,7 @@ EVERY = 0.5  # seconds between two scrapes
 
 # A comparison at the end of a rule, which finds nothing in a gateway that is well.
 _COMPARISON = re.compile(r" (?:>|==) [\d.]+$")
-_NAME = re.compile(r"\b(?:interlock|mcp_server|mcp_client|process)_\w+")
+_NAME = re.compile(r"\b(?:interlock|mcp_server|mcp_client|gen_ai_client|process)_\w+")
 
 
 def rules() -> dict[str, str]:
@@ -91,7 +94,7 @@ async def started(*command: object, ready: bytes, **options: Any) -> AsyncIterat
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration with rules, limits and an approval, and two keys."""
+    """A configuration with rules, limits, an approval and a chat, and two keys."""
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     echo = {"command": sys.executable, "args": ECHO, "tools": {"risk": {"read": ["*"]}}}
@@ -100,7 +103,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"id": "asks", "effect": "ask", "who": ["*"], "tools": ["e:picture"]},
         {"id": "all", "effect": "allow", "who": ["*"], "tools": ["*:*"]},
     ]
-    gateway = {"policy": {"rules": rules}, "limits": {"perKey": {"rate": "1000/s"}}}
+    script = tmp_path / "script.json"  # after these answers, the model fails
+    script.write_text(json.dumps(3 * [{"content": "Hello.", "usage": {"input_tokens": 7}}]))
+    gateway = {
+        "policy": {"rules": rules},
+        "limits": {"perKey": {"rate": "1000/s"}},
+        "chat": {"models": [f"scripted:{script}"]},
+    }
     file = {"mcpServers": {"e": {**echo, "limits": limits}}, "gateway": gateway}
     (tmp_path / "mcp.json").write_text(json.dumps(file))
     for name, options in (("user", []), ("operator", ["--scope", "admin:read"])):
@@ -115,9 +124,15 @@ def interlock() -> Path:
 
 
 async def load(url: str, key: str) -> None:
-    """Make calls that succeed, fail and are refused, until cancelled."""
+    """Make calls that succeed, fail and are refused, and ask the chat, until cancelled."""
     headers = {"Authorization": f"Bearer {key}"}
-    while True:
+    for number in count():
+        async with aiohttp.ClientSession(headers=headers) as http:
+            message = {"id": f"m{number}", "role": "user", "content": "hi"}
+            asked = {"threadId": f"t{number}", "runId": f"r{number}", "messages": [message]}
+            async with http.post(url.replace("/mcp", "/ag-ui"), json=asked) as reply:
+                assert reply.status == 200, await reply.text()
+                await reply.read()
         async with Client.http(url, headers=headers) as client:
             for _ in range(20):
                 await client.call_tool("e__say", {"text": "hi"})
@@ -128,11 +143,20 @@ async def load(url: str, key: str) -> None:
 
 
 @asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[str]:
+    """Run a gateway that also exports to a collector; yield what it prints."""
+    serve = [interlock(), "serve", "--config", folder / "mcp.json", "--http", "127.0.0.1:0"]
+    serve += ["--admin", "127.0.0.1:0"]
+    with collecting() as collector:
+        environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        async with started(*serve, ready=b"VS Code", env=environ) as lines:
+            yield b"".join(lines).decode()
+
+
+@asynccontextmanager
 async def scraped(folder: Path) -> AsyncIterator[str]:
     """Run a gateway under load and a Prometheus that scrapes it; yield the latter's URL."""
-    serve = [interlock(), "serve", "--config", folder / "mcp.json", "--http", "127.0.0.1:0"]
-    async with started(*serve, "--admin", "127.0.0.1:0", ready=b"VS Code") as lines:
-        text = b"".join(lines).decode()
+    async with served(folder) as text:
         (url,) = re.findall(r"serving at (\S+)", text)
         (admin,) = re.findall(r"admin at http://([^/]+)", text)
         job = {

@@ -14,6 +14,10 @@ HOW_TO = ("author", "connect", "operate", "use", "migrate")
 LATER = re.compile(r"in progress|not built|not yet built|coming soon|work in progress|\bTODO\b|TBD")
 # What people search for, and the page that answers.
 ANSWERS = {
+    "backup": "operate/backup",
+    "restore": "operate/backup",
+    "docker": "operate/container",
+    "systemd": "operate/systemd",
     "nginx": "operate/nginx",
     "PostgreSQL": "operate/replicas",
     "mount": "author/mounting",
@@ -24,7 +28,7 @@ ANSWERS = {
     "401": "operate/troubleshooting",
     "proxy": "author/proxy",
     "Keycloak": "operate/identity/keycloak",
-    "upgrade": "operate/replicas",
+    "upgrade": "operate/upgrade",
 }
 
 

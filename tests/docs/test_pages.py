@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import asyncpg
 import pytest
 
 from interlock.config import load, settings
@@ -27,12 +28,15 @@ from tests.cli.conftest import home, interlock, terminal
 from tests.docs import gateway_page
 from tests.docs.page import ROOT, Block, blocks, pages
 from tests.docs.session import Shell
+from tests.servers.postgres import client_programs
 
 __all__ = ["home", "interlock", "terminal"]  # fixtures
 
 PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
+POSTGRES = "PostgreSQL"
 # What the blocks of a page need beside the package.
 PROGRAMS = {
+    "docs/operate/backup.md": POSTGRES,
     "README.md": "mcp-server-time and the embedded model",
     "docs/start/assistant.md": "mcp-server-time and the embedded model",
     "examples/cron-agent/README.md": "mcp-server-time and the embedded model",
@@ -166,6 +170,16 @@ def params() -> Iterator[object]:
             yield pytest.param(name, id=name, marks=marks)
 
 
+async def new_database(server: str) -> str:
+    """Create an empty PostgreSQL database for a page; return its URL."""
+    connection = await asyncpg.connect(server)
+    try:
+        await connection.execute("CREATE DATABASE page")
+    finally:
+        await connection.close()
+    return server.replace("/postgres?", "/page?")
+
+
 @pytest.mark.parametrize("name", [*params()])
 def test_every_block_of_a_page_runs(
     name: str,
@@ -175,7 +189,12 @@ def test_every_block_of_a_page_runs(
     module: ModuleType,
     monkeypatch,
     capsys,
+    request: pytest.FixtureRequest,
 ):
+    if PROGRAMS.get(name) == POSTGRES:
+        server = request.getfixturevalue("postgres_server")
+        monkeypatch.setenv("DATABASE_URL", asyncio.run(new_database(server)))
+        monkeypatch.setenv("PATH", f"{client_programs()}:{os.environ['PATH']}")
     if name.startswith("examples/"):
         shutil.copytree((ROOT / name).parent, folder, dirs_exist_ok=True)
         (folder.parent / "notes").symlink_to(ROOT / "examples/notes")

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import ProviderToolSearchMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
+from interlock.errors import ConfigError
 from interlock.langchain import ToolboxMiddleware
+from interlock.messages import SEARCH_TOOLS
 from interlock.toolbox import Toolbox
 from tests.providers.schema_rules import anthropic
 from tests.support.chat_model import ScriptedChatModel, calls
@@ -146,3 +149,50 @@ async def test_progress_reaches_the_custom_stream() -> None:
         ]
 
     assert [(each.id, each.progress, each.total) for each in events] == [("call_1", 1, 2)]
+
+
+# Search for tools
+
+SHOP = [
+    described(f"{verb}_{n}", description=f"{verb} {n}") for verb in ("list", "drop") for n in "abc"
+]
+
+
+async def test_found_tools_are_offered_from_the_next_request_on() -> None:
+    found = calls((SEARCH_TOOLS, {"query": "list a"}))
+    model = ScriptedChatModel(found, calls(("kb__list_a", {"x": 1}), start=2), "done")
+    async with box(kb(SHOP)) as toolbox:
+        agent = agent_of(model, toolbox, tool_search="on", select="kb:list_*")
+        messages = await ask(agent)
+        again = ScriptedChatModel("hello")
+        await ask(agent_of(again, toolbox, tool_search="auto", select="kb:list_*"), *messages)
+
+    loads = ["kb__list_a", "kb__list_b", "kb__list_c"]
+    result = messages[2]
+    assert result.additional_kwargs["interlock"]["loads"] == loads
+    assert "kb__drop" not in result.content
+    own = [SEARCH_TOOLS, "interlock__read_result"]
+    assert model.offered == [own, own + loads, own + loads]
+    assert "Servers:\nkb" in model.bound[0][0]["function"]["description"]
+    assert messages[4].content == '{"x": 1}'
+    assert again.offered == [own + loads]
+
+
+@pytest.mark.parametrize("is_outer", [True, False])
+async def test_provider_that_also_searches_for_tools_is_an_error(is_outer: bool) -> None:
+    @tool
+    def mine(x: int) -> str:
+        """Mine."""
+        return f"mine {x}"
+
+    class ChatOpenAI(ScriptedChatModel):
+        """A model whose provider LangChain knows by this name."""
+
+    async with box(kb(SHOP)) as toolbox:
+        ours = ToolboxMiddleware(toolbox, tool_search="on")
+        deferred = "mine" if is_outer else SEARCH_TOOLS
+        theirs = ProviderToolSearchMiddleware(searchable_tools=[deferred])
+        middleware: list[Any] = [theirs, ours] if is_outer else [ours, theirs]
+        agent = create_agent(ChatOpenAI("never"), [mine], middleware=middleware)
+        with pytest.raises((ConfigError, TypeError), match="ProviderToolSearchMiddleware"):
+            await ask(agent)

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.agent import (
     MAX_CALLS,
@@ -22,6 +23,7 @@ from interlock.calls import Call
 from interlock.errors import StepLimit
 from interlock.langgraph.agent import GraphAgent, agent_graph
 from interlock.messages import (
+    SEARCH_TOOLS,
     AssistantMessage,
     Attachment,
     Message,
@@ -33,6 +35,7 @@ from interlock.messages import (
 )
 from interlock.models.scripted import ScriptedModel
 from interlock.toolbox import Toolbox
+from interlock.web.chat.engines import agents_of
 from tests.support.scripted_server import Json, text
 from tests.support.toolboxes import box, described, kb
 
@@ -192,3 +195,43 @@ async def test_limit_of_rounds_starts_over_when_the_model_continues():
 
     assert isinstance(done, Done)
     assert done.message.content == "ok"
+
+
+async def test_search_for_tools_equals_that_of_the_agent() -> None:
+    class Deferring(ScriptedModel):
+        defers_tools = True
+
+    shop = kb([described(f"list_{n}", description=f"List {n}.") for n in "abcdefgh"], answer)
+    script = [
+        [ToolCall("s1", SEARCH_TOOLS, {"query": "list a"})],
+        [ToolCall("c1", "kb__list_a", {"x": 1}), ToolCall("s2", SEARCH_TOOLS, {"query": "none"})],
+        "Done.",
+    ]
+    seen = []
+    for kind in (ScriptedModel, Deferring):
+        for engine in ("agent", "graph"):
+            messages: list[Message] = [UserMessage("go")]
+            model = kind(script)
+            async with box(shop) as toolbox:
+                agent = agents_of(engine, "on")(model, toolbox)
+                await agent.complete(messages)
+            tools = [[replace(each, address="") for each in r.tools] for r in model.requests]
+            seen.append((messages, tools))
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3]
+    assert seen[0][0] == seen[2][0]
+    assert [each.deferred for each in seen[3][1][0]] == [False] * 3 + [True]
+
+
+async def test_searching_rounds_do_not_count_as_rounds_of_calls() -> None:
+    searches = [[ToolCall(f"s{n}", SEARCH_TOOLS, {"query": "get"})] for n in range(5)]
+    for rounds, error in ((3, False), (4, True)):
+        called = [[ToolCall(f"c{n}", "kb__get", {"x": 1})] for n in range(rounds)]
+        model = ScriptedModel([*searches, *called[:-1], called[-1] if error else "Done."])
+        async with opened() as toolbox:
+            agent = graph_agent(model, toolbox)
+            if error:
+                with pytest.raises(StepLimit):
+                    await agent.complete([UserMessage("go")])
+            else:
+                await agent.complete([UserMessage("go")])

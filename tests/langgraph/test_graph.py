@@ -34,6 +34,7 @@ from interlock.langgraph import (
     close_open_calls,
     stream,
 )
+from interlock.messages import SEARCH_TOOLS
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.providers.schema_rules import anthropic
 from tests.support.chat_model import ScriptedChatModel, calls
@@ -66,6 +67,29 @@ async def test_tools_added_changed_or_removed_between_rounds_are_bound_and_answe
     ended = {each.id: each for each in events if isinstance(each, ToolFinished)}
     assert [id for id in sorted(ended) if ended[id].is_error] == ["call_4"]
     assert "kb__get" in ended["call_4"].result
+
+
+async def test_found_tools_stay_listed_in_a_conversation_that_a_checkpointer_stores() -> None:
+    @tool
+    async def kb__list_a(x: int) -> str:
+        """Mine."""
+        return f"mine {x}"
+
+    saver = InMemorySaver()
+    shop = kb([described(f"list_{each}", description=f"List {each}.") for each in "abc"])
+    async with box(shop) as toolbox:
+        found = calls((SEARCH_TOOLS, {"query": "list"}))
+        first = ScriptedChatModel(found, "done")
+        options: Any = {"local_tools": [kb__list_a], "checkpointer": saver}
+        await events_of(chat_graph(first, toolbox, tool_search="on", **options))
+        wrong = calls(("kb__list_c", {"y": 1}), start=2)
+        second = ScriptedChatModel(wrong, "done")
+        await events_of(chat_graph(second, toolbox, **options))
+
+    own = [SEARCH_TOOLS, "interlock__read_result"]
+    every = ["kb__list_a", *own, "kb__list_b", "kb__list_c"]
+    assert first.offered == [every[:3], every]
+    assert second.offered[0] == every
 
 
 async def test_each_user_gets_the_toolbox_and_the_model_of_the_context() -> None:

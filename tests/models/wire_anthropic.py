@@ -85,6 +85,7 @@ def unmarked(value: Any) -> Any:
 _RULES = (
     request_rules.anthropic_request,
     request_rules.anthropic_messages,
+    request_rules.anthropic_deferred_tools,
     request_rules.tools(schema_rules.anthropic),
 )
 

@@ -64,6 +64,12 @@ def call(id: str, name: str, arguments: str) -> dict[str, Any]:
     return {"type": "function_call", "status": "completed", **fields}
 
 
+def searches(id: str, arguments: dict[str, Any]) -> Answer:
+    """Return an answer that only searches for tools."""
+    item = {"type": "tool_search_call", "id": f"ts_{id}", "call_id": id, "execution": "client"}
+    return answer({**item, "status": "completed", "arguments": arguments})
+
+
 def usage(read: int, written: int, cached: int = 0, stored: int = 0) -> dict[str, Any]:
     return {
         "input_tokens": read,
@@ -85,6 +91,8 @@ def _deltas(item: dict[str, Any]) -> list[dict[str, Any]]:
     elif item["type"] == "reasoning":
         text = item["summary"][0]["text"]
         kind = "response.reasoning_summary_text.delta"
+    elif item["type"] == "tool_search_call":
+        return []
     else:
         text = item["arguments"]
         kind = "response.function_call_arguments.delta"
@@ -114,15 +122,16 @@ def problem(body: dict[str, Any]) -> str | None:
             _input_item().validate_python(item)
         except pydantic.ValidationError as error:
             return str(error)
-        if item.get("type") == "function_call":
+        if item.get("type") in ("function_call", "tool_search_call"):
             open_calls.append(item["call_id"])
-        elif item.get("type") == "function_call_output":
+        elif item.get("type") in ("function_call_output", "tool_search_output"):
             if item["call_id"] not in open_calls:
                 return "No tool call found for function call output"
             open_calls.remove(item["call_id"])
     if open_calls:
         return f"No tool output found for function call {open_calls[0]}."
     for tool in body.get("tools", []):
-        if tool.keys() != {"type", "name", "description", "parameters", "strict"}:
+        members = {"execution"} if tool["type"] == "tool_search" else {"name", "strict"}
+        if tool.keys() != {"type", "description", "parameters"} | members:
             return "Invalid tool"
     return None

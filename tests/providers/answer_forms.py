@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from interlock.messages import SEARCH_TOOLS
 from interlock.models import ToolDefinition
 from tests.providers.fake_provider import EVERY, Call, Request, Says
 
@@ -244,12 +245,18 @@ def responses(says: Says, request: Request, numbers: Iterator[int]) -> list[byte
         content = {"type": kind, kind.removeprefix("output_"): says.text}
         item = {"type": "message", "id": f"msg_{next(numbers)}", "role": "assistant"}
         items.append({**item, "status": "completed", "content": [content]})
+    searches = any(each["type"] == "tool_search" for each in request.body.get("tools", ()))
     for id, call in zip(ids, says.calls, strict=True):
-        item = {"type": "function_call", "id": f"fc_{id}", "call_id": id, "name": call.name}
-        items.append({**item, "arguments": arguments(call, request), "status": "completed"})
+        item = {"id": f"fc_{id}", "call_id": id, "status": "completed"}
+        if searches and call.name == SEARCH_TOOLS:
+            item |= {"type": "tool_search_call", "execution": "client"}
+            items.append({**item, "arguments": json.loads(call.arguments)})
+        else:
+            item |= {"type": "function_call", "name": call.name}
+            items.append({**item, "arguments": arguments(call, request)})
     events: list[Part] = [{"type": "response.created", "response": {"output": []}}]
     for place, item in enumerate(items):
-        begun = {**item, "arguments": ""} if "arguments" in item else item
+        begun = {**item, "arguments": ""} if item["type"] == "function_call" else item
         events.append({"type": "response.output_item.added", "output_index": place, "item": begun})
         events += [{**each, "output_index": place} for each in _item_deltas(item)]
         events.append({"type": "response.output_item.done", "output_index": place, "item": item})
@@ -263,6 +270,8 @@ def _item_deltas(item: Part) -> list[Part]:
         part = item["content"][0]
         kind = part["type"]
         text = part.get("text") or part.get("refusal")
+    elif item["type"] == "tool_search_call":
+        return []
     else:
         kind, text = "function_call_arguments", item["arguments"]
     return [{"type": f"response.{kind}.delta", "delta": each} for each in pieces(text)]

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from interlock.errors import (
     ContextTooLong,
     ModelError,
@@ -16,6 +18,7 @@ from interlock.errors import (
 )
 from interlock.messages import (
     INTERRUPTED,
+    SEARCH_TOOLS,
     AssistantMessage,
     Attachment,
     Message,
@@ -35,6 +38,7 @@ class Result(NamedTuple):
     content: str
     is_error: bool = False
     files: tuple[Attachment, ...] = ()
+    loads: tuple[str, ...] = ()
 
 
 class Turn(NamedTuple):
@@ -80,7 +84,7 @@ def asked(turn: Turn, messages: Sequence[Message]) -> list[Message]:
         return [turn.asks]
     calls = messages[-1].tool_calls  # type: ignore[union-attr]  # the model has called tools
     return [
-        ToolMessage(call.id, each.content, call.name, each.is_error, each.files)
+        ToolMessage(call.id, each.content, call.name, each.is_error, each.files, each.loads)
         for call, each in zip(calls, turn.asks, strict=True)
     ]
 
@@ -113,6 +117,10 @@ TEXT = {"type": "string"}
 READ = tool("read", path=TEXT, lines={"type": "integer"})
 LIST = tool("list")
 TOOLS = (READ, LIST)
+SEARCH = ToolDefinition(SEARCH_TOOLS, "Find tools.", b'{"type":"object","properties":{"query":{}}}')
+SEARCHED = (SEARCH, *(replace(each, deferred=True) for each in TOOLS))
+FIND = Call(SEARCH_TOOLS, '{"query": "read a file"}')
+FOUND = Result("srv__read", loads=("srv__read", "srv__gone"))
 READ_IT = Call("srv__read", '{"path": "café 😀.txt", "lines": 3}')
 DONE = Says("It is done.")
 PNG = Attachment("image/png", b"\x89PNG\r\n\x1a\n0001", "cat.png")
@@ -355,6 +363,36 @@ CONVERSATIONS = (
         learns=1,
         notice="srv:refused",
     ),
+    Conversation(
+        "search for tools",
+        (
+            Turn("Go", Says("", (FIND,), "Which tools?")),
+            Turn((FOUND,), Says("", (READ_IT,), "This one.")),
+            Turn(results("text"), Says("Now list.", (FIND, FIND))),
+            Turn(
+                (Result("No tool matches."), Result("srv__list", loads=("srv__list", "srv__read"))),
+                Says("", (Call("srv__list"), FIND)),
+            ),
+            Turn((Result("a, b"), Result("the query is empty", True)), DONE),
+            Turn("More", DONE),
+        ),
+        tools=SEARCHED,
+    ),
+    Conversation(
+        "search whose tools are all gone",
+        (Turn("Go", Says("", (FIND,), "Which?")), Turn((Result("x", loads=("srv__x",)),), DONE)),
+        tools=SEARCHED,
+    ),
+    Conversation(
+        "search that is no longer offered",
+        (Turn("Go on", DONE),),
+        (
+            UserMessage("Read"),
+            AssistantMessage("", (ToolCall("c1", SEARCH_TOOLS, {"query": "read"}),)),
+            ToolMessage("c1", "srv__read", SEARCH_TOOLS, loads=("srv__read",)),
+        ),
+        TOOLS,
+    ),
     # Reasoning
     Conversation(
         "reasoning before text",
@@ -449,20 +487,21 @@ CONVERSATIONS = (
 TO_CONTINUE = Conversation(
     "to continue",
     (
-        Turn("Go", Says("I read.", (READ_IT, Call("srv__list")), "I must read.")),
+        Turn("Go", Says("I search.", (FIND,), "Hm.")),
+        Turn((FOUND,), Says("I read.", (READ_IT, Call("srv__list")), "I must read.")),
         Turn(
             (Result("text"), Result("no such folder", True)),
             Says("", (READ_IT, Call("srv__list")), "Once more."),
         ),
         Turn(results("text", "a, b"), Says("Fine.", thought="Enough.")),
     ),
-    tools=TOOLS,
+    tools=SEARCHED,
 )
 CONTINUED = {
     "a turn": Conversation(
         "a turn",
         (Turn(results("text", "a, b"), DONE), Turn("More", DONE)),
-        tools=TOOLS,
+        tools=SEARCHED,
     ),
     "a conversation": Conversation(
         "a conversation",
@@ -471,6 +510,6 @@ CONTINUED = {
             Turn(results("text"), Says("Good.", thought="Hm.")),
             Turn("More", DONE),
         ),
-        tools=TOOLS,
+        tools=SEARCHED,
     ),
 }

@@ -350,7 +350,8 @@ def tools(read: Reader, most: int = 0) -> Rule:
                 code="array_above_max_length",
             )
         for place, tool in enumerate(offered):
-            _check_tool(read, place, tool)
+            if tool.get("type") != "tool_search":
+                _check_tool(read, place, tool)
 
     return check
 
@@ -369,6 +370,70 @@ def _check_tool(read: Reader, place: int, tool: Part) -> None:
 
 
 REFUSED_TOOL = "srv__refused"  # a tool that each provider refuses
+
+
+def anthropic_deferred_tools(request: Request) -> None:
+    """https://github.com/anthropics/claude-code/issues/82004 (a reference without its definition)
+
+    https://github.com/nearai/ironclaw/pull/7274 (all tools deferred)
+    https://github.com/decolua/9router/issues/3567 (a deferred tool with a mark for the cache)
+    Ours: at most 10,000 deferred tools, as documented; a result with references has nothing else.
+    """
+    offered = request.body.get("tools", [])
+    deferred = [each for each in offered if each.get("defer_loading")]
+    if deferred and len(deferred) == len(offered):
+        raise Refused(
+            "At least one tool must have defer_loading=false. All tools cannot be deferred."
+        )
+    if len(deferred) > 10_000:
+        raise Refused("tools: at most 10000 deferred tools")
+    for each in deferred:
+        if "cache_control" in each:
+            raise Refused(
+                f"Tool '{each['name']}' cannot both defer_loading=true cache_control set. Tools "
+                "defer_loading cannot use prompt caching."
+            )
+    names = {each["name"] for each in offered}
+    for message in request.messages:
+        for block in message["content"]:
+            parts = block.get("content") if block["type"] == "tool_result" else None
+            found = [each for each in parts or () if isinstance(each, dict)]
+            references = [each for each in found if each["type"] == "tool_reference"]
+            if references and len(references) < len(found):
+                raise Refused("tool_result: references and other blocks")
+            for each in references:
+                if each["tool_name"] not in names:
+                    raise Refused(
+                        f"Tool reference '{each['tool_name']}' not found in available tools"
+                    )
+
+
+def responses_deferred_tools(request: Request) -> None:
+    """https://github.com/pydantic/pydantic-ai/pull/6080 (deferred tools without the search)
+
+    https://github.com/Oaklight/llm-rosetta/issues/394 (models without the search)
+    Ours: items of the search need its tool, and a tool is not offered in two places.
+    """
+    offered = request.body.get("tools", [])
+    searches = [each for each in offered if each["type"] == "tool_search"]
+    outputs = [each for each in request.body["input"] if each.get("type") == "tool_search_output"]
+    if searches and "nano" in request.model:
+        raise Refused(f"Tool 'tool_search' is not supported with {request.model}.", param="tools")
+    loaded = [tool for each in outputs for tool in each["tools"]]
+    if any("defer_loading" in each for each in [*offered, *loaded]) and not searches:
+        raise Refused(
+            "Invalid Value: tools.defer_loading. Deferred tools require tools.tool_search."
+        )
+    if outputs and not searches:
+        raise Refused("tool_search_output requires tools.tool_search.")
+    names = [each["name"] for each in offered if "name" in each]
+    if len(searches) > 1 or {*names} & {each["name"] for each in loaded}:
+        raise Refused("Invalid Value: tools. A tool is there twice.")
+    for each in searches:
+        known = {"type", "execution", "description", "parameters"}
+        if each.keys() != known or each["execution"] != "client":
+            raise Refused(f"Invalid Value: tools.tool_search {str(each)[:200]}")
+
 
 # What must come back
 
@@ -472,6 +537,8 @@ def _block_problem(role: str, block: Part) -> str:
         case {"type": "tool_use", "id": str(id), "name": str(name), "input": dict()}:
             valid = re.fullmatch("[a-zA-Z0-9_-]+", id) and re.fullmatch("[a-zA-Z0-9_-]{1,64}", name)
             return "" if valid and role == "assistant" else f"tool_use.id: {id} {name}"
+        case {"type": "tool_reference", "tool_name": str()}:
+            return ""
         case {"type": "image", "source": {"type": "base64", "media_type": kind, "data": str(data)}}:
             known = kind in ("image/png", "image/jpeg", "image/gif", "image/webp")
             return "" if known and data and role == "user" else "Could not process image"
@@ -526,6 +593,8 @@ def anthropic_thinking(request: Request) -> None:
 
 # OpenAI's Responses API
 
+_CALLS = ("function_call", "tool_search_call")
+
 
 def responses_request(request: Request) -> None:
     """The reference of the Responses API: its members, and that nothing is stored."""
@@ -549,7 +618,7 @@ def responses_items(request: Request) -> None:
         match item:
             case {"type": "reasoning", "id": id, "encrypted_content": token, "summary": list()}:
                 after = items[place + 1 : place + 2]
-                if not after or after[0].get("type") not in ("message", "function_call"):
+                if not after or after[0].get("type") not in ("message", *_CALLS):
                     raise Refused(f"Item '{id}' was provided without its required following item.")
                 if token not in request.issued:
                     raise Refused("The encrypted content gAAA could not be verified.")
@@ -558,6 +627,20 @@ def responses_items(request: Request) -> None:
                 if len(id) > 64 or request.issued.get(id, "") not in {*tokens, ""}:
                     raise Refused(f"Item '{id}' was provided without its 'reasoning' item")
                 waiting.append(id)
+            case {"type": "tool_search_call", "call_id": str(id), "arguments": dict()}:
+                waiting.append(id)
+            case {
+                "type": "tool_search_output",
+                "call_id": id,
+                "execution": "client",
+                "status": "completed",
+                "tools": list(found),
+            }:
+                if id not in waiting or not all(each.get("defer_loading") for each in found):
+                    raise Refused(f"No tool search call found for {str(item)[:200]}.")
+                waiting.remove(id)
+            case {"role": "developer", "content": str(text)} if text.strip():
+                continue
             case {"type": "function_call_output", "call_id": id, "output": output} if output:
                 if id not in waiting:
                     raise Refused(f"No tool call found for function call output with call_id {id}.")

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from interlock.errors import ModelError
 from interlock.messages import Attachment, Message, ToolMessage, UserMessage
-from interlock.models import Model, Notice, ReasoningDelta, Reply, TextDelta, choose, learned
+from interlock.models import Model, Notice, ReasoningDelta, Reply, TextDelta, learned
 from interlock.models.http import model_api
-from interlock.models.learned import Lesson
-from interlock.models.providers import BY_NAME
 from interlock.models.vendors import kind_of
 from tests.providers.answer_forms import USED, input_of
 from tests.providers.conversations import (
@@ -32,65 +28,15 @@ from tests.providers.conversations import (
     Turn,
     asked,
 )
-from tests.providers.fake_provider import KEY, Fails, Fake, ProviderServer, Says
+from tests.providers.fake_provider import KEY, Fails, Fake, Says
 from tests.providers.fake_providers import FAKES
-
-
-class Lab:
-    """One provider and the models that talk with it."""
-
-    def __init__(self, fake: Fake, server: ProviderServer) -> None:
-        self.fake = fake
-        self.server = server
-        self.models: list[Model] = []
-
-    async def choose(self, name: str, options: Any) -> Model:
-        if "Responses" in self.fake.name:
-            await self._note(name, Lesson("responses"))
-        self.models.append(await choose(name, options=options))
-        return self.models[-1]
-
-    async def _note(self, name: str, lesson: Lesson) -> None:
-        learned.note(name, lesson)
-
-    async def close(self) -> None:
-        for model in self.models:
-            await model.close()
-            learned.forget(model.name)
-        self.models = []
-        self.server.reset()
+from tests.providers.lab import Lab, lab_of
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(learned, "file", lambda: tmp_path / "models.json")
     monkeypatch.setattr(model_api, "_FIRST_PAUSE", 0.0)
-
-
-@asynccontextmanager
-async def lab_of(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    """Start a provider, and name its address and key as a user does."""
-    server = ProviderServer(fake)
-    await server.start()
-    name = fake.model.partition(":")[0]
-    with monkeypatch.context() as patch:
-        row = BY_NAME[name]
-        for variable in (row.url_variable, "AZURE_OPENAI_API_VERSION", *row.keys):
-            patch.delenv(variable, raising=False)
-        if row.url:
-            patch.setitem(BY_NAME, name, replace(row, url=f"{server.root}{fake.path}"))
-        else:  # Azure and Ollama, whose addresses are in the environment
-            patch.setenv(row.url_variable, server.root)
-        if not row.is_local:
-            patch.setenv(row.keys[0], KEY)
-        if "dated" in fake.name:
-            patch.setenv("AZURE_OPENAI_API_VERSION", "2026-04-01")
-        lab = Lab(fake, server)
-        try:
-            yield lab
-        finally:
-            await lab.close()
-            await server.stop()
 
 
 @pytest.mark.slow("holds fifty conversations")
@@ -124,7 +70,7 @@ async def test_every_provider_continues_the_conversation_of_every_other_one(
             others = [each for each in begun.items() if each[0] != fake.name]
             for first, messages in others:
                 for name, going_on in CONTINUED.items():
-                    end = 5 if name == "a turn" else None  # after the second calls
+                    end = 7 if name == "a turn" else None  # after the third calls
                     going_on = going_on._replace(history=tuple(messages[:end]))
                     with _collected(failed, f"{fake.name} continues {name} of {first}"):
                         await _hold(lab, going_on)

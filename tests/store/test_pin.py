@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from interlock.store.pin import SERVER as SERVER_KEY
 from interlock.store.pin import TOOL_KINDS, Key, Offered, Pin, compare
 
 SERVER = Offered("server", "", {"command": "crm"})
@@ -58,3 +59,60 @@ def test_order_of_members_does_not_change_a_hash():
 
     assert other.hash == REFUND.hash
     assert CHANGED.hash != REFUND.hash
+
+
+# Another way of writing definitions
+
+STATED = {"name": "refund", "description": "a"}
+REWRITTEN = Offered("tool", "refund", {**STATED, "title": "Refund"}, stated=STATED, format=2)
+ALSO_CHANGED = Offered(
+    "tool", "refund", {"name": "refund", "title": "R"}, stated={"name": "refund"}, format=2
+)
+
+
+def test_definition_that_only_a_newer_interlock_writes_differently_stays_accepted():
+    known = after({}, SERVER, REFUND)
+
+    later = after(known, SERVER, REWRITTEN)
+    pin = later["tool", "refund"]
+    accepted = {**later, pin.key: pin.accepted()}
+
+    assert (pin.state, pin.waits, pin.is_rewritten) == ("accepted", False, True)
+    assert (pin.hash, pin.format) == (REFUND.hash, 1)
+    assert (pin.seen_hash, pin.seen_format) == (REWRITTEN.hash, 2)
+    assert after(later, SERVER, REWRITTEN) == later
+    assert after(accepted, SERVER, REWRITTEN) == accepted
+    assert not accepted[pin.key].is_rewritten
+
+
+def test_definition_that_also_changed_at_its_server_waits_before_and_after_others_are_accepted():
+    known = after({}, SERVER, REFUND)
+
+    later = after(known, SERVER, ALSO_CHANGED)["tool", "refund"]
+    rewritten = after(known, SERVER, REWRITTEN)
+    again = after(rewritten, SERVER, ALSO_CHANGED)["tool", "refund"]
+
+    assert (later.state, later.waits, later.is_rewritten) == ("changed", True, False)
+    assert (again.state, again.is_rewritten) == ("changed", False)
+
+
+def test_gateways_of_two_versions_accept_the_same_definition_and_refuse_the_same_change():
+    pin = after(after({}, SERVER, REFUND), SERVER, REWRITTEN)["tool", "refund"].accepted()
+    known = {SERVER_KEY: after({}, SERVER)[SERVER_KEY], pin.key: pin}
+
+    assert after(known, SERVER, REFUND) == known  # of the older version
+    assert after(known, SERVER, CHANGED)[pin.key].state == "changed"
+    assert after(known, SERVER, ALSO_CHANGED)[pin.key].state == "changed"
+
+
+def test_definitions_restored_from_a_pin_keep_its_format_until_the_server_is_listed():
+    known = after({}, SERVER, REFUND)
+    restored = Offered.kept(known["tool", "refund"])
+    assert restored is not None
+    assert restored.format == 1
+
+    assert after(known, SERVER, restored) == known
+    rewritten = after(known, SERVER, REWRITTEN)
+    restored = Offered.kept(rewritten["tool", "refund"])
+    assert restored is not None
+    assert after(rewritten, SERVER, restored) == rewritten

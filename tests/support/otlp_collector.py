@@ -2,7 +2,7 @@
 
 The rules and their sources:
 
-- POST to /v1/traces with Content-Type application/json; 404, 405 and 415 otherwise:
+- POST to /v1/traces or /v1/metrics with JSON or protobuf; 404, 405 and 415 otherwise:
   https://github.com/open-telemetry/opentelemetry-collector/blob/main/receiver/otlpreceiver/otlphttp.go
 - ids are hexadecimal texts of 32 and 16 digits, never base64; 64-bit integers are decimal texts;
   enumerations are numbers only; names of members are in lowerCamelCase:
@@ -10,6 +10,9 @@ The rules and their sources:
 - an id of zeros is invalid, a span needs a name, the end is not before the start, and keys of
   attributes are unique and not empty:
   https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
+- a metric has one kind of data; bounds ascend, there is one more bucket than bounds, and the count
+  is the sum of the buckets; sums and histograms state their temporality:
+  https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/metrics/v1/metrics.proto
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import gzip
 import json
 import re
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +36,10 @@ _SPAN_KEYS = {
     "startTimeUnixNano", "endTimeUnixNano", "attributes", "droppedAttributesCount", "events",
     "droppedEventsCount", "links", "droppedLinksCount", "status",
 }  # fmt: skip
+# https://opentelemetry.io/docs/specs/otel/metrics/api/#instrument-name-syntax
+PROTOBUF = "application/x-protobuf"
+_IDS = ("traceId", "spanId", "parentSpanId")
+_METRIC = re.compile("[A-Za-z][A-Za-z0-9_./-]{0,254}")
 _LINK_KEYS = {"traceId", "spanId", "traceState", "attributes", "droppedAttributesCount", "flags"}
 
 
@@ -46,6 +54,48 @@ def check(body: Json) -> list[Json]:
             assert scope["scope"]["name"]
             found += [{**_span(each), "resource": resource} for each in scope["spans"]]
     return found
+
+
+def check_metrics(body: Json) -> tuple[Json, dict[str, Json]]:
+    """Return the resource and the metrics of a request by name; raise an error if it is invalid.
+
+    The points of a metric are a dict by their attributes, which are sorted pairs.
+    """
+    assert body.keys() == {"resourceMetrics"}
+    ((of_resource),) = body["resourceMetrics"]
+    resource = _attributes(of_resource["resource"]["attributes"])
+    found: dict[str, Json] = {}
+    for scope in of_resource["scopeMetrics"]:
+        for metric in scope.get("metrics", ()):
+            assert metric["name"] not in found
+            found[metric["name"]] = _metric(metric)
+    return resource, found
+
+
+def _metric(metric: Json) -> Json:
+    assert _METRIC.fullmatch(metric["name"]), metric["name"]
+    ((kind, data),) = (item for item in metric.items() if item[0] in ("gauge", "sum", "histogram"))
+    assert {"name", kind} <= metric.keys() <= {"name", "description", "unit", kind}
+    extra = {"gauge": set(), "histogram": {"aggregationTemporality"}}
+    has = {"dataPoints", *extra.get(kind, {"aggregationTemporality", "isMonotonic"})}
+    assert data.keys() == has
+    assert data.get("aggregationTemporality", 2) == 2
+    points: dict[tuple[tuple[str, Any], ...], Json] = {}
+    for point in data["dataPoints"]:
+        key = tuple(sorted(_attributes(point.get("attributes", [])).items()))
+        assert key not in points
+        points[key] = point
+        times = [point[each] for each in ("startTimeUnixNano", "timeUnixNano") if each in point]
+        assert all(_UINT64.fullmatch(each) for each in times)
+        assert sorted(times, key=int) == times
+        if kind == "histogram":
+            counts = [int(each) for each in point["bucketCounts"]]
+            assert len(counts) == len(point["explicitBounds"]) + 1
+            assert sum(counts) == int(point["count"])
+            assert sorted({*point["explicitBounds"]}) == point["explicitBounds"]
+        else:
+            assert isinstance(point["asDouble"], int | float)
+    return {"unit": metric.get("unit", ""), "kind": kind, "points": points}
 
 
 def _span(span: Json) -> Json:
@@ -91,8 +141,36 @@ def _value(value: Json) -> Any:
     if kind == "intValue":
         assert isinstance(content, str)
         return int(content)
+    if kind == "boolValue":
+        return content
     assert kind == "arrayValue"
     return [_value(each) for each in content["values"]]
+
+
+def decoded(path: str, body: bytes) -> Json:
+    """Return a message in protobuf as the same message in JSON."""
+    from google.protobuf.json_format import MessageToDict
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace
+
+    kinds = {
+        "/v1/traces": trace.ExportTraceServiceRequest,
+        "/v1/metrics": metrics.ExportMetricsServiceRequest,
+    }
+    found = MessageToDict(kinds[path].FromString(body), use_integers_for_enums=True)
+    empty = {} if path == "/v1/metrics" else {"resourceSpans": []}  # protobuf omits empty lists
+    return _in_hex(empty | found)
+
+
+def _in_hex(value: Any) -> Any:
+    """Return a message with ids in hexadecimal, which protobuf's own JSON has in base64."""
+    if isinstance(value, list):
+        return [_in_hex(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: b64decode(each).hex() if key in _IDS else _in_hex(each) for key, each in value.items()
+    }
 
 
 class Collector:
@@ -101,6 +179,7 @@ class Collector:
     Attributes:
         url: The value for OTEL_EXPORTER_OTLP_ENDPOINT.
         spans: The accepted spans; `attributes` and `resource` are dicts.
+        metrics: The accepted metrics by name, of the last request for each resource's instance.
         requests: The headers of all requests, with names in lower case.
         refusals: Why requests were refused because they were invalid.
         script: The statuses and headers with which the next requests are answered.
@@ -109,6 +188,7 @@ class Collector:
     def __init__(self, url: str) -> None:
         self.url = url
         self.spans: list[Json] = []
+        self.metrics: dict[str, dict[str, Json]] = {}
         self.requests: list[dict[str, str]] = []
         self.refusals: list[str] = []
         self.script: list[tuple[int, dict[str, str]]] = []
@@ -128,20 +208,30 @@ class Collector:
     def names(self) -> list[str]:
         return [each["name"] for each in self.spans]
 
+    def accept(self, path: str, message: Json) -> None:
+        """Keep a message after checking it; `path` is the one over HTTP."""
+        if path == "/v1/traces":
+            self.spans += check(message)
+        else:
+            resource, metrics = check_metrics(message)
+            self.metrics[resource["service.instance.id"]] = metrics
+
     def take(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any]:
         with self._changed:
             self.requests.append(headers)
             self._changed.notify_all()
             if self.script:
                 return self.script.pop(0)
-            if path != "/v1/traces" or verb != "POST":
+            if path not in ("/v1/traces", "/v1/metrics") or verb != "POST":
                 return (404 if verb == "POST" else 405), {}
-            if headers.get("content-type") != "application/json":
+            read = {"application/json": lambda _, body: json.loads(body), PROTOBUF: decoded}
+            kind = headers.get("content-type", "")
+            if kind not in read:
                 return 415, {}
             try:
                 if headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
-                self.spans += check(json.loads(body))
+                self.accept(path, read[kind](path, body))
             except (AssertionError, KeyError, TypeError, ValueError, OSError) as error:
                 self.refusals.append(repr(error))
                 return 400, {}

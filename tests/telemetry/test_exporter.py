@@ -23,7 +23,7 @@ def collector() -> Iterator[Collector]:
 
 
 def span(name: str = "tools/list") -> TraceSpan:
-    made = TraceSpan("4b" * 16, "", "", is_sampled=True, kind=SERVER, name=name)
+    made = TraceSpan("4b" * 16, "", "", True, SERVER, name)
     made.end = made.start
     return made
 
@@ -48,6 +48,17 @@ def test_spans_arrive_in_batches_and_the_last_ones_at_the_end(is_compressed: boo
     assert sorted(collector.names) == [f"s{number}" for number in range(5)]
     assert len(collector.requests) == 3
     assert +sending.counts == {"exported": 5}
+
+
+def test_a_name_with_half_a_character_does_not_end_the_export(collector: Collector):
+    sending = exporter(collector.url, batch=1)
+    half = span("execute_tool \ud800x")
+    half.attributes = {"gen_ai.tool.name": "\ud800x"}
+    sending.add(half)
+    sending.add(span("later"))
+    sending.close(5.0)
+
+    assert sorted(collector.names) == ["execute_tool \ufffdx", "later"]
 
 
 @each_row(

@@ -90,7 +90,7 @@ async def test_a_stranger_neither_floods_nor_hides_by_its_trace(
 
     assert least <= len(spans) <= most
     assert all(each.trace != LOW[3:35] and not each.parent for each in spans)
-    assert all(each.links == [TraceContext(trace)] for each in spans)
+    assert all(each.links == (TraceContext(trace),) for each in spans)
 
 
 @each_row(("flag", "count"), [("01", 100), ("03", 100), ("00", 0), ("02", 0)])
@@ -99,4 +99,4 @@ async def test_a_trusted_client_decides_for_its_trace(flag: str, count: int):
 
     assert len(spans) == count
     assert all((each.trace, each.parent) == (LOW[3:35], LOW[36:52]) for each in spans)
-    assert all(each.links == [] and each.is_remote_parent for each in spans)
+    assert all(each.links == () and each.is_remote_parent for each in spans)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from interlock.errors import ConfigError
-from interlock.telemetry.settings import Export, read_settings
+from interlock.telemetry.settings import Export, TracingSettings, read_settings
 from tests.support.rows import each_row
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel:4318"}
+
+
+def tracing(variables: dict[str, str]) -> TracingSettings:
+    found = read_settings(variables, "serve").tracing
+    assert found is not None
+    return found
 
 
 @each_row(
@@ -26,13 +32,53 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel:4318"}
     ],
 )
 def test_an_endpoint_or_an_exporter_switches_traces_on(variables: dict[str, str], url: str):
-    settings = read_settings(variables, "serve")
+    settings = read_settings(variables, "chat").tracing
 
     assert (settings.export.url if settings is not None else "") == url
 
 
-def test_the_exporter_and_the_resource_are_read_from_their_variables():
+@each_row(
+    ("variables", "url"),
+    [
+        (ENDPOINT, "http://otel:4318/v1/metrics"),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, "http://otel:4318/v1/metrics"),
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://own/x"}, "http://own/x"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://own/x"}, ""),
+        ({"OTEL_METRICS_EXPORTER": "otlp"}, "http://localhost:4318/v1/metrics"),
+        ({**ENDPOINT, "OTEL_METRICS_EXPORTER": "none"}, ""),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, ""),
+    ],
+)
+def test_a_gateway_exports_metrics_if_an_endpoint_or_an_exporter_is_set(
+    variables: dict[str, str], url: str
+):
+    settings = read_settings(variables, "serve").metering
+
+    assert (settings.export.url if settings is not None else "") == url
+    assert read_settings(variables, "chat").metering is None
+
+
+def test_each_signal_has_variables_of_its_own_and_both_have_one_resource():
     settings = read_settings(
+        {
+            **ENDPOINT,
+            "OTEL_EXPORTER_OTLP_HEADERS": "a=1",
+            "OTEL_EXPORTER_OTLP_METRICS_HEADERS": "a=2",
+            "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "500",
+            "OTEL_METRIC_EXPORT_INTERVAL": "15000",
+        },
+        "serve",
+    )
+    assert settings.tracing is not None
+    assert settings.metering is not None
+    metrics = settings.metering.export
+    assert (metrics.headers, metrics.timeout, metrics.delay) == ({"a": "2"}, 0.5, 15.0)
+    assert settings.tracing.export.headers == {"a": "1"}
+    assert settings.metering.resource == settings.tracing.resource
+
+
+def test_the_exporter_and_the_resource_are_read_from_their_variables():
+    settings = tracing(
         {
             **ENDPOINT,
             "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20canary, x-b = 2",
@@ -45,10 +91,8 @@ def test_the_exporter_and_the_resource_are_read_from_their_variables():
             "OTEL_SERVICE_NAME": "gateway",
             "OTEL_PROPAGATORS": "tracecontext,baggage",
             "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "64",
-        },
-        "serve",
+        }
     )
-    assert settings is not None
     assert settings.export == Export(
         "http://otel:4318/v1/traces",
         {"authorization": "Bearer canary", "x-b": "2"},
@@ -62,8 +106,7 @@ def test_the_exporter_and_the_resource_are_read_from_their_variables():
     resource = settings.resource
     assert (resource["service.name"], resource["team"]) == ("gateway", "a,b")
     assert (settings.propagates, settings.max_text) == (True, 64)
-    named = read_settings(ENDPOINT, "serve")
-    assert named is not None
+    named = tracing(ENDPOINT)
     assert named.resource["service.name"] == "interlock-serve"
     assert named.resource["service.instance.id"] != resource["service.instance.id"]
 
@@ -74,7 +117,7 @@ def test_the_exporter_and_the_resource_are_read_from_their_variables():
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "otel:4317", "is not a URL"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://o:99999", "is not a URL"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://canary:pw@o", "has a user name"),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "use http/json"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "thrift", "use http/json, http/protobuf or grpc"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "is not gzip or none"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "canary", "is not a list such as"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=canary%0d%0ab", "is not a list such as"),
@@ -83,7 +126,14 @@ def test_the_exporter_and_the_resource_are_read_from_their_variables():
         ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "is not a whole number of at least 1"),
         ("OTEL_TRACES_SAMPLER", "xray", "is unknown; use always_on"),
         ("OTEL_TRACES_EXPORTER", "zipkin", "is not supported; use otlp"),
-        ("OTEL_PROPAGATORS", "b3", "use tracecontext"),
+        ("OTEL_PROPAGATORS", "b4", "use tracecontext"),
+        ("OTEL_METRICS_EXPORTER", "prometheus", "is not supported; use otlp or none"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "1m", "is not a whole number"),
+        (
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+            "delta",
+            "is not supported; use cumulative",
+        ),
         ("OTEL_RESOURCE_ATTRIBUTES", "=x", "is not a list such as"),
     ],
 )

@@ -13,18 +13,23 @@ from typing import Any
 import pytest
 
 from interlock import Agent, Client, Context, Server, Toolbox, observing
-from interlock.errors import RemoteError
+from interlock.agent import ToolFinished
+from interlock.calls import Call, CallHandler, Outcome
+from interlock.config.gateway import PolicyRules, Rule
+from interlock.errors import InterlockError, RequestTimeout
 from interlock.gateway.forwarding.server import ForwardingServer
+from interlock.layers import Layers
+from interlock.layers.asking import asking as asking_user
 from interlock.messages import AssistantMessage, ToolCall, Usage, UserMessage
 from interlock.models import ScriptedModel
 from interlock.policy import Policy
+from interlock.protocol.envelope import encode
 from interlock.telemetry import names
-from interlock.telemetry.sampling import sampler
-from interlock.telemetry.settings import Export, TracingSettings
 from interlock.telemetry.span import CLIENT, INTERNAL, SERVER, TraceSpan, current
 from interlock.telemetry.tracer import Tracer
 from interlock.types import ElicitParams, ElicitResult
 from tests.servers.evil_http import MODERN, EvilHttp
+from tests.support.recorded_spans import named, recorded_spans, tree
 from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
@@ -38,6 +43,19 @@ async def add(a: int, b: int) -> int:
 
 
 @server.tool
+async def relay() -> str:
+    """Add two numbers by another client."""
+    async with Client.memory(server) as client:
+        return (await client.call_tool("add", {"a": 1, "b": 2})).text
+
+
+@server.prompt
+async def greet() -> str:
+    """Greet."""
+    return "Hello."
+
+
+@server.tool
 async def forget(context: Context) -> str:
     """Ask twice."""
     form = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -47,19 +65,10 @@ async def forget(context: Context) -> str:
 
 
 @pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[TraceSpan]]:
+def spans() -> Iterator[list[TraceSpan]]:
     """Record every span of the test."""
-    found: list[TraceSpan] = []
-    settings = TracingSettings(Export("http://x"), sampler("", ""), max_text=40)
-    monkeypatch.setattr(observing, "observer", Tracer(settings, found.append))
-    yield found
-    assert current.get() is None
-
-
-def tree(spans: list[TraceSpan]) -> set[tuple[int, str, str]]:
-    """Return the kind, the name and the parent's name of each span."""
-    by_id = {each.id: each.name for each in spans}
-    return {(each.kind, each.name, by_id.get(each.parent, "")) for each in spans}
+    with recorded_spans() as found:
+        yield found
 
 
 async def anna(_: ElicitParams) -> ElicitResult:
@@ -77,7 +86,8 @@ def asks_for_a_sum() -> ScriptedModel:
 async def test_an_answer_covers_its_models_and_calls(spans: list[TraceSpan]):
     async with Toolbox({"d": server}) as tools:
         spans.clear()
-        await Agent(asks_for_a_sum(), tools).complete([UserMessage("canary")])
+        agent = Agent(asks_for_a_sum(), tools, conversation=lambda: "canary")
+        events = [each async for each in agent.stream([UserMessage("canary")])]
 
     assert tree(spans) == {
         (INTERNAL, "invoke_agent interlock", ""),
@@ -95,7 +105,16 @@ async def test_an_answer_covers_its_models_and_calls(spans: list[TraceSpan]):
         "gen_ai.response.finish_reasons": ("end",),
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.output_tokens": 3,
+        "server.address": "canary.example",
+        "server.port": 443,
     }
+    # The cards of the calls show the ids that the spans contain.
+    cards = {each.id: each.call_id for each in events if isinstance(each, ToolFinished)}
+    called = [each for each in spans if each.name == "execute_tool add"]
+    shown = ((each.attributes[name] for name in (names.TOOL_CALL, names.CALL)) for each in called)
+    assert cards == dict(shown)
+    answered = named(spans, "invoke_agent interlock").attributes[names.CONVERSATION]
+    assert re.fullmatch("[0-9a-f]{16}", str(answered))
     counted = [each for each in spans if each.attributes.get("gen_ai.operation.name")]
     assert sum(each.attributes["gen_ai.operation.name"] == "execute_tool" for each in counted) == 2
     assert all(len(str(value)) <= 40 for each in spans for value in each.attributes.values())
@@ -132,6 +151,10 @@ async def test_each_round_of_questions_has_a_span_that_is_linked_to_the_first(
         each for each in spans[before:] if each.kind == SERVER and each.name.endswith("s__forget")
     ]
     assert len(rounds) == 3
+    # A legacy server answers one request for all rounds, below the first.
+    sent = [each for each in spans[before:] if each.name == "tools/call forget"]
+    expected = rounds[:1] if is_parked else rounds
+    assert [each.parent for each in sent if each.kind == CLIENT] == [each.id for each in expected]
     # The first link is to the client's span, because the gateway does not trust the client.
     assert [len(each.links) for each in rounds] == [1, 2, 2]
     assert all(each.links[1].parent[36:52] in {one.id for one in rounds} for each in rounds[1:])
@@ -152,21 +175,127 @@ def asking() -> ScriptedServer:
     return server
 
 
+async def test_a_call_that_asks_before_it_is_sent_stays_below_its_first_round(
+    spans: list[TraceSpan],
+):
+    def ask_first(handle: CallHandler) -> CallHandler:
+        async def ask(call: Call) -> Outcome:
+            assert call.back is not None
+            form = ElicitParams("?", requested_schema={"type": "object", "properties": {}})
+            await call.back.ask("elicitation/create", encode(form), timeout=60.0)
+            return await handle(call)
+
+        return ask
+
+    upstream: Any = asking()
+    upstream.answers["tools/call"] = text("done")
+    gateway = ForwardingServer(
+        {"s": upstream}, Policy.compile(None), environ={}, layers=Layers(around=[ask_first])
+    )
+    async with Client.memory(gateway, revision=MODERN, elicitation=anna) as client:
+        assert (await client.call_tool("s__forget")).text == "done"
+
+    rounds = [each for each in spans if (each.kind, each.name) == (SERVER, "tools/call s__forget")]
+    (sent,) = (each for each in spans if (each.kind, each.name) == (CLIENT, "tools/call forget"))
+    assert len(rounds) == 2
+    assert sent.parent == rounds[0].id
+    assert sent.attributes[names.CALL] == rounds[0].attributes[names.CALL]
+
+
+async def test_a_span_notes_how_long_it_waits_for_an_approval(spans: list[TraceSpan]):
+    async def allow(*_: object) -> bool:
+        return True
+
+    rule = Rule(id="all", effect="ask", who=("*",), kind="tools", patterns=("*:*",))
+    policy = Policy.compile(PolicyRules(rules=(rule,)))
+    around = Layers(policy=policy, approval=asking_user(allow))
+    async with Toolbox({"d": server}, around=around) as tools:
+        await tools.call("d:add", {"a": 1, "b": 2})
+
+    (event,) = named(spans, "execute_tool add").events
+    assert (event.name, event.attributes[names.REASON]) == (names.WAITING, "approval")
+    assert isinstance(event.attributes[names.WAITED], int)
+
+
+async def test_spans_of_a_call_without_an_answer_have_the_error_timeout(spans: list[TraceSpan]):
+    silent = Server("silent")
+
+    @silent.tool
+    async def hang() -> None:
+        """Never answer."""
+        await asyncio.Event().wait()
+
+    async with Toolbox({"d": silent}) as tools:
+        with pytest.raises(RequestTimeout):
+            await tools.call("d:hang", timeout=0.001)
+
+    assert {(each.name, each.error) for each in spans if each.kind != SERVER and each.error} == {
+        ("execute_tool hang", "timeout"),
+        ("tools/call hang", "timeout"),
+    }
+
+
+async def test_a_handshake_has_a_span_only_within_another_span(spans: list[TraceSpan]):
+    async with Client.memory(server) as client:
+        assert not [each for each in spans if each.kind == CLIENT]
+        await client.call_tool("relay", {})
+
+    handshake = next(each for each in spans if each.kind == CLIENT)
+    assert handshake.name == "server/discover"
+    assert handshake.attributes[names.REQUEST_ID] == "1"
+    relay = next(each for each in spans if (each.kind, each.name) == (SERVER, "tools/call relay"))
+    assert handshake.parent == relay.id
+
+
+async def test_only_names_that_exist_for_the_caller_name_a_span(spans: list[TraceSpan]):
+    gateway = ForwardingServer({"s": server}, Policy.compile(None), environ={})
+    for served, prefix in ((server, ""), (gateway, "s__")):
+        async with Client.memory(served) as client:
+            await client.get_prompt(f"{prefix}greet")
+            for number in range(150):
+                for ask in (
+                    client.call_tool(f"canary{number}"),
+                    client.get_prompt(f"canary{number}"),
+                    client.read_resource(f"canary:{number}"),
+                    client.request(f"canary/{number}"),
+                ):
+                    with pytest.raises(InterlockError):
+                        await ask
+
+    assert {each.name for each in spans if each.kind == SERVER} == {
+        *("server/discover", "tools/list", "prompts/list", "tools/call", "resources/read"),
+        *("prompts/get", "prompts/get greet", "prompts/get s__greet", "_OTHER"),
+    }
+    assert "canary" not in repr([each.attributes for each in spans if each.kind == SERVER])
+
+
+@pytest.mark.slow("makes 10,000 calls")
 async def test_many_calls_leave_no_span_and_no_task(spans: list[TraceSpan]):
     async with Client.memory(server) as client:
-        for _ in range(300):
+        for _ in range(10_000):
             await client.call_tool("add", {"a": 1, "b": 2})
-        with pytest.raises(RemoteError):
-            await client.request("canary/method")
         tasks = len(asyncio.all_tasks())
+        assert len(spans) > 20_000
         assert all(each.end for each in spans)
-        assert spans[-1].name == "_OTHER"
         spans.clear()
         gc.collect()
         left = [each for each in gc.get_objects() if isinstance(each, TraceSpan)]
 
     assert tasks < 10
     assert len(left) < 10
+
+
+def test_processes_that_share_a_key_hash_an_id_to_the_same_text():
+    hashed = []
+    for key in (b"shared", b"shared", b""):
+        with recorded_spans():
+            tracer = observing.observer
+            assert isinstance(tracer, Tracer)
+            if key:
+                tracer.use_key(key)
+            hashed.append(tracer._hashed("session"))
+
+    assert hashed[0] == hashed[1] != hashed[2]
 
 
 @each_row("revision", [LEGACY, MODERN])
@@ -181,10 +310,21 @@ async def test_a_server_over_http_gets_the_span_in_meta_and_in_headers(
     (asked,) = (each for each in http.asked if each.method == "tools/call")
     assert asked.headers["traceparent"] == f"00-{span.trace}-{span.id}-01"
     assert asked.message["params"]["_meta"]["traceparent"] == asked.headers["traceparent"]
+    assert span.attributes["jsonrpc.request.id"] == str(asked.message["id"])
     assert span.attributes["server.address"] == "127.0.0.1"
     assert str(span.attributes["server.port"]) in http.url
     assert span.attributes["gen_ai.operation.name"] == "execute_tool"
     assert "canary" not in repr(span.attributes)
+
+
+async def test_a_server_gets_no_context_if_no_propagator_is_chosen():
+    meta = {"traceparent": f"00-{'4b' * 16}-{'00f1' * 4}-01"}
+    async with EvilHttp(MODERN) as http, Client.http(http.url) as client:
+        with recorded_spans(propagates=False):
+            await client.call_tool("echo", {"text": "x"}, meta=meta)
+
+    (asked,) = (each for each in http.asked if each.method == "tools/call")
+    assert "traceparent" not in repr(asked.message) + repr(asked.headers)
 
 
 def test_every_name_of_a_convention_stands_in_one_module():
@@ -193,7 +333,5 @@ def test_every_name_of_a_convention_stands_in_one_module():
 
     found = {each.name for each in folder.glob("*.py") if written.search(each.read_text())}
 
-    assert found - {"names.py"} == {
-        "exporter.py",
-        "span.py",
-    }  # the names of a logger and a variable
+    # Those of loggers, variables and functions are other names.
+    assert found - {"names.py"} == {"__init__.py", "collector.py", "span.py"}

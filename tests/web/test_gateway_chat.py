@@ -133,6 +133,29 @@ async def test_chat_call_is_recorded_as_a_call_of_its_user(running, tmp_path: Pa
     assert audited(tmp_path)[0][1] == "user:anna"
 
 
+async def test_chat_of_many_tools_searches_and_records_the_search(running, tmp_path: Path):
+    crm = offering("x", "y")
+    found = {"id": "call_1", "name": "interlock__search_tools", "input": {"query": "x"}}
+    settings = chat(tmp_path, {"content": "", "tool_calls": [found]}, {"content": "It is so."})
+    settings["chat"]["toolSearch"] = "on"
+    rules = [{"id": "a", "effect": "allow", "who": ["user:anna"], "tools": ["crm:x"]}]
+    async with running(settings | {"policy": {"rules": rules}}, crm=crm) as gateway:
+        socket = asking(gateway, await gateway.key("anna"))
+        ran = await socket.until("tool_complete")
+        await socket.until("complete", "error")
+        await socket.leave()
+        await gateway.settle()
+
+    assert (ran["tool_name"], ran["outcome"]) == ("interlock:search_tools", "ran")
+    assert "crm__x" in ran["tool_result"]
+    assert "crm__y" not in ran["tool_result"]
+    with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
+        rows = database.execute("SELECT kind, user, server, tool, status FROM audit ORDER BY seq")
+        records = [each for each in rows if each[0] in ("intent", "outcome")]
+    record = ("user:anna", "interlock", "interlock:search_tools")
+    assert records == [("intent", *record, ""), ("outcome", *record, "ok")]
+
+
 async def test_call_that_must_be_approved_runs_once_its_user_approves_it(running, tmp_path: Path):
     crm = offering("x")
     rule = {"id": "a", "effect": "ask", "who": ["*"], "tools": ["crm:x"], "approvers": ["caller"]}
@@ -301,3 +324,16 @@ async def test_gateway_without_the_member_chat_serves_no_pages(running):
         codes = [(await gateway.http.request("GET", each, headers=headers)).code for each in paths]
 
     assert codes == [404, 404, 404]
+
+
+async def test_the_models_of_the_chat_are_in_the_metrics_of_the_gateway(running, tmp_path: Path):
+    settings = chat(tmp_path, {"content": "canary", "usage": {"input_tokens": 7}})
+    async with running(settings, crm=offering("x")) as gateway:
+        socket = asking(gateway, await gateway.key("anna"))
+        await socket.until("complete", "error")
+        await socket.leave()
+        text = gateway.assembly.services.metrics.text()
+
+    labels = 'gen_ai_provider_name="scripted",gen_ai_request_model="script.json"'
+    assert f'usage_input_tokens_total{{gen_ai_operation_name="chat",{labels}' in text
+    assert "canary" not in text

@@ -3,6 +3,9 @@
 The secret is 32 random bytes, written as 64 hexadecimal digits. It is read from the environment
 variable INTERLOCK_KEY, or else from the file `gateway.key`, which is created on first use and
 readable only by its owner. Each purpose has its own derived key, so that no key reveals another.
+
+A key can be replaced. The new one then remembers what is still needed of the old one: the keys of
+the audit records that were written with it.
 """
 
 from __future__ import annotations
@@ -11,10 +14,14 @@ import hmac
 import os
 import secrets
 import tempfile
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+from msgspec import Struct
 
 from interlock.errors import ConfigError, MissingExtra
 
@@ -24,9 +31,52 @@ if TYPE_CHECKING:
 
 VARIABLE = "INTERLOCK_KEY"
 FILE_NAME = "gateway.key"
+NEXT = f"{FILE_NAME}.next"  # the file of a key that will replace it
+# The purposes for which keys are remembered after their secret was replaced: the hashes of audit
+# records and of their copies, and the values in accepted launch commands.
+_REMEMBERED = ("audit chain", "audit copy", "pseudonyms", "arguments", "launch")
+_INHERITED = "launch"  # the purpose for which the first secret stays in use: see `derive`
 _BYTES = 32
 _NONCE_BYTES = 12
 _MIN_DIFFERENT = 12  # distinct bytes; 32 random bytes practically always have more
+
+
+class RetiredKey(Struct, frozen=True):
+    """The rest of a key that was replaced. It can neither decrypt nor sign.
+
+    Attributes:
+        fingerprint: The fingerprint of the key.
+        retired: When the key was replaced, in microseconds since 1970.
+        derived: Derived keys by purpose.
+        writers: The ids of the audit writers that used the key.
+    """
+
+    fingerprint: str
+    retired: int
+    derived: dict[str, bytes]
+    writers: frozenset[str]
+
+    def derive(self, purpose: str) -> bytes:
+        return self.derived[purpose]
+
+    def sealed(self, key: GatewayKey) -> bytes:
+        """Return this, encrypted with the key that replaces it."""
+        return key.seal("retired key", msgspec.json.encode(self), self.fingerprint.encode())
+
+    @classmethod
+    def opened(cls, sealed: bytes, fingerprint: str, key: GatewayKey) -> RetiredKey:
+        """Return what `sealed` has encrypted.
+
+        Raises:
+            ConfigError: It was changed, or belongs to another key.
+        """
+        content = key.unseal("retired key", sealed, fingerprint.encode())
+        if content is None:
+            raise ConfigError(
+                f"what is remembered of gateway key {fingerprint[:8]}… was changed, or was not"
+                " written with this key: restore a backup of the database"
+            )
+        return msgspec.json.decode(content, type=cls)
 
 
 class GatewayKey:
@@ -34,6 +84,9 @@ class GatewayKey:
 
     Args:
         secret: The secret, 32 random bytes.
+
+    Attributes:
+        retired: The keys that this one replaced, the oldest first; set when the database is opened.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -42,6 +95,8 @@ class GatewayKey:
         if len(set(secret)) < _MIN_DIFFERENT:
             raise ConfigError("the gateway key is too weak: use 32 random bytes, as 64 hex digits")
         self._secret = secret
+        self.retired: Sequence[RetiredKey] = ()
+        self._hint = ""  # what else to do if a database belongs to another key
 
     @classmethod
     def load(cls, folder: Path) -> GatewayKey:
@@ -56,15 +111,37 @@ class GatewayKey:
         """
         text = os.environ.get(VARIABLE, "").strip()
         if text:
-            return cls(_decode(text, VARIABLE))
+            return cls.from_text(text, VARIABLE)
         path = folder / FILE_NAME
+        if not path.exists():
+            with suppress(FileExistsError):  # another process has just created it
+                cls.random().write(path)
+        key = cls.read(path)
+        if path.with_name(NEXT).exists():
+            key._hint = ", or run `interlock db rotate-key` again, which was interrupted"
+        return key
+
+    @classmethod
+    def read(cls, path: Path) -> GatewayKey:
+        """Read the key in a file.
+
+        Raises:
+            ConfigError: The key is malformed or weak, or other users can read its file, or the file
+                cannot be read.
+        """
         try:
             return cls(_decode(_read(path), str(path)))
-        except FileNotFoundError:
-            _create(path)
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        return cls(_decode(_read(path), str(path)))
+
+    @classmethod
+    def from_text(cls, text: str, place: str) -> GatewayKey:
+        """Return the key that a text states in hexadecimal; `place` is named in errors.
+
+        Raises:
+            ConfigError: The key is malformed or weak.
+        """
+        return cls(_decode(text.strip(), place))
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -75,6 +152,29 @@ class GatewayKey:
     def random(cls) -> GatewayKey:
         """Return a new key that is not stored."""
         return cls(secrets.token_bytes(_BYTES))
+
+    def write(self, path: Path) -> None:
+        """Write the key to a new file, which only its owner can read, completely or not at all.
+
+        Raises:
+            FileExistsError: The file exists.
+            ConfigError: The file cannot be created.
+        """
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                with os.fdopen(descriptor, "w") as file:  # mkstemp made it readable by its owner
+                    file.write(self._secret.hex() + "\n")
+                    file.flush()
+                    os.fsync(descriptor)
+                os.link(temporary, path)
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be created: {error.strerror}") from None
 
     @cached_property
     def id(self) -> str:
@@ -99,12 +199,27 @@ class GatewayKey:
         if fingerprint != self.fingerprint:
             raise ConfigError(
                 f"{database}: this database belongs to gateway key {fingerprint[:8]}…; set the same"
-                f" {VARIABLE}"
+                f" {VARIABLE}{self._hint}"
             )
 
     def derive(self, purpose: str) -> bytes:
-        """Return the 32-byte key for a purpose, such as "seal" or "arguments"."""
+        """Return the 32-byte key for a purpose, such as "seal" or "arguments".
+
+        The hashes in accepted launch commands cannot be computed again when the secret is replaced,
+        because nobody knows the values. So their key stays that of the first secret.
+        """
+        if purpose == _INHERITED and self.retired:
+            return self.retired[0].derive(purpose)
         return hmac.digest(self._secret, b"interlock " + purpose.encode(), "sha256")
+
+    def of(self, writer: str) -> TrailKey:
+        """Return the key of an audit writer: this one, or the one that it replaced."""
+        return next((each for each in self.retired if writer in each.writers), self)
+
+    def retire(self, writers: Iterable[str], now: int) -> RetiredKey:
+        """Return what is remembered of this key, which audit writers have used, at its end."""
+        derived = {purpose: self.derive(purpose) for purpose in _REMEMBERED}
+        return RetiredKey(self.fingerprint, now, derived, frozenset(writers))
 
     def seal(self, purpose: str, content: bytes, bound_to: bytes) -> bytes:
         """Encrypt content with AES-256-GCM and the key for a purpose.
@@ -167,6 +282,9 @@ class GatewayKey:
         return f"GatewayKey({self.id})"
 
 
+TrailKey: TypeAlias = GatewayKey | RetiredKey
+
+
 def _decode(text: str, place: str) -> bytes:
     try:
         secret = bytes.fromhex(text)
@@ -188,21 +306,3 @@ def _read(path: Path) -> str:
                 f"{path} can be read by other users (mode {mode:03o}): run `chmod 600 {path}`"
             )
         return file.read(1_000).strip()
-
-
-def _create(path: Path) -> None:
-    """Create the key file atomically; keep a file that another process has just created."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w") as file:  # mkstemp made it readable by its owner only
-                file.write(secrets.token_hex(_BYTES) + "\n")
-                file.flush()
-                os.fsync(descriptor)
-            with suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be created: {error.strerror}") from None

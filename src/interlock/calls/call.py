@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from random import getrandbits
 from time import time_ns
@@ -170,11 +170,14 @@ class Call(Struct, eq=False):
         continues: The id of the approved call that this call continues, after the server asked
             questions; "" otherwise.
         origin: The part of the client that made the call, for the audit trail; None if unknown.
+        tool_call_id: The model's id of the call; "" if no model made it.
         timing: The measured time of the call; None if it is not measured.
         encoded: The arguments as recorded and sent; b"" before they are recorded.
         converted: The arguments that the validation has converted, each with "text" or "null" as
             in `schema.conversion`; None if all arguments are as given.
         headers: HTTP headers of this call only, for a server with a URL.
+        offered: Returns the tools that the caller's model is offered, for interlock's own search;
+            None if the caller has no model.
     """
 
     entry: Entry | Item
@@ -199,10 +202,12 @@ class Call(Struct, eq=False):
     revision: str = ""
     messages: int = 0
     origin: JsonObject | None = None
+    tool_call_id: str = ""
     timing: Timing | None = None
     encoded: bytes = b""
     converted: dict[str, str] | None = None
     headers: HiddenValues = NO_VALUES
+    offered: Callable[[], Sequence[Entry]] | None = None
 
     @property
     def kind(self) -> str:

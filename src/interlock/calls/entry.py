@@ -25,6 +25,7 @@ class Entry(Struct, frozen=True):
         pin: The hash of the definition, which changes with the definition; see `toolbox.pins`.
         risk: The risk that the operator set when accepting the definition; None if not set.
         operation: "METHOD /path" for a tool of an HTTP API; "" for other tools.
+        is_always_listed: Whether the operator lists the tool even if a model searches for tools.
     """
 
     server: str
@@ -37,6 +38,7 @@ class Entry(Struct, frozen=True):
     pin: str = ""
     risk: Literal["read", "write"] | None = None
     operation: str = ""
+    is_always_listed: bool = False
 
 
 class Item(Struct, frozen=True):

@@ -70,6 +70,7 @@ class BuiltInCalls:
             request.arguments,
             self._caller,
             origin=self._origin(request.id, request.agent),
+            tool_call_id=request.id,
         )
         gate = self._gates[call.id] = _Gate()
         task = asyncio.create_task(self._pass(call))

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
+from contextvars import Context
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -15,6 +16,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Raw, Struct
 
+from interlock import observing
 from interlock.aio import in_thread
 from interlock.calls import Caller, Entry
 from interlock.claude import program
@@ -393,11 +395,17 @@ class ClaudeCode:
                     return event.answer
         raise ModelInterrupted("the answer ended without its last event")
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[ClaudeEvent, None]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[ClaudeEvent, None]:
         """Send a prompt and yield each event as it happens; the last one is `ClaudeDone`.
 
         Closing the stream early interrupts Claude Code and drops the turn's later events.
         """
+        events = self._stream(prompt)
+        if observing.observer is not None:
+            return observing.observer.answer("claude-code", events, lambda: self.session)
+        return events
+
+    async def _stream(self, prompt: Prompt) -> AsyncGenerator[ClaudeEvent, None]:
         await self._turns.acquire()
         turn: PromptTurn | None = None
         try:
@@ -536,6 +544,11 @@ class ClaudeCode:
         self._servers.add(toolbox)
 
     # Implementation of `link.Answerer`
+
+    @property
+    def running_context(self) -> Context | None:
+        turn = self._conversation.turn
+        return None if turn is None else turn.context.copy()
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
         return self._servers.answer(server, method, params)

@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import Any
 
 import msgspec
@@ -54,6 +55,7 @@ class PromptTurn:
         error: Why Claude Code ended before the turn was complete; None otherwise.
         is_interrupted: Whether we interrupted the turn.
         denials: Addresses of the tools whose calls we denied.
+        context: The context variables of the prompt's sender, for the calls that it causes.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -63,6 +65,7 @@ class PromptTurn:
         self.error: InterlockError | None = None
         self.is_interrupted = False
         self.denials: list[str] = []
+        self.context = copy_context()
 
     @property
     def is_over(self) -> bool:

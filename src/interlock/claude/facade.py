@@ -169,8 +169,11 @@ class Facade:
         definition.pop("execution", None)
         meta: JsonObject = dict(definition.get("_meta") or {})
         always = self._host.always_load
-        if always if always is not None else self._host.tool_count() <= ALWAYS_LOADED:
-            meta.setdefault("anthropic/alwaysLoad", True)
+        if always is None:
+            always = entry.is_always_listed or self._host.tool_count() <= ALWAYS_LOADED
+        meta.pop("anthropic/alwaysLoad", None)  # the operator decides, not the server
+        if always:
+            meta["anthropic/alwaysLoad"] = True
         if self._host.max_result:
             meta["anthropic/maxResultSizeChars"] = self._host.max_result + 2_000
         schema = Raw(portable(entry.input_schema).encoded)
@@ -249,6 +252,7 @@ class Facade:
             progress=self._host.progress(id, entry) if id else None,
             result_limit=self._host.max_result or None,
             origin=self._host.origin(id),
+            tool_call_id=id,
         )
         try:
             return results.shape(await self.toolbox.handle(call))

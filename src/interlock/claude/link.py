@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextvars import Context
 from time import monotonic
 from typing import Any, Protocol
 
@@ -44,6 +45,13 @@ _log = logging.getLogger("interlock.claude")
 
 class Answerer(Protocol):
     """The object that answers Claude Code's requests."""
+
+    @property
+    def running_context(self) -> Context | None:
+        """A copy of the context of the running turn, in which requests are answered; None if no
+        turn is running.
+        """
+        ...
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
         """Answer a JSON-RPC request to one of our servers; the coroutine may raise `RpcError`."""
@@ -280,7 +288,7 @@ class Link:
             self._loop.call_soon(task.cancel)
 
     def _start(self, id: str, answering: Coroutine[Any, Any, None]) -> None:
-        task = start(answering, loop=self._loop)
+        task = start(answering, loop=self._loop, context=self._host.running_context)
         if not task.done():
             self._tasks[id] = task
 

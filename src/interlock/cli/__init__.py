@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from interlock import __version__
+from interlock import __version__, build
 from interlock.cli.terminal import complain, safe_line, say
 from interlock.errors import InterlockError, MissingExtra
 
@@ -79,6 +79,10 @@ _COMMANDS = {
     "audit": (
         "gateway.audit",
         "List and verify the audit trail, whether a gateway is running or not.",
+    ),
+    "db": (
+        "gateway.db",
+        "Back up, restore, upgrade, check and move the database, and replace its key.",
     ),
     "conversations": (
         "chat.conversations",
@@ -149,11 +153,24 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if is_given and not ctx.resilient_parsing:
+        click.echo(f"interlock {build.described(__version__)}")
+        ctx.exit()
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, message="interlock %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and the commit, and exit.",
+)
 @click.pass_context
 def interlock(ctx: click.Context) -> None:
     """Connect any model to any tool.

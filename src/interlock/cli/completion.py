@@ -92,14 +92,17 @@ def setting_names(_: click.Context, __: click.Parameter, incomplete: str) -> lis
     found = _settings()
     names = [*(f"options.{each}" for each in found.options or ("temperature", "max_tokens"))]
     names += [f"aliases.{each}" for each in found.aliases] or ["aliases."]
-    return _items(["model", *names], incomplete)
+    return _items(["model", "toolSearch", *names], incomplete)
 
 
 def setting_values(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the name of a model, if the setting's value is a model."""
-    is_option = str(ctx.params.get("name") or "").startswith("options.")
+    """Complete the name of a model, or a mode of the search for tools."""
+    name = str(ctx.params.get("name") or "")
+    if name == "toolSearch":
+        return _items(["auto", "on", "off"], incomplete)
+    is_option = name.startswith("options.")
     return [] if is_option else models(ctx, parameter, incomplete)
 
 

@@ -1,4 +1,4 @@
-"""`interlock doctor`: check the installation and print a remedy for each problem."""
+"""`interlock doctor`: check an installation or a deployment, and print remedies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from interlock import __version__
+from interlock import __version__, build
 from interlock.cli import config_option
 from interlock.cli.server_status import is_broken, problem_of, status_rows, statuses
 from interlock.cli.signals import run
@@ -26,6 +26,10 @@ from interlock.text.surrogates import path_text
 from interlock.text.urls import display
 
 if TYPE_CHECKING:
+    from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.metering import MetricExporter
+    from interlock.telemetry.sdk import SdkExporter
+    from interlock.telemetry.settings import Export
     from interlock.toolbox import ServerStatus
 
 _TRACERS = ("LANGSMITH", "LANGCHAIN")  # prefixes of environment variables
@@ -62,7 +66,8 @@ class Report(Struct):
     children: list[Child] = []
     keys: dict[str, bool] = {}  # whether a key is set, by environment variable
     effects: dict[str, str] = {}  # surprising effects of environment variables, by name
-    traces: str = ""  # where traces are exported to; "" if telemetry is off
+    traces: str = ""  # where traces are exported to; "" if they are off
+    metrics: str = ""  # where `interlock serve` exports metrics to; "" if it does not
     model: str = ""
     database: str = ""
     claude: str = ""  # the installed Claude Code: version, path, and whether it is supported
@@ -70,19 +75,31 @@ class Report(Struct):
 
 
 @click.command()
+@click.option(
+    "--deployment",
+    is_flag=True,
+    help="Check what `interlock serve` needs: its user, key, disk, database, addresses, callers, "
+    "audit trail, servers and collector.",
+)
 @config_option.config_option
 @config_option.json_option
-def doctor(config: Path | None, as_json: bool) -> int:
+def doctor(deployment: bool, config: Path | None, as_json: bool) -> int:
     """Check versions, files, servers, logins, processes, keys, model and database.
 
     Starts the servers to check them. Shows which keys are set and which logins are stored, never
     their values. Exits with 1 if there is a problem.
 
+    With --deployment, run it as the user of the gateway, with the same variables. A gateway may be
+    running. Exits with 1 if there is an error; warnings are shown only.
+
     \b
     Example:
       interlock doctor
       interlock doctor --json
+      interlock doctor --deployment --config gateway.json
     """
+    if deployment:
+        return _examine_deployment(config, as_json)
     report = Report(
         versions=_versions(), children=children(), keys=_keys(), effects=_effects(os.environ)
     )
@@ -96,6 +113,17 @@ def doctor(config: Path | None, as_json: bool) -> int:
             if link := link_of(problem):
                 say(f"see {link}")
     return int(bool(report.problems))
+
+
+def _examine_deployment(config: Path | None, as_json: bool) -> int:
+    from interlock.gateway.deployment.deployment import examine
+
+    found = run(examine(partial(config_option.load, config), os.environ))
+    if as_json:
+        emit_json({"checks": found})
+    else:
+        emit_table([(each.state, each.id, each.text) for each in found])
+    return int(any(each.state == "error" for each in found))
 
 
 def _print(report: Report, found: list[ServerStatus]) -> None:
@@ -112,6 +140,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     rows += [(name, "set" if there else "not set") for name, there in report.keys.items()]
     rows += report.effects.items()
     rows += [("traces", report.traces)] if report.traces else []
+    rows += [("metrics", report.metrics)] if report.metrics else []
     rows += [("model", report.model or "none"), ("database", report.database)]
     rows.append(("claude code", report.claude))
     emit_table(rows)
@@ -123,7 +152,7 @@ async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
     await _database(report)
     from interlock.aio import in_thread
 
-    await in_thread(partial(_traces, report))
+    await in_thread(partial(_telemetry, report))
     report.claude = await in_thread(_claude)
     report.problems += [
         f"process {child.id} ({child.command}) outlived interlock; end it with: kill {child.id}"
@@ -201,7 +230,7 @@ def _versions() -> dict[str, str]:
     from importlib import metadata
 
     versions = {
-        "interlock": __version__,
+        "interlock": build.described(__version__),
         "python": f"{platform.python_version()} ({sys.executable})",
     }
     for package, extra in _PACKAGES.items():
@@ -236,9 +265,10 @@ def _effects(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _traces(report: Report) -> None:
-    """Check where traces are exported to, and whether the collector answers."""
+def _telemetry(report: Report) -> None:
+    """Check where traces and metrics are exported to, and whether the collector answers."""
     from interlock.telemetry.exporter import Exporter
+    from interlock.telemetry.metering import MetricExporter
     from interlock.telemetry.settings import read_settings
 
     try:
@@ -246,13 +276,31 @@ def _traces(report: Report) -> None:
     except InterlockError as error:
         report.problems.append(str(error))
         return
-    if settings is None:
-        return
-    exporter = Exporter(settings.export, settings.resource)
-    headers = ", with headers" if settings.export.headers else ""
-    report.traces = f"{exporter.shown}{headers}"
+    tracing, metering = settings.tracing, settings.metering
+    if tracing is not None:
+        spans: Exporter | SdkExporter
+        if tracing.needs_sdk:
+            from interlock.telemetry.sdk import SdkExporter
+
+            spans = SdkExporter(tracing.export, tracing.resource)
+        else:
+            spans = Exporter(tracing.export, tracing.resource)
+        report.traces = _checked(report, "traces", spans, tracing.export)
+    if metering is not None:
+        metrics = MetricExporter(metering.export, metering.resource)
+        report.metrics = _checked(report, "metrics", metrics, metering.export)
+
+
+def _checked(
+    report: Report,
+    signal: str,
+    exporter: Exporter | MetricExporter | SdkExporter,
+    export: Export,
+) -> str:
+    """Note if a collector does not accept a signal; return its URL, for people."""
     if problem := exporter.check():
-        report.problems.append(f"traces are not exported to {exporter.shown}: {problem}")
+        report.problems.append(f"{signal} are not exported to {exporter.shown}: {problem}")
+    return f"{exporter.shown}, with headers" if export.headers else exporter.shown
 
 
 # Processes

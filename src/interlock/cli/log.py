@@ -18,6 +18,7 @@ from time import time_ns
 
 import msgspec
 
+from interlock import observing
 from interlock.cli.terminal import safe, safe_line, write_messages_by
 from interlock.errors import ConfigError
 from interlock.text.quoting import replace_surrogates
@@ -88,11 +89,22 @@ def _line(micros: int, level: str, logger: str, message: str, more: Mapping[str,
     return msgspec.json.encode(replace_surrogates(line)).decode()
 
 
+def _note_span(line: dict[str, object], observer: observing.Observer) -> None:
+    """Add the current span and its call to a line; the record's own call takes precedence."""
+    trace = observer.current()
+    if trace is not None:
+        _, line["trace_id"], line["span_id"], *_ = trace.parent.split("-")
+    if "call_id" not in line and (call := observer.current_call()):
+        line["call_id"] = call
+
+
 class _Json(logging.Formatter):
     """Writes each record as a JSON object on one line, with its traceback as a member."""
 
     def format(self, record: logging.LogRecord) -> str:
         more = {name: value for name in MEMBERS if (value := getattr(record, name, "")) != ""}
+        if observing.observer is not None:
+            _note_span(more, observing.observer)
         if record.exc_info:
             more["exception"] = self.formatException(record.exc_info)
         if record.stack_info:

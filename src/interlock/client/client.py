@@ -133,6 +133,7 @@ class Client:
             self._lose,
             self._restore,
             self._relist,
+            options.get("on_answer"),
         )
         self._channel = ReconnectingConnection(
             _connecting(server),

@@ -15,13 +15,15 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from time import monotonic
 from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import revisions
+from interlock import observing, revisions
 from interlock.client.features import ClientFeatures
+from interlock.client.options import OnAnswer
 from interlock.connection import Connection
 from interlock.errors import (
     AuthError,
@@ -43,6 +45,7 @@ from interlock.types import (
     Implementation,
     InitializeParams,
     InitializeResult,
+    RequestId,
     ServerCapabilities,
 )
 
@@ -90,6 +93,7 @@ class Handshake:
         connect: Returns an open connection, over HTTP+SSE if the argument is true. It is called
             again when another connection is needed.
         http: The known facts about a server at a URL; None for other servers.
+        on_answer: See `ClientOptions`.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Handshake:
         timeout: float,
         connect: Callable[[bool], Awaitable[Connection]],
         http: HttpFacts | None = None,
+        on_answer: OnAnswer | None = None,
     ) -> None:
         self._wanted = wanted
         self._features = features
@@ -107,6 +112,7 @@ class Handshake:
         self._timeout = timeout
         self._connect = connect
         self._http = http
+        self._on_answer = on_answer
         self._connection: Connection
 
     async def negotiate(self) -> tuple[Connection, Negotiated]:
@@ -133,7 +139,7 @@ class Handshake:
 
     async def _find_era_of_program(self) -> Negotiated:
         self._connection.protocol.meta = self._meta(revisions.NEWEST)
-        discovery = self._begin("server/discover")
+        _, discovery = self._start("server/discover")
         try:
             patience = min(self._timeout / 2, DISCOVER_TIMEOUT)
             done, _ = await asyncio.wait({discovery}, timeout=patience)
@@ -152,7 +158,7 @@ class Handshake:
     async def _initialize_beside(self, discovery: asyncio.Future[Raw]) -> Negotiated:
         """Send `initialize` too; a modern server answers `server/discover` before that."""
         self._connection.protocol.meta = b""
-        initialization = self._begin("initialize", self._initialize_params())
+        _, initialization = self._start("initialize", self._initialize_params())
         await asyncio.wait({discovery, initialization}, return_when=asyncio.FIRST_COMPLETED)
         if discovery.done():
             with contextlib.suppress(RemoteProtocolError, RequestTimeout):
@@ -168,12 +174,33 @@ class Handshake:
                 raise
             return await self._discover(revisions.NEWEST)
 
-    def _begin(self, method: str, params: bytes = b"{}") -> asyncio.Future[Raw]:
+    def _start(
+        self, method: str, params: bytes = b"{}", timeout: float | None = None
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Send a request whose answer may also come after the handshake, without effect."""
-        options = RequestOptions(timeout=self._timeout)
-        _, answer = self._connection.start(method, params, options)
-        answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
-        return answer
+        connection = self._connection
+        options = RequestOptions(timeout=self._timeout if timeout is None else timeout)
+        if observing.observer is None:
+            started = connection.start(method, params, options)
+        else:
+            started = observing.observer.handshake(connection, self._http, method, params, options)
+        began, answered = monotonic(), self._on_answer
+
+        def note_end(answer: asyncio.Future[Raw]) -> None:
+            error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
+            if answered is not None:
+                answered(method, "", monotonic() - began, error)
+
+        started[1].add_done_callback(note_end)
+        return started
+
+    async def _ask(self, method: str, params: bytes = b"{}", timeout: float | None = None) -> Raw:
+        connection = self._connection
+        id, answer = self._start(method, params, timeout)
+        try:
+            return await answer
+        finally:
+            connection.forget(id)
 
     async def _find_era_over_http(self, http: HttpFacts) -> Negotiated:
         mutual, malformed = None, None
@@ -246,8 +273,7 @@ class Handshake:
             timeout = self._timeout
             if self._http is None:
                 timeout = min(timeout / 2, DISCOVER_TIMEOUT)
-        raw = await connection.request("server/discover", options=RequestOptions(timeout=timeout))
-        return self._discovered(raw)
+        return self._discovered(await self._ask("server/discover", timeout=timeout))
 
     def _discovered(self, raw: Raw) -> Negotiated:
         """Adopt the answer to `server/discover`.
@@ -274,12 +300,8 @@ class Handshake:
         return meta_of(revision, self._features.capabilities(revision), self._info)
 
     async def _initialize(self) -> Negotiated:
-        connection = self._connection
-        connection.protocol.meta = b""
-        raw = await connection.request(
-            "initialize", self._initialize_params(), RequestOptions(timeout=self._timeout)
-        )
-        return self._initialized(raw)
+        self._connection.protocol.meta = b""
+        return self._initialized(await self._ask("initialize", self._initialize_params()))
 
     def _initialize_params(self) -> bytes:
         wanted = self._wanted if self._wanted in revisions.LEGACY else revisions.NEWEST_LEGACY

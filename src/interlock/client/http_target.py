@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from interlock import revisions
 from interlock.client.listing import Listing
 from interlock.errors import InterlockError, RemoteError, SchemaError
 from interlock.protocol import headers as tool_headers
+from interlock.text import urls
 from interlock.transports import Authorization, Transport
 from interlock.transports.http import HttpTransport
 from interlock.transports.http_endpoint import HttpEndpoint
@@ -72,11 +74,10 @@ class HttpTarget:
             error.args = (f"{shown}: {error}", *error.args[1:])
         return error
 
-    @property
-    def address(self) -> tuple[str, int | None]:
-        """The server's host and port; None if the URL states no port."""
-        parts = urlsplit(self._endpoint.shown)
-        return parts.hostname or "", parts.port
+    @cached_property
+    def address(self) -> tuple[str, int]:
+        """The server's host and port."""
+        return urls.address(self._endpoint.shown)
 
     @property
     def era(self) -> Era:

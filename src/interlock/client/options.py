@@ -18,6 +18,8 @@ LIST_TIMEOUT = 30.0  # for a list with all its pages
 CONNECT_TIMEOUT = 10.0
 START_TIMEOUT = 30.0  # for connecting to a program, which may need a download first
 
+OnAnswer = Callable[[str, str, float, BaseException | None], None]
+
 
 class ClientOptions(TypedDict, total=False):
     """The options that every constructor of `Client` accepts. Times are in seconds."""
@@ -33,6 +35,8 @@ class ClientOptions(TypedDict, total=False):
     on_log: Callable[[LogMessage], None] | None
     on_list_changed: Callable[[str], None] | None  # called with "tools", "resources" or "prompts"
     on_resource_updated: Callable[[str], None] | None  # called with the URI
+    # called after each request other than a call: method, revision, seconds, and the error
+    on_answer: OnAnswer | None
     on_loss: Callable[[InterlockError], None] | None  # called if the connection ends by itself
     strict_output: bool  # whether a result that breaks its tool's output schema raises an error
     trace: Trace | None  # records messages, stderr and HTTP headers

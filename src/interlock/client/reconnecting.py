@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from interlock import __version__, observing, revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
+from interlock.client.options import OnAnswer
 from interlock.client.retries import Retry, RetryPolicy, may_be_lost
 from interlock.connection import Connection
 from interlock.errors import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from interlock.client.http_target import HttpTarget
 
 PING_TIMEOUT = 5.0  # seconds
+_CALLS = frozenset(("tools/call", "resources/read", "prompts/get"))
 
 _E = TypeVar("_E", bound=InterlockError)
 
@@ -56,6 +58,8 @@ class Events(Struct, frozen=True):
     loss: Callable[[InterlockError], None]  # called when the connection ends without `close`
     renewal: Callable[[], Awaitable[None]]  # the server has lost all state
     stale_tools: Callable[[], Awaitable[None]]  # the header annotations of tools are outdated
+    # a request other than a call has ended; see `ClientOptions.on_answer`
+    answer: OnAnswer | None = None
 
 
 class ReconnectingConnection:
@@ -193,6 +197,7 @@ class ReconnectingConnection:
             self._timeout,
             self._open_connection,
             self.http,
+            self._events.answer,
         )
         try:
             async with asyncio.timeout(self._timeout):
@@ -316,19 +321,43 @@ class ReconnectingConnection:
     # Requests
 
     def request(
-        self, method: str, params: bytes, options: RequestOptions, *, is_observed: bool = False
+        self,
+        method: str,
+        params: bytes,
+        options: RequestOptions,
+        *,
+        is_observed: bool = False,
+        is_measured: bool = False,
     ) -> Coroutine[Any, Any, Raw]:
         """Send a request and wait for its result; over HTTP, a failed request may be retried.
 
         See `Connection.request` for the arguments and errors. `is_observed` states whether the
-        observer has been notified of the request.
+        observer has been notified of the request, and `is_measured` whether its time is measured.
         """
         if observing.observer is not None and not is_observed:
             return observing.observer.request(self, method, params, options)
+        if self._events.answer is not None and method not in _CALLS and not is_measured:
+            return self._measured(self._events.answer, method, params, options)
         if self._policy is None:
             connection = self._agreed or self.connection  # the property may raise an error
             return connection.request(method, params, options)
         return self._request_with_retries(self._policy, method, params, options)
+
+    async def _measured(
+        self,
+        note: OnAnswer,
+        method: str,
+        params: bytes,
+        options: RequestOptions,
+    ) -> Raw:
+        began, failed = monotonic(), None
+        try:
+            return await self.request(method, params, options, is_observed=True, is_measured=True)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            note(method, self.negotiated.revision, monotonic() - began, failed)
 
     async def _request_with_retries(
         self, policy: RetryPolicy, method: str, params: bytes, options: RequestOptions

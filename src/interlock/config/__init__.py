@@ -26,6 +26,7 @@ from interlock.config.servers import (
     StdioServer,
     ToolFilter,
 )
+from interlock.config.tool_search import ToolSearch
 
 __all__ = [
     "CONFIGURED",
@@ -41,6 +42,7 @@ __all__ = [
     "ServerConfig",
     "StdioServer",
     "ToolFilter",
+    "ToolSearch",
     "add_server",
     "default_path",
     "find",

@@ -15,7 +15,14 @@ from interlock.config.jsonc import JsoncDocument
 from interlock.config.other_programs import place_of_servers
 from interlock.config.reading import KEY_OF, METADATA_KEY, loads
 from interlock.config.section import NEEDS_UNIT
-from interlock.config.servers import Config, ConnectionSettings, HttpServer, Pool, StdioServer
+from interlock.config.servers import (
+    Config,
+    ConnectionSettings,
+    HttpServer,
+    Pool,
+    StdioServer,
+    ToolFilter,
+)
 from interlock.errors import ConfigError
 
 _TIMES = ("timeout", "connect_timeout")
@@ -85,15 +92,7 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
             needs_unit = field in _TIMES and value >= NEEDS_UNIT
             entry[KEY_OF.get(field, field)] = f"{value!r}s" if needs_unit else value
     if "tools" in entry:
-        tools = {
-            "allow": server.tools.allow,
-            "deny": server.tools.deny or None,
-            "idempotent": server.tools.idempotent or None,
-            "risk": _written(server.tools.risk, ("read", "write")) or None,
-            "override": {name: _written(each) for name, each in server.tools.override.items()}
-            or None,
-        }
-        entry["tools"] = {key: value for key, value in tools.items() if value is not None}
+        entry["tools"] = _written_filter(server.tools)
     if "pool" in entry:
         default_pool = Pool()
         entry["pool"] = {
@@ -116,6 +115,18 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
         }
         entry["oauth"] = {key: value for key, value in oauth.items() if value}
     return entry
+
+
+def _written_filter(tools: ToolFilter) -> dict[str, Any]:
+    members = {
+        "allow": tools.allow,
+        "deny": tools.deny or None,
+        "idempotent": tools.idempotent or None,
+        "alwaysLoad": tools.always_load or None,
+        "risk": _written(tools.risk, ("read", "write")) or None,
+        "override": {name: _written(each) for name, each in tools.override.items()} or None,
+    }
+    return {key: value for key, value in members.items() if value is not None}
 
 
 def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, Any]:

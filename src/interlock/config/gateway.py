@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from interlock.config.tool_search import ToolSearch
+
 if TYPE_CHECKING:
     from interlock.schema.condition import Condition
 
@@ -43,6 +45,21 @@ class Rate(Struct, frozen=True):
 UNIT_OF = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 
 
+class ViewSearch(Struct, frozen=True, kw_only=True):
+    """Whether the clients of a view list all tools, or search for them.
+
+    Attributes:
+        is_on: Whether they search.
+        always: Patterns of addresses whose tools are listed all the same, such as "crm:find".
+        calls: The risks of the tools that can be called by way of interlock's own tools. Tools of
+            another risk are listed.
+    """
+
+    is_on: bool = False
+    always: tuple[str, ...] = ()
+    calls: tuple[Risk, ...] = ("read", "write")
+
+
 class View(Struct, frozen=True, kw_only=True):
     """A named subset of the tools, served at `/mcp/NAME`.
 
@@ -54,6 +71,7 @@ class View(Struct, frozen=True, kw_only=True):
         names: Whether tools have wire names, or the names that their servers use.
         schemas: Whether input schemas have the form that all models' providers accept, or the one
             that their servers use.
+        search: Whether clients list all tools, or search for them.
     """
 
     servers: tuple[str, ...] | None = None
@@ -61,6 +79,7 @@ class View(Struct, frozen=True, kw_only=True):
     deny: tuple[str, ...] = ()
     names: Literal["wire", "plain"] = "wire"
     schemas: Literal["portable", "original"] = "portable"
+    search: ViewSearch = ViewSearch()
 
 
 class Issuer(Struct, frozen=True, kw_only=True):
@@ -327,6 +346,7 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     engine: Literal["agent", "graph"] = "agent"
     system: str = ""
+    tool_search: ToolSearch = ToolSearch()
     apps_origin: str = ""
     limits: ChatLimits = ChatLimits()
     quotas: ChatQuotas = ChatQuotas()
@@ -352,8 +372,9 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
             and otherwise not at all.
         notify: The receiver of messages about calls that wait for an approval; None for no
             messages.
-        instructions: The text for clients; "servers" to pass on the servers' texts, "" to send
-            none.
+        instructions: The text for clients; "servers" to pass on the servers' texts, "catalogue" for
+            a line about each server, "" for none, or for "catalogue" where clients search.
+        search: Whether clients at `/mcp` list all tools, or search for them.
         telemetry: Whose traces continue, and where operators look at traces.
     """
 
@@ -381,6 +402,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     chat: ChatPage | None = None
     notify: Notify | None = None
     instructions: str = ""
+    search: ViewSearch = ViewSearch()
     telemetry: Telemetry = Telemetry()
 
     def __repr__(self) -> str:

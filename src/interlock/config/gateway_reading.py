@@ -28,6 +28,7 @@ from interlock.config.gateway import (
     Record,
     Telemetry,
     View,
+    ViewSearch,
 )
 from interlock.config.limits_reading import (
     MAX_CALLS,
@@ -49,6 +50,7 @@ from interlock.config.policy_reading import (
 )
 from interlock.config.section import MAX_LONG, Section, nearest
 from interlock.config.servers import Config
+from interlock.config.tool_search import tool_search_in
 from interlock.text import urls
 from interlock.text.networks import network
 
@@ -119,6 +121,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         chat=_chat(gateway),
         notify=read_notify(gateway),
         instructions=gateway.optional("instructions"),
+        search=_search(gateway, servers),
         telemetry=_telemetry(gateway.within("telemetry"), groups, issuers),
     )
 
@@ -148,6 +151,7 @@ KEYS = (
     "chat",
     "notify",
     "instructions",
+    "toolSearch",
     "telemetry",
 )
 
@@ -281,7 +285,7 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
     if not _VIEW_NAME.fullmatch(name) or name in _PATHS:
         views.refuse("is not a valid name of a view: use 1 to 64 of A-Z, a-z, 0-9, _ and -", name)
     view = views.within(name)
-    view.refuse_unknown(("servers", "tools", "names", "schemas"))
+    view.refuse_unknown(("servers", "tools", "names", "schemas", "toolSearch"))
     named = view.texts("servers") if "servers" in view.members else None
     for index, server in enumerate(named or ()):
         if server not in servers:
@@ -294,6 +298,25 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
         deny=read_patterns(tools, "deny", servers),
         names=view.choice("names", ("wire", "plain")),
         schemas=view.choice("schemas", ("portable", "original")),
+        search=_search(view, servers),
+    )
+
+
+def _search(section: Section, servers: Collection[str]) -> ViewSearch:
+    """Read the member `toolSearch` of the gateway or of a view: "on", "off" or an object."""
+    if not isinstance(section.members.get("toolSearch"), dict):
+        return ViewSearch(is_on=section.choice("toolSearch", ("off", "on")) == "on")
+    search = section.within("toolSearch")
+    search.refuse_unknown(("mode", "always", "calls"))
+    default = ViewSearch()
+    calls = search.texts("calls") if "calls" in search.members else default.calls
+    risks = tuple(risk for risk in default.calls if risk in calls)
+    if len(risks) < len(set(calls)) or not risks:
+        search.refuse('must be ["read"], ["write"] or both', "calls")
+    return ViewSearch(
+        is_on=search.choice("mode", ("on", "off")) == "on",
+        always=read_patterns(search, "always", servers),
+        calls=risks,
     )
 
 
@@ -437,11 +460,14 @@ def _plugins(gateway: Section, servers: Collection[str]) -> PluginSettings | Non
     return PluginSettings(folder=section.filled("folder"), server=section.text("server"))
 
 
+_CHAT = ("models", "engine", "system", "toolSearch")
+
+
 def _chat(gateway: Section) -> ChatPage | None:
     if "chat" not in gateway.members:
         return None
     section = gateway.within("chat")
-    section.warn_unknown(("models", "engine", "system", "appsOrigin", "limits", "quotas"))
+    section.warn_unknown((*_CHAT, "appsOrigin", "limits", "quotas"))
     section.need("models")
     models = section.texts("models")
     if not models or not all(model.strip() for model in models):
@@ -452,6 +478,7 @@ def _chat(gateway: Section) -> ChatPage | None:
         models=models,
         engine=section.choice("engine", ("agent", "graph")),
         system=section.optional("system"),
+        tool_search=tool_search_in(section),
         apps_origin=section.optional("appsOrigin"),
         limits=ChatLimits(
             turns=limits.count("turns", default.turns, MAX_CALLS),

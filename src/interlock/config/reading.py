@@ -446,7 +446,7 @@ def _headers(headers: Section) -> dict[str, str]:
 
 def _tool_filter(entry: Section) -> ToolFilter:
     tools = entry.within("tools")
-    tools.warn_unknown(("allow", "deny", "idempotent", "risk", "override"))
+    tools.warn_unknown(("allow", "deny", "idempotent", "risk", "override", "alwaysLoad"))
     risk = tools.within("risk")
     risk.warn_unknown(("read", "write"))
     override = tools.within("override")
@@ -458,6 +458,7 @@ def _tool_filter(entry: Section) -> ToolFilter:
         {name: _override(override.within(name)) for name in override.members},
         # Cline and Roo Code add tools to these lists when the user chooses "always allow".
         (*entry.texts("autoApprove"), *entry.texts("alwaysAllow")),
+        tools.texts("alwaysLoad"),
     )
 
 

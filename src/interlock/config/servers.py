@@ -67,10 +67,15 @@ class ToolFilter(Struct, frozen=True):
     risk: ToolRisk = ToolRisk()
     override: dict[str, ToolOverride] = {}  # changes of definitions, by the tool's name
     approved: tuple[str, ...] = ()  # tools that may run without asking the local user
+    always_load: tuple[str, ...] = ()  # patterns of tools that are listed in spite of a search
 
     def admits(self, tool: str) -> bool:
         allowed = self.allow is None or _is_one_of(tool, self.allow)
         return allowed and not _is_one_of(tool, self.deny)
+
+    def lists(self, tool: str) -> bool:
+        """Return whether a tool is listed even if a model or a client searches for tools."""
+        return _is_one_of(tool, self.always_load)
 
     def may_repeat(self, tool: str) -> bool:
         """Return whether a call to a tool may be repeated if its result is lost."""

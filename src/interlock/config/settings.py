@@ -15,6 +15,7 @@ from msgspec import Struct
 from interlock.config import section, shared_file
 from interlock.config.jsonc import JsoncDocument
 from interlock.config.section import Section
+from interlock.config.tool_search import ToolSearch, tool_search_in
 from interlock.errors import ConfigError
 from interlock.messages import Usage
 from interlock.text.quoting import kind
@@ -73,6 +74,7 @@ class Settings(Struct, frozen=True):
         options: Members to add to every request to a model, such as {"temperature": 0.2}.
         aliases: The names of models, keyed by the user's own names for them.
         models: The settings of single models, keyed by the model's name.
+        tool_search: Whether models search for tools instead of reading all definitions.
         warnings: Warnings for the user, one line each.
     """
 
@@ -81,6 +83,7 @@ class Settings(Struct, frozen=True):
     options: dict[str, Any] = {}
     aliases: dict[str, str] = {}
     models: dict[str, ModelSettings] = {}
+    tool_search: ToolSearch = ToolSearch()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -147,7 +150,7 @@ def loads(text: bytes, path: Path | None = None) -> Settings:
         ConfigError: The content is not valid. The text names the file, line and member.
     """
     root = section.parse(text, path)
-    root.warn_unknown(("model", "options", "aliases", "models", "$schema"))
+    root.warn_unknown(("model", "options", "aliases", "models", "toolSearch", "$schema"))
     aliases = root.within("aliases")
     for name in aliases.members:
         if not name.strip() or ":" in name:
@@ -161,6 +164,7 @@ def loads(text: bytes, path: Path | None = None) -> Settings:
         root.within("options").members,
         aliases.members,
         {name: _model(table.within(name)) for name in table.members},
+        tool_search_in(root),
         tuple(root.warnings),
     )
 
@@ -188,14 +192,16 @@ def _price(entry: Section) -> Price:
 
 # Editing
 
-EDITABLE = ("model", "options", "aliases")
+EDITABLE = ("model", "toolSearch", "options", "aliases")
+_SINGLE = ("model", "toolSearch")
+_NAMES = "model, toolSearch, options.NAME or aliases.NAME"
 
 
 def change(name: str, value: Any, path: Path | None = None) -> None:
     """Set one setting, or remove it if `value` is None. The file's other content is unchanged.
 
     Args:
-        name: `model`, `options.NAME` or `aliases.NAME`.
+        name: `model`, `toolSearch`, `options.NAME` or `aliases.NAME`.
         value: The new value; None to remove the setting.
         path: The file; None for the user's default file.
 
@@ -205,10 +211,8 @@ def change(name: str, value: Any, path: Path | None = None) -> None:
     """
     found = (path or default_path()).resolve()
     part, _, key = name.partition(".")
-    if part not in EDITABLE or (part == "model") == bool(key):
-        raise ConfigError(
-            f"no setting {name!r}; set model, options.NAME or aliases.NAME, or edit {found}"
-        )
+    if part not in EDITABLE or (part in _SINGLE) == bool(key):
+        raise ConfigError(f"no setting {name!r}; set {_NAMES}, or edit {found}")
 
     def content() -> bytes:
         before = shared_file.read(found) if found.exists() else b"{}\n"

@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 
 from msgspec.structs import replace
 
-from interlock import aio
+from interlock import aio, observing
 from interlock.auth.principal import Principal
 from interlock.config import Config, load
 from interlock.errors import ConfigError
@@ -36,7 +41,7 @@ from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
 from interlock.gateway.replicas import Replicas
 from interlock.gateway.services import GatewayServices, open_services
 from interlock.layers import Layers
-from interlock.layers.exposition import Gauge
+from interlock.layers.exposition import Family, Gauge, family, one
 from interlock.layers.login_questions import LoginQuestions
 from interlock.layers.quotas import Quotas
 from interlock.policy import LOCAL_USER
@@ -82,6 +87,8 @@ class Assembly:
         self._reloading = asyncio.Lock()
         self._logins = LoginQuestions(services.vault)
         self._prompts = PermissionPrompts(self._deciding)
+        if observing.observer is not None:
+            observing.observer.use_key(services.secret.derive("telemetry"))
         self.server = ForwardingServer(
             parts.servers,
             parts.policy,
@@ -152,6 +159,19 @@ class Assembly:
 
     def gauges(self) -> Mapping[str, Gauge]:
         return gauges_of(self, self.services)
+
+    async def families(self) -> list[Family]:
+        """Return a snapshot of all metrics."""
+        ready = await self.front.is_ready()
+        found = self.services.metrics.families()
+        if ready is not None:
+            found.append(family("interlock_ready", "Whether calls can be made.", one(ready)))
+        return found
+
+    def exporting(self) -> AbstractAsyncContextManager[None]:
+        """Export the metrics during a block and at its end, if telemetry is on."""
+        meter = observing.meter
+        return nullcontext() if meter is None else meter.following(self.families)
 
     def serve_by(self, front: GatewayFront) -> None:
         """Set the HTTP side, which is notified of reloads and ended keys, and which asks people."""

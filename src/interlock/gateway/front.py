@@ -24,6 +24,10 @@ class GatewayFront:
     def open_sessions(self) -> int:
         return 0
 
+    async def is_ready(self) -> bool | None:
+        """Return whether calls can be made; None if no health checks are served."""
+        return None
+
     def page_of(self, approval: Approval) -> str | None:  # noqa: ARG002
         """Return the URL of the page for an approval's call; None if no pages are served."""
         return None

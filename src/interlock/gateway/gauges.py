@@ -6,9 +6,10 @@ import os
 import platform
 import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from interlock import __version__
+from interlock import __version__, build, observing
 from interlock.gateway.parts import sharing_of
 from interlock.gateway.services import GatewayServices, RunningGateway
 from interlock.layers.exposition import Gauge, Labels, by_label, one
@@ -18,7 +19,12 @@ from interlock.store.database.database import Database
 from interlock.text.timestamps import now_micros
 
 EXPIRING = 7 * 86_400 * 1_000_000  # microseconds before a key's end at which it is counted
+SPAN_STATES = ("exported", "dropped", "failed")
 _PROCESS = Path("/proc/self")
+_MEMORY_LIMITS = (  # of a container: version 2 of control groups, and version 1
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 def gauges_of(gateway: RunningGateway, services: GatewayServices) -> dict[str, Gauge]:
@@ -60,6 +66,9 @@ def gauges_of(gateway: RunningGateway, services: GatewayServices) -> dict[str, G
             one(_expiring(services)),
         ),
     }
+    if observing.span_counts is not None:
+        counts = {each: float(observing.span_counts[each]) for each in SPAN_STATES}
+        gauges["interlock_spans_total"] = ("Spans to export.", by_label("state", counts))
     of_database = _of_database(services)
     return gauges | of_database | _of_servers(gateway) | _of_program(gateway) | _of_audit(services)
 
@@ -97,7 +106,11 @@ def _of_servers(gateway: RunningGateway) -> dict[str, Gauge]:
 
 
 def _of_program(gateway: RunningGateway) -> dict[str, Gauge]:
-    about = (("version", __version__), ("python", platform.python_version()))
+    about = (
+        ("version", __version__),
+        ("commit", build.commit()),
+        ("python", platform.python_version()),
+    )
     used = resource.getrusage(resource.RUSAGE_SELF)
     gauges: dict[str, Gauge] = {
         "interlock_build_info": ("The running program.", {about: 1.0}),
@@ -120,6 +133,10 @@ def _of_program(gateway: RunningGateway) -> dict[str, Gauge]:
     after_boot = int((_PROCESS / "stat").read_text().rpartition(")")[2].split()[19]) / ticks
     return gauges | {
         "process_resident_memory_bytes": ("Memory of the process.", one(resident)),
+        "interlock_memory_limit_bytes": (
+            "The memory that the process may use.",
+            one(_memory_limit(page)),
+        ),
         "process_open_fds": (
             "Open files of the process.",
             one(files),
@@ -133,6 +150,15 @@ def _of_program(gateway: RunningGateway) -> dict[str, Gauge]:
             one(_boot_time() + after_boot),
         ),
     }
+
+
+def _memory_limit(page: int) -> int:
+    """Return the limit on memory, in bytes."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * page]
+    for place in _MEMORY_LIMITS:
+        with suppress(OSError, ValueError):  # "max" states none
+            limits.append(int(place.read_text()))
+    return min(limits)
 
 
 def _boot_time() -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from interlock.auth.principal import Principal
 from interlock.calls import Call, Caller, Entry, Item
+from interlock.context import Context
 from interlock.errors import CallRefused
 from interlock.server.catalogue import Kind
 
@@ -47,6 +48,23 @@ class GatewayObserver:
             name: The name that the client sent; "" if `entry` is given.
             call: The call's id.
         """
+
+    def answered(
+        self, method: str, context: Context, seconds: float, error: BaseException | None
+    ) -> None:
+        """Note that a request was answered that never became a call.
+
+        Args:
+            method: The method; the client may have made it up.
+            context: The request.
+            seconds: How long that took.
+            error: The error that the client gets; None for a result.
+        """
+
+    def requested(
+        self, server: str, method: str, revision: str, seconds: float, error: BaseException | None
+    ) -> None:
+        """Note that a server has answered a request other than a call; see `answered`."""
 
     def call_failed(self, call: Call, error: BaseException) -> None:
         """Note that a call was refused, or failed."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from interlock.calls import Call, Caller, Item, Outcome
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.errors import InterlockError
-from interlock.gateway.forwarding.catalogue import CLAUDE_CODE
+from interlock.gateway.forwarding.tool import CLAUDE_CODE
 from interlock.layers import Layers
 from interlock.protocol.envelope import encode_large
 from interlock.store.approvals import Approval

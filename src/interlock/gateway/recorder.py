@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping
 from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.principal import Principal
 from interlock.calls import Call, Caller, Entry, Item
+from interlock.context import Context
 from interlock.errors import CallRefused
 from interlock.gateway.forwarding.refusals import UNKNOWN
+from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
 from interlock.gateway.observer import GatewayObserver
 from interlock.layers.audit import LOCAL_USER, AuditTrail
 from interlock.layers.exposition import Gauge
-from interlock.layers.metrics import Metrics
+from interlock.layers.metrics import Metrics, error_of
 from interlock.policy import Policy
 from interlock.server.catalogue import Kind
 from interlock.store.credentials import Place
 from interlock.store.database.claims import Claim
 from interlock.store.database.recorded import Record
+from interlock.telemetry import names
 from interlock.types import JsonObject
 
 _UNKNOWN: dict[Kind, str] = {  # codes for the audit trail and the metrics
@@ -80,6 +83,20 @@ class GatewayRecorder(GatewayObserver):
         if self._trail is not None:
             self._trail.refused(caller, reason, entry=entry, name=name, call=call)
 
+    def answered(
+        self, method: str, context: Context, seconds: float, error: BaseException | None
+    ) -> None:
+        reason = context.error_type if error is None else error_of(error)
+        transport = "tcp" if context.address else "pipe"
+        labels = (_known(method), _tool_of(context), reason, context.revision, transport)
+        self.metrics.note_served(labels, seconds)
+
+    def requested(
+        self, server: str, method: str, revision: str, seconds: float, error: BaseException | None
+    ) -> None:
+        reason = "" if error is None else error_of(error)
+        self.metrics.note_sent((_known(method), "", reason, revision, server), seconds)
+
     def call_failed(self, call: Call, error: BaseException) -> None:
         # The layer `counting` has already counted this call.
         if self._trail is not None:
@@ -123,3 +140,15 @@ class GatewayRecorder(GatewayObserver):
 
 def _key_of(principal: Principal | None) -> str:
     return "" if principal is None else principal.key_id
+
+
+def _known(method: str) -> str:
+    return method if method in names.METHODS else names.OTHER
+
+
+def _tool_of(context: Context) -> str:
+    """Return the address of a request's tool; "" if there is none, or the name may be made up."""
+    tool = context.tool
+    if isinstance(tool, ForwardedTool):
+        return tool.entry.address
+    return tool.item.address if isinstance(tool, UnusableTool) and tool.is_known else ""

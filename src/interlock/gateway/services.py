@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from interlock import __version__
+from interlock import __version__, aio, build
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.config.gateway import GatewaySettings
@@ -251,10 +251,13 @@ async def _open_audit(
 ) -> tuple[AuditWriter | None, AuditTrail | None]:
     if settings.audit.mode == "off":
         return None, None
+    about = {"version": __version__}
+    if found := await aio.in_thread(build.commit):
+        about["commit"] = found
     opened = open_trail(
         *(settings.database or None, secret, settings.audit),
         keep=settings.keep.audit,
-        about={"version": __version__},
+        about=about,
         on_failed=lambda: gateway().fail(),
     )
     writer = await stack.enter_async_context(opened)

@@ -29,6 +29,7 @@ class Finished(Struct, frozen=True):
         ending: How the call ended.
         reason: The code of the layer that refused the call; "" if no layer did.
         artifact: Data for the program, which the model does not get.
+        loads: The wire names of the tools that the result loads.
     """
 
     content: str | list[str | JsonBlock]
@@ -36,6 +37,7 @@ class Finished(Struct, frozen=True):
     ending: Ending = "ran"
     reason: str = ""
     artifact: dict[str, Any] | None = None
+    loads: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -76,6 +78,8 @@ def message(done: Finished, call: dict[str, Any], facts: dict[str, Any]) -> Tool
     about = {**facts, "outcome": done.ending}
     if done.reason:
         about["reason"] = done.reason
+    if done.loads:
+        about["loads"] = list(done.loads)
     return ToolMessage(
         content=done.content,
         name=call["name"],

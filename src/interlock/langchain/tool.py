@@ -17,6 +17,7 @@ import msgspec
 from langchain_core.callbacks import AsyncCallbackManager, Callbacks
 from langchain_core.messages import AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException
+from msgspec.structs import replace
 from pydantic import PrivateAttr
 
 from interlock import aio
@@ -26,10 +27,13 @@ from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.layers.kept_results import TOOL as READER
+from interlock.messages import SEARCH_TOOLS
 from interlock.protocol import Progress, ProgressHandler
 from interlock.schema.portable import portable
 from interlock.text.surrogates import repair_value
+from interlock.tool_loading import with_parameters
 from interlock.toolbox import Toolbox, Tools
+from interlock.toolbox.search_tool import loads_of
 from interlock.types import JsonObject
 
 LANGCHAIN = Caller(surface="langchain")
@@ -61,10 +65,13 @@ class LangChainTool(BaseTool):
         images: int = 0,
         server_info: str = "",
         renamed: bool = False,
+        description: str | None = None,
     ) -> None:
         schema = portable(entry.input_schema)
-        text, offered = _shown(entry, schema.encoded)
-        own_text, own = (text, offered) if renamed else _shown(entry, schema.with_server_names)
+        text, offered = _shown(entry, schema.encoded, description)
+        own_text, own = text, offered
+        if not renamed:
+            own_text, own = _shown(entry, schema.with_server_names, description)
         claude = {"name": entry.wire_name, "description": text, "input_schema": offered}
         super().__init__(
             name=entry.wire_name,
@@ -168,6 +175,7 @@ class LangChainTool(BaseTool):
             caller=self._caller,
             progress=progress,
             images=self._images,
+            tool_call_id=id or "",
         )
         if id is None:
             if done.is_error:
@@ -177,7 +185,10 @@ class LangChainTool(BaseTool):
         return message(done, {"name": self.name, "id": id}, facts)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self._address} cannot be pickled or copied: it calls an open toolbox")
+        raise TypeError(
+            f"{self._address} cannot be pickled or copied: it calls an open toolbox. If "
+            "ProviderToolSearchMiddleware defers it, use `tool_search` of ToolboxMiddleware instead"
+        )
 
     def __copy__(self) -> NoReturn:
         self.__reduce__()
@@ -186,10 +197,10 @@ class LangChainTool(BaseTool):
         self.__reduce__()
 
 
-def _shown(entry: Entry, encoded: bytes) -> tuple[str, JsonObject]:
+def _shown(entry: Entry, encoded: bytes, description: str | None) -> tuple[str, JsonObject]:
     """Return a tool's description and schema; LangChain would drop the schema's description."""
     schema: JsonObject = msgspec.json.decode(encoded)
-    text = entry.tool.description or entry.tool.title or entry.tool.name
+    text = description or entry.tool.description or entry.tool.title or entry.tool.name
     note = schema.pop("description", "")
     return f"{text}\n\n{note}" if note else text, schema
 
@@ -210,7 +221,10 @@ async def run(
     progress: ProgressHandler | None = None,
     images: int = 0,
     id: str | None = None,
+    tool_call_id: str = "",
     around: Around | None = None,
+    offered: Callable[[], Sequence[Entry]] | None = None,
+    explains: bool = False,
 ) -> Finished:
     """Call a tool. Raise nothing but `CancelledError`.
 
@@ -222,7 +236,10 @@ async def run(
         progress: Called with each `Progress`.
         images: The largest image; see `finished`.
         id: The call's id in the audit trail; None for a new one.
+        tool_call_id: The model's id of the call; "" if no model made it.
         around: A layer outside of the toolbox's layers.
+        offered: Returns the tools that a search may find; None for all tools of the toolbox.
+        explains: Whether an error about the arguments has the tool's parameters.
     """
     handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
@@ -230,10 +247,23 @@ async def run(
         if not isinstance(arguments, dict):
             kind = type(arguments).__name__
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        id = id or new_call_id()
         given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
-        call = Call(entry, given, caller, progress=progress, id=id)
-        return finished((await handle(call)).result, images)
+        call = Call(
+            entry,
+            given,
+            caller,
+            progress=progress,
+            id=id or new_call_id(),
+            tool_call_id=tool_call_id,
+        )
+        if entry.wire_name != SEARCH_TOOLS:
+            return finished((await handle(call)).result, images)
+        call.offered = offered or (lambda: toolbox.tools)
+        result = (await handle(call)).result
+        return replace(finished(result), loads=loads_of(result))
+    except InvalidArguments as error:
+        done = failed(error)
+        return replace(done, content=with_parameters(done.text, entry)) if explains else done
     except InterlockError as error:
         return failed(error)
     except Exception:
@@ -261,9 +291,8 @@ def tools(
         reader: Whether to add the tool that reads large results, no matter what is selected.
         caller: The caller on whose behalf the tools are called.
     """
-    patterns = (select,) if isinstance(select, str) else select
     most = max_image_bytes if images else 0
-    found = [each for each in toolbox.tools if patterns is None or _fits(each.address, patterns)]
+    found = selected(toolbox, select)
     if reader:
         found += toolbox.own.entries_for(caller)
 
@@ -287,6 +316,12 @@ def tools(
         if known is None or known[0] != entry.definition:
             made[entry.address] = entry.definition, make(entry)
     return [made[each.address][1] for each in found]
+
+
+def selected(toolbox: Tools, select: str | Sequence[str] | None) -> list[Entry]:
+    """Return the tools of a toolbox whose addresses match patterns; None selects all."""
+    patterns = (select,) if isinstance(select, str) else select
+    return [each for each in toolbox.tools if patterns is None or _fits(each.address, patterns)]
 
 
 def need_reader(messages: Iterable[AnyMessage]) -> bool:

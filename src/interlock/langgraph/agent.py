@@ -26,6 +26,7 @@ from interlock.agent import (
     files_of,
 )
 from interlock.calls import Call, CallHandler, Outcome
+from interlock.config import ToolSearch
 from interlock.langgraph.chat_model import InterlockChatModel
 from interlock.langgraph.conversion import Files, from_langchain, to_langchain
 from interlock.langgraph.graph import chat_graph
@@ -45,12 +46,13 @@ from interlock.toolbox import Tools
 _SHOWN = (TextDelta, ReasoningDelta, Notice, Compacted, ToolStarted, ToolProgress, ToolFinished)
 
 
-def agent_graph(max_rounds: int = MAX_ROUNDS) -> Any:
+def agent_graph(max_rounds: int = MAX_ROUNDS, *, tool_search: ToolSearch | str = "auto") -> Any:
     """Compile a graph that any number of `GraphAgent` objects can share."""
     return chat_graph(
         lambda context: context.data.model,
         lambda context: context.data.toolbox,
         max_rounds=max_rounds,
+        tool_search=tool_search,
     )
 
 

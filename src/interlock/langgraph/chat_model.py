@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -43,9 +43,22 @@ class InterlockChatModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "interlock"
 
-    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
-        """Return a model that offers these tools, which must be `BaseTool` objects."""
-        return self.bind(definitions=[_definition(each) for each in tools])
+    @property
+    def defers_tools(self) -> bool:
+        """Whether the model accepts deferred definitions; see `Model`."""
+        return getattr(self._model, "defers_tools", False)
+
+    @property
+    def selects_tools(self) -> bool:
+        """Whether the model needs every definition; see `Model`."""
+        return getattr(self._model, "selects_tools", False)
+
+    def bind_tools(self, tools: Sequence[Any], *, deferred: Collection[str] = (), **_: Any) -> Any:
+        """Return a model that offers these tools, which must be `BaseTool` objects.
+
+        `deferred` has the names of the tools whose definitions are deferred.
+        """
+        return self.bind(definitions=[_definition(each, each.name in deferred) for each in tools])
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:
         raise NotImplementedError("this model only streams; use `astream`")
@@ -104,7 +117,8 @@ def _last(reply: Reply, content: str) -> ChatGenerationChunk:
     )
 
 
-def _definition(tool: BaseTool) -> ToolDefinition:
+def _definition(tool: BaseTool, deferred: bool) -> ToolDefinition:
     if isinstance(tool, LangChainTool):  # the model itself renames arguments
-        return ToolDefinition(tool.name, tool.description, tool.input_schema_of_server)
+        schema = tool.input_schema_of_server
+        return ToolDefinition(tool.name, tool.description, schema, deferred=deferred)
     return ToolDefinition(tool.name, tool.description, encode(tool.args_schema))

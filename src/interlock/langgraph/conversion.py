@@ -48,12 +48,13 @@ def to_langchain(message: Message) -> AnyMessage:
             ]
             return AIMessage(message.content, tool_calls=calls, additional_kwargs=kept)
         case ToolMessage():
+            about = {"interlock": {"loads": list(message.loads)}} if message.loads else {}
             return LcToolMessage(
                 message.content,
                 name=message.name,
                 tool_call_id=message.tool_call_id,
                 status="error" if message.is_error else "success",
-                additional_kwargs=kept,
+                additional_kwargs={**kept, **about},
             )
 
 
@@ -85,6 +86,7 @@ def from_langchain(message: AnyMessage, files: Files = NO_FILES) -> Message:
             message.name or "",
             message.status == "error",
             files.get(about_call(message).get("call_id", ""), ()),
+            tuple(about_call(message).get("loads", ())),
         )
     text = str(message.text)
     if isinstance(message, LcSystemMessage):

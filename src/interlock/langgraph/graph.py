@@ -17,8 +17,10 @@ from langchain_core.tools import tool as as_tool
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
+from interlock.config import ToolSearch
 from interlock.langchain.history import open_calls
 from interlock.langchain.messages import MAX_IMAGE
+from interlock.langchain.tool_search import unread
 from interlock.langgraph.nodes import MAX_INPUT, MAX_ROUNDS, Nodes, about_call, too_many
 from interlock.langgraph.state import Approve, ChatContext, ChatState, ModelSource, ToolSource
 
@@ -36,6 +38,7 @@ def chat_graph(
     images: bool = False,
     max_image_bytes: int = MAX_IMAGE,
     parallel_tool_calls: bool | None = None,
+    tool_search: ToolSearch | str = "auto",
 ) -> Any:
     """Return a compiled graph that chats with a toolbox's tools.
 
@@ -55,7 +58,9 @@ def chat_graph(
         images: Whether the model gets images; otherwise it gets a line of text for each image.
         max_image_bytes: The largest image that the model gets. Each later step stores it again.
         parallel_tool_calls: Passed to `bind_tools` if set; not every provider supports it.
+        tool_search: See `Agent`.
     """
+    bound = {} if parallel_tool_calls is None else {"parallel_tool_calls": parallel_tool_calls}
     nodes = Nodes(
         model,
         toolbox,
@@ -65,9 +70,8 @@ def chat_graph(
         approve=approve,
         local_tools=[each if isinstance(each, BaseTool) else as_tool(each) for each in local_tools],
         images=max_image_bytes if images else 0,
-        bind_options={}
-        if parallel_tool_calls is None
-        else {"parallel_tool_calls": parallel_tool_calls},
+        bind_options=bound,
+        search=ToolSearch.of(tool_search),
     )
     return _wired(nodes, with_approval=approve is not None).compile(checkpointer=checkpointer)
 
@@ -111,6 +115,7 @@ def _calls(state: ChatState) -> list[Send] | str:
                 "live": refused is not None,
                 "malformed": malformed.get(call["id"]),
                 "too_many": call["id"] in beyond,
+                "unread": unread(state["messages"], call["name"]),
                 "refused": (refused or {}).get(call["id"]),
             },
         )

@@ -34,10 +34,19 @@ from interlock.agent import (
 )
 from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
+from interlock.config import ToolSearch
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import Finished, message
-from interlock.langchain.tool import need_reader, reporter, run, tools
+from interlock.langchain.tool import (
+    LANGCHAIN,
+    LangChainTool,
+    need_reader,
+    reporter,
+    run,
+    tools,
+)
+from interlock.langchain.tool_search import as_tools, free_rounds, searched
 from interlock.langchain.user_images import with_user_images
 from interlock.langgraph.answers import ask, normalized
 from interlock.langgraph.state import (
@@ -90,6 +99,7 @@ class Nodes:
         local_tools: Sequence[BaseTool],
         images: int,
         bind_options: dict[str, Any],
+        search: ToolSearch,
     ) -> None:
         self._model = _named_model(model) if isinstance(model, str) else model
         self._toolbox = toolbox
@@ -100,6 +110,7 @@ class Nodes:
         self._local = {each.name: each for each in local_tools}
         self._images = images
         self._bind_options = bind_options
+        self._search = search
         self._bound: dict[tuple[int, int, bool], tuple[Any, Tools | None, int, Any]] = {}
         self._warned: set[str] = set()
 
@@ -139,7 +150,7 @@ class Nodes:
         model: Any = self._model if isinstance(self._model, BaseChatModel) else self._model(context)
         request = [*self._system, *with_user_images(model, fitted(messages))]
         write = runtime.stream_writer if context.streams else None
-        bound = self._with_tools(model, toolbox, need_reader(messages))
+        bound = self._with_tools(model, toolbox, context.caller, messages)
         answer = await ask(bound, request, write)
         answer = normalized(answer, _ids(messages))
         if self._approve is not None and answer.tool_calls:
@@ -192,7 +203,9 @@ class Nodes:
                     progress=report,
                     images=self._images,
                     id=id,
+                    tool_call_id=call["id"],
                     around=context.around,
+                    explains=task.get("unread", False),
                 ),
             )
         seconds = monotonic() - started
@@ -213,18 +226,39 @@ class Nodes:
         found: Any = self._toolbox  # a function, or any `Tools`
         return found if found is None or hasattr(found, "handle") else found(context)
 
-    def _with_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
-        """Return the model with its tools; bind them again only if they have changed."""
+    def _with_tools(
+        self, model: Any, toolbox: Tools | None, caller: Caller, messages: Sequence[AnyMessage]
+    ) -> Any:
+        """Return the model with the tools of a request."""
+        selects = getattr(model, "selects_tools", False)  # as `Model` describes
+        if toolbox is None or selects or self._search.mode == "off":
+            return self._with_all_tools(model, toolbox, need_reader(messages))
+        defers = getattr(model, "defers_tools", False)
+        entries = toolbox.tools
+        found = searched(toolbox, entries, caller, messages, self._search, defers=defers)
+        if found is None:
+            return self._with_all_tools(model, toolbox, need_reader(messages))
+        options = dict(self._bind_options)
+        if defers:
+            options["deferred"] = {each.entry.wire_name for each in found if each.deferred}
+        offered = self._with_local(as_tools(toolbox, found, LANGCHAIN, 0))
+        return model.bind_tools(offered, **options)
+
+    def _with_local(self, found: Sequence[LangChainTool]) -> list[BaseTool]:
+        for name in self._local.keys() & {each.name for each in found} - self._warned:
+            self._warned.add(name)
+            _log.warning("local tool %r hides the one of the toolbox", name)
+        return [*self._local.values(), *(each for each in found if each.name not in self._local)]
+
+    def _with_all_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
+        """Return the model with all tools; bind them again only if they have changed."""
         key = id(model), id(toolbox), reader
         version = 0 if toolbox is None else toolbox.version
         known = self._bound.get(key)
         if known is not None and known[:3] == (model, toolbox, version):
             return known[3]
         found = [] if toolbox is None else [t.renamed() for t in tools(toolbox, reader=reader)]
-        for name in self._local.keys() & {each.name for each in found} - self._warned:
-            self._warned.add(name)
-            _log.warning("local tool %r hides the one of the toolbox", name)
-        offered = [*self._local.values(), *(each for each in found if each.name not in self._local)]
+        offered = self._with_local(found)
         bound = model.bind_tools(offered, **self._bind_options) if offered else model
         if len(self._bound) >= MAX_BOUND:
             del self._bound[next(iter(self._bound))]
@@ -278,12 +312,13 @@ class Nodes:
 
 
 def _rounds(messages: Sequence[AnyMessage]) -> int:
-    count = 0
+    turn: list[AIMessage] = []
     for each in reversed(messages):
         if isinstance(each, HumanMessage):
             break
-        count += isinstance(each, AIMessage) and bool(each.tool_calls)
-    return count
+        if isinstance(each, AIMessage) and each.tool_calls:
+            turn.append(each)
+    return len(turn) - free_rounds(turn)
 
 
 def _ids(messages: Sequence[AnyMessage]) -> list[str]:

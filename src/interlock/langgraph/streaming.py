@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
 
+from interlock import observing
 from interlock.agent import (
     AgentEvent,
     ApprovalAsked,
@@ -29,7 +30,7 @@ _EVENTS = (TextDelta, ReasoningDelta, ToolStarted, ToolProgress, ToolFinished)
 _running: set[tuple[int, str]] = set()
 
 
-async def stream(
+def stream(
     graph: Any,
     content: Any,
     *,
@@ -54,6 +55,15 @@ async def stream(
         UnknownConversation: The conversation has another owner.
         ConversationBusy: Another turn of the conversation is under way.
     """
+    events = _stream(graph, content, thread, user, context)
+    if observing.observer is not None:
+        return observing.observer.answer("interlock", events, lambda: thread)
+    return events
+
+
+async def _stream(
+    graph: Any, content: Any, thread: str, user: str, context: ChatContext | None
+) -> AsyncGenerator[AgentEvent, None]:
     key = id(graph), thread
     if key in _running:
         raise ConversationBusy(thread)

@@ -24,6 +24,7 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from interlock import observing
 from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.decision import Decision
@@ -464,7 +465,8 @@ class Approvals:
     ) -> Approval:
         """Ask the caller if the rule allows it; then wait for other approvers for the set time."""
         if CALLER in decision.approvers:
-            answer = await self._answer(call, approval, ask)
+            with observing.waiting("approval"):
+                answer = await self._answer(call, approval, ask)
             decide = self.approve if answer else self.deny
             if answer is not None:
                 surface, by = call.caller.surface, call.caller.principal
@@ -474,7 +476,8 @@ class Approvals:
                 with suppress(DecisionRefused):
                     return await decide(approval.id, approval.hash, by, surface=surface)
         if self._settings().wait:
-            await self._wait(call, approval, self._settings().wait)
+            with observing.waiting("approval"):
+                await self._wait(call, approval, self._settings().wait)
         return await self._store.get(approval.id)
 
     async def _answer(self, call: Call, approval: Approval, ask: AskCaller) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from interlock import observing
 from interlock.calls.call import Call, Outcome
 from interlock.calls.handlers import Around, CallHandler
 from interlock.config.gateway import CALLER
@@ -33,7 +34,9 @@ def asking(ask: AskCaller) -> Around:
             if CALLER not in decision.approvers:
                 text = f"{address} needs approval by {' or '.join(decision.approvers)}"
                 raise ApprovalMissing(text, "approval_required", decision.rule)
-            if not await ask(call, None):
+            with observing.waiting("approval"):
+                is_allowed = await ask(call, None)
+            if not is_allowed:
                 text = f"{address} was not run: the user refused this call"
                 raise ApprovalMissing(text, "approval_denied", decision.rule)
             return await handle(call)

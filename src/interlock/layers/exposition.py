@@ -6,14 +6,16 @@ The event loop takes a snapshot (`Family`), and a thread makes the text of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from interlock.histogram import Histogram
 
+COUNTER = "_total"  # the end of a counter's name
 Labels = tuple[tuple[str, str], ...]
-
+Distribution = tuple[Labels, tuple[float, ...], tuple[int, ...], float]
 
 Samples: TypeAlias = Mapping[Any, float] | Mapping[Any, Histogram]  # by `Labels`
 Gauge: TypeAlias = tuple[str, Samples]  # a help text, and the samples
@@ -32,19 +34,39 @@ class Family(Struct, frozen=True):
     name: str
     help: str
     values: Sequence[tuple[Labels, float]] = ()
-    histograms: Sequence[tuple[Labels, tuple[float, ...], tuple[int, ...], float]] = ()
+    histograms: Sequence[Distribution] = ()
+
+    def plus(self, other: Family) -> Family:
+        """Return this family with the samples of another one of the same name."""
+        return Family(
+            self.name,
+            self.help,
+            [*self.values, *other.values],
+            [*self.histograms, *other.histograms],
+        )
 
 
 def family(name: str, help: str, samples: Samples) -> Family:
     """Return a snapshot of a metric's samples."""
     values: list[tuple[Labels, float]] = []
-    histograms: list[tuple[Labels, tuple[float, ...], tuple[int, ...], float]] = []
+    histograms: list[Distribution] = []
     for labels, value in samples.items():
         if isinstance(value, Histogram):
             histograms.append((labels, value.bounds, tuple(value.counts), value.sum))
         else:
             values.append((labels, value))
     return Family(name, help, values, histograms)
+
+
+def labelled(found: Family, name: str, value: str) -> Family:
+    """Return a family whose samples have one more label."""
+    label = (name, value)
+    return Family(
+        found.name,
+        found.help,
+        [((*labels, label), number) for labels, number in found.values],
+        [((*labels, label), *rest) for labels, *rest in found.histograms],  # type: ignore[misc]
+    )
 
 
 def text_of(families: Iterable[Family]) -> str:
@@ -66,7 +88,7 @@ def one(value: float) -> Mapping[Labels, float]:
 
 
 def _lines(found: Family) -> Iterator[str]:
-    name, kind = found.name, "counter" if found.name.endswith("_total") else "gauge"
+    name, kind = found.name, "counter" if found.name.endswith(COUNTER) else "gauge"
     if found.histograms:
         kind = "histogram"
     yield f"# HELP {name} {found.help}"
@@ -77,7 +99,7 @@ def _lines(found: Family) -> Iterator[str]:
     for labels, bounds, counts, seconds in found.histograms:
         text, total = _labels(labels), 0
         start = f"{name}_bucket{{{text}{',' if text else ''}le="
-        for bound, count in zip(bounds, counts, strict=False):
+        for bound, count in zip(_shown(bounds), counts, strict=False):
             total += count
             yield f'{start}"{bound}"}} {total}'
         total += counts[-1]
@@ -85,6 +107,12 @@ def _lines(found: Family) -> Iterator[str]:
         end = f"{{{text}}}" if text else ""
         yield f"{name}_sum{end} {seconds:.6f}"
         yield f"{name}_count{end} {total}"
+
+
+@cache
+def _shown(bounds: tuple[float, ...]) -> list[str]:
+    """Return bounds as texts. A bound of another worker was decoded, so 1 is 1.0."""
+    return [f"{each:g}" for each in bounds]
 
 
 def _labels(labels: Labels) -> str:

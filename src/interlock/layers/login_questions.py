@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw
 
+from interlock import observing
 from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.context import ASK_TIMEOUT, OwnQuestion, url_elicitation
 from interlock.errors import AuthError, InterlockError, LoginNeeded, LoginRequired
@@ -96,7 +97,8 @@ class LoginQuestions:
         try:
             await self._logins.check(call)
         except LoginRequired as error:
-            await self._connect(call, error)
+            with observing.waiting("login"):
+                await self._connect(call, error)
             await self._check_again(call)
         try:
             return await handle(call)

@@ -19,11 +19,10 @@ from interlock.errors import (
     AuditUnavailable,
     CallRefused,
     InvalidArguments,
-    RemoteError,
     RequestTimeout,
-    ServerUnavailable,
 )
 from interlock.histogram import Histogram
+from interlock.layers.error_types import error_type
 from interlock.layers.exposition import (
     Family,
     Gauge,
@@ -32,6 +31,7 @@ from interlock.layers.exposition import (
     family,
     text_of,
 )
+from interlock.layers.model_metrics import ModelMetrics
 
 CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -51,7 +51,7 @@ OPERATION_LABELS = (
 MAX_SETS = 500  # sets of labels of one metric; further operations are counted under `OTHER`
 OTHER = "_OTHER"
 
-_Operation = tuple[str, str, str, str, str]  # the values of `OPERATION_LABELS`
+Operation = tuple[str, str, str, str, str]  # the values of `OPERATION_LABELS`
 
 
 class TimedOperations:
@@ -62,10 +62,10 @@ class TimedOperations:
     """
 
     def __init__(self) -> None:
-        self.seen: dict[_Operation, Histogram] = {}
-        self._by_labels: dict[_Operation, Histogram] = {}
+        self.seen: dict[Operation, Histogram] = {}
+        self._by_labels: dict[Operation, Histogram] = {}
 
-    def begin(self, key: _Operation, transport: str) -> Histogram:
+    def begin(self, key: Operation, transport: str) -> Histogram:
         """Return the histogram for a key that is not in `seen`.
 
         Args:
@@ -79,6 +79,10 @@ class TimedOperations:
         if len(self.seen) < 2 * MAX_SETS:
             self.seen[key] = histogram
         return histogram
+
+    def note(self, key: Operation, transport: str, seconds: float) -> None:
+        """Count an operation; see `begin` for the arguments."""
+        (self.seen.get(key) or self.begin(key, transport)).note(seconds)
 
     @property
     def samples(self) -> Samples:
@@ -102,6 +106,7 @@ class Metrics:
         refusals: The number of refusals by reason.
         refusals_of: The number of refusals by reason, for each API key's id.
         loop_lag: How late the event loop called a timer.
+        models: The answers of models in the chat.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class Metrics:
         self.refusals: Counter[str] = Counter()
         self.refusals_of: dict[str, Counter[str]] = {}
         self.loop_lag = Histogram(LAG_BOUNDS)
+        self.models = ModelMetrics()
         self._gauges = gauges
         self._transport = transport
         self._served, self._sent = TimedOperations(), TimedOperations()
@@ -151,13 +157,13 @@ class Metrics:
             if timing is None:
                 timing = call.timing = Timing()
             self._in_flight[server] += 1
-            ended, error_type = "ok", ""
+            ended, failed = "ok", ""
             try:
                 outcome = await handle(call)
                 if outcome.is_error:
-                    ended = error_type = "tool_error"
+                    ended = failed = "tool_error"
             except BaseException as error:
-                ended, error_type = self._ending(call, error)
+                ended, failed = self._ending(call, error)
                 self._on_failure(call, error)
                 raise
             finally:
@@ -170,12 +176,12 @@ class Metrics:
                 method = "tools/call" if tool else call.method
                 if caller.surface == "mcp":
                     transport = "tcp" if caller.address else "pipe"
-                    labels = (method, tool, error_type, caller.revision, transport)
+                    labels = (method, tool, failed, caller.revision, transport)
                     operation = served.get(labels) or self._served.begin(labels, transport)
                     operation.counts[bisect_left(OPERATION_BOUNDS, seconds)] += 1
                     operation.sum += seconds
                 if timing.at_server is not None:
-                    labels = (method, tool, error_type, call.revision, server)
+                    labels = (method, tool, failed, call.revision, server)
                     operation = sent.get(labels) or self._sent.begin(
                         labels, self._transport(server)
                     )
@@ -202,6 +208,14 @@ class Metrics:
         if key:
             self.refusals_of.setdefault(key, Counter())[reason] += 1
 
+    def note_served(self, labels: Operation, seconds: float) -> None:
+        """Count a request of a client that no layer of calls has counted."""
+        self._served.note(labels, labels[4], seconds)
+
+    def note_sent(self, labels: Operation, seconds: float) -> None:
+        """Count a request to a server other than a call; the last label is the server's name."""
+        self._sent.note(labels, self._transport(labels[4]), seconds)
+
     async def measure_lag(self) -> None:
         """Measure how late the event loop calls timers, until cancelled."""
         while True:
@@ -220,9 +234,7 @@ class Metrics:
             return "cancelled", "cancelled"
         if isinstance(error, RequestTimeout):
             return "timeout", "timeout"
-        if isinstance(error, RemoteError | ServerUnavailable):
-            return "error", str(error.code)
-        return "error", type(error).__name__
+        return "error", error_type(error)
 
     def _histograms(self, server: str) -> tuple[Histogram, Histogram]:
         made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
@@ -263,8 +275,13 @@ class Metrics:
                 {(): self.loop_lag},
             ),
         }
-        every = own | dict(self._gauges())
+        every = own | self.models.gauges() | dict(self._gauges())
         return [family(name, help, samples) for name, (help, samples) in every.items()]
+
+
+def error_of(error: BaseException) -> str:
+    """Return the label `error_type` of a request that failed."""
+    return reason_of_refusal(error) or error_type(error)
 
 
 def reason_of_refusal(error: BaseException) -> str | None:

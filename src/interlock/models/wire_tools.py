@@ -25,7 +25,7 @@ class WireTools:
             every server, and Google's server accepts less for every model.
 
     Attributes:
-        definitions: The tools to send, with schemas that providers accept.
+        definitions: The tools to send, with schemas that providers accept; deferred ones last.
     """
 
     def __init__(self, tools: Sequence[ToolDefinition], model: str = "") -> None:
@@ -35,6 +35,7 @@ class WireTools:
             replace(tool, input_schema=narrowed(schema.encoded) if is_gemini else schema.encoded)
             for tool, schema in zip(tools, schemas, strict=True)
         ]
+        self.definitions.sort(key=lambda tool: tool.deferred)
         self._renamed: dict[str, PortableSchema] = {
             tool.name: schema
             for tool, schema in zip(tools, schemas, strict=True)

@@ -269,6 +269,10 @@ class OpenApiServer:
             "inputSchema": plan.input_schema,
         }
 
+    def stated(self, tool: str) -> JsonObject | None:
+        """Return what the document states about a tool's operation; see `Statements`."""
+        return None if self._tools is None else self._tools.stated.get(tool)
+
     def null_arguments(self, tool: str) -> frozenset[str]:
         """Return the arguments of a tool in which null removes a value; see `Plan`."""
         found = self._tools.by_name.get(tool) if self._tools is not None else None
@@ -399,6 +403,10 @@ class OpenApiServer:
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
         found: ServedTool | None = self._catalogue.find(kind, name, context)
         return found
+
+    def has_prompt(self, name: str, context: Context) -> bool:  # noqa: ARG002
+        """Return False: the server of a document has no prompts."""
+        return False
 
     def trusts_trace(self, context: Context) -> bool:
         return is_of_parent_process(context)

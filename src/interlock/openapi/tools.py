@@ -22,6 +22,7 @@ from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.results import Shape, success
 from interlock.openapi.selection import ToolSelection
 from interlock.openapi.sending import Planned, Sender, effect
+from interlock.openapi.stated import Statements
 from interlock.types import CallToolResult, JsonObject
 
 LOGIN = "interlock servers login"
@@ -155,6 +156,7 @@ class ApiTools(Struct, frozen=True):
 
     Attributes:
         by_name: The tools by name, in the order of the configuration.
+        stated: A hash of the document's statements about each tool, by the tool's name.
         missing: Why each missing tool is missing, keyed by the tool's name.
         identity: Finds the credentials for requests.
         fingerprint: A hash that changes if a tool's definition or requests change.
@@ -163,6 +165,7 @@ class ApiTools(Struct, frozen=True):
     """
 
     by_name: dict[str, ApiTool]
+    stated: dict[str, JsonObject | None]
     missing: dict[str, str]
     identity: Identity
     fingerprint: str
@@ -209,8 +212,10 @@ def build(
     )
     login = f"{LOGIN} {shlex.quote(server)}" if server else LOGIN
     tools = {name: ApiTool(plan, sender, identity, drift, login) for name, plan in plans.items()}
+    statements = Statements(document)
     return ApiTools(
         tools,
+        {name: statements.of(plan.operation.key, plan.selection) for name, plan in plans.items()},
         missing,
         identity,
         _fingerprint(plans, missing, schemes),

@@ -15,7 +15,7 @@ from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
 from interlock.calls.decision import Decision
 from interlock.config import Config
-from interlock.config.gateway import BUILT_IN, OWN, PolicyRules, Risk, Rule, View
+from interlock.config.gateway import BUILT_IN, OWN, PolicyRules, Risk, Rule, View, ViewSearch
 from interlock.config.servers import ToolRisk
 from interlock.policy.rights import CallerRights, PluginTools, Right
 from interlock.policy.rules import (
@@ -67,9 +67,12 @@ class Policy:
         risks: Mapping[str, ToolRisk],
         trusts_hints: bool = False,
         plugins: PluginTools | None = None,
+        search: ViewSearch = EVERYTHING.search,
     ) -> None:
         self._plugins = plugins
-        self.hash = _hash(policy, dict(groups), dict(views), dict(risks), trusts_hints)
+        # How tools are found changes no right, so it ends no approval
+        rights = {name: replace(view, search=EVERYTHING.search) for name, view in views.items()}
+        self.hash = _hash(policy, dict(groups), rights, dict(risks), trusts_hints)
         self._rules = None if policy is None else [CompiledRule(rule) for rule in policy.rules]
         if self._rules is not None:
             self._rules.sort(key=precedence)
@@ -77,6 +80,7 @@ class Policy:
         self._read_only = policy is not None and policy.read_only
         self._groups = groups
         self._views = {name: CompiledView(view) for name, view in views.items()}
+        self._everything = CompiledView(View(search=search))
         self._risks = {**risks, **OWN_RISKS}
         self._trusts_hints = trusts_hints
         self._known_risks: dict[str, tuple[Tool, Risk]] = {}  # by address
@@ -94,6 +98,7 @@ class Policy:
         risks: Mapping[str, ToolRisk] | None = None,
         trusts_hints: bool = False,
         plugins: PluginTools | None = None,
+        search: ViewSearch = EVERYTHING.search,
     ) -> Policy:
         """Compile a policy.
 
@@ -106,8 +111,9 @@ class Policy:
                 as read-only.
             plugins: Plugins and their installations; users see only tools of plugins that they have
                 installed. None if there are no plugins.
+            search: Whether callers without a view list all tools, or search for them.
         """
-        return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints, plugins)
+        return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints, plugins, search)
 
     @classmethod
     def from_config(cls, config: Config, plugins: PluginTools | None = None) -> Policy:
@@ -122,6 +128,7 @@ class Policy:
             views=gateway.views,
             risks=risks,
             plugins=plugins,
+            search=gateway.search,
         )
 
     @classmethod
@@ -269,7 +276,7 @@ class Policy:
         self._remembered = 0
 
     def _remember(self, principal: Principal) -> CallerRights:
-        view = self._views.get(principal.view, NOTHING) if principal.view else EVERYTHING
+        view = self._views.get(principal.view, NOTHING) if principal.view else self._everything
         rights = CallerRights(
             principal, self._names_of(principal), view, self._rules, self._read_only, self._plugins
         )

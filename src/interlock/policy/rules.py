@@ -8,6 +8,7 @@ from fnmatch import translate
 from typing import Any
 
 from interlock.auth.principal import Principal
+from interlock.calls import Entry
 from interlock.calls.decision import Reason, RuleFact
 from interlock.config.gateway import CALLER, EVERYBODY, GROUP, OWN, Effect, Kind, Risk, Rule, View
 from interlock.schema.condition import Condition
@@ -158,11 +159,14 @@ class CompiledView:
     Attributes:
         is_plain: Whether tools keep the names that their servers use.
         is_original: Whether tools keep the input schemas that their servers use.
+        search: Whether clients list all tools, or search for them.
     """
 
     def __init__(self, view: View) -> None:
         self.is_plain = view.names == "plain"
         self.is_original = view.schemas == "original"
+        self.search = view.search
+        self._always = Patterns(view.search.always)
         self._servers = None if view.servers is None else frozenset(view.servers)
         self._allow = None if view.allow is None else Patterns(view.allow)
         self._deny = Patterns(view.deny)
@@ -180,6 +184,15 @@ class CompiledView:
             return True
         is_allowed = self._allow is None or self._allow.match(server, name)
         return is_allowed and not self._deny.match(server, name)
+
+    def lists(self, entry: Entry, risk: Risk) -> bool:
+        """Return whether clients list a tool of the view, rather than search for it."""
+        return (
+            not self.search.is_on
+            or entry.is_always_listed
+            or risk not in self.search.calls
+            or self._always.match(entry.server, entry.tool.name)
+        )
 
     def admits_any(self, server: str) -> bool:
         """Return whether the view may contain tools of a server."""

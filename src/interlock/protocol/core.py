@@ -162,6 +162,7 @@ class RequestOptions(Struct, frozen=True):
         counted: The operation whose count of messages includes this request.
         headers: HTTP headers of this request only.
         trace: The trace context to send; None to send none.
+        started: Called with the request's id when the request is sent; a retry has another id.
     """
 
     timeout: float | None = None
@@ -175,9 +176,11 @@ class RequestOptions(Struct, frozen=True):
     counted: Counted | None = None
     headers: HiddenValues = NO_VALUES
     trace: TraceContext | None = None
+    started: Callable[[int], None] | None = None
 
 
 _DEFAULTS = RequestOptions()
+_REQUEST = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'  # method and params are encoded
 
 
 class _Pending(Struct, gc=False):
@@ -273,15 +276,13 @@ class Protocol:
         members = meta if options.trace is None else with_trace(meta, options.trace)
         if options.progress is not None:
             members = b'%b%b"progressToken":%d' % (members, b"," if members else b"", id)
-        # Encode first, as memory may run out. `request` and `with_meta` are inlined for speed.
-        if members:
+        if members:  # `request` and `with_meta` are inlined for speed. Memory may run out here.
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
         if is_handed_over := (self.hands_over_calls and method == "tools/call"):
             self.unframed = Request(id, method, Raw(params))
         elif len(params) > 2:
-            whole = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'
-            frame = RequestFrame(whole % (id, envelope.quoted(method), params))
+            frame = RequestFrame(_REQUEST % (id, envelope.quoted(method), params))
         else:
             frame = RequestFrame(envelope.request(id, method, params))
         idle_deadline = _NEVER if timeout is None else now + timeout
@@ -294,6 +295,8 @@ class Protocol:
             self.outbox.append(frame)
         if options.counted is not None:
             options.counted.messages += 1
+        if options.started is not None:
+            options.started(id)
         return id
 
     def _not_sent(self, method: str) -> InterlockError:

@@ -27,7 +27,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.errors import LocalProtocolError, ParseError
-from interlock.observing import TraceContext, trace_context
+from interlock.observing import TraceContext, trace_context, trace_members
 from interlock.revisions import INVALID_REQUEST
 from interlock.text.quoting import clip, place, replace_surrogates
 from interlock.text.redaction import HiddenValues
@@ -466,9 +466,15 @@ def quoted(method: str) -> bytes:
 
 def with_trace(meta: bytes, trace: TraceContext) -> bytes:
     """Add a trace context to the encoded members of `_meta`, which have no braces."""
-    members = b'"traceparent":%b' % encode(trace.parent)
-    if trace.state:
-        members = b'%b,"tracestate":%b' % (members, encode(trace.state))
+    if trace.others:
+        members = encode(dict(trace_members(trace)))[1:-1]
+    else:
+        parent = trace.parent
+        # A value of version 00 has 55 characters, of which none is escaped.
+        quoted = b'"%b"' % parent.encode() if len(parent) == 55 else encode(parent)
+        members = b'"traceparent":%b' % quoted
+        if trace.state:
+            members = b'%b,"tracestate":%b' % (members, encode(trace.state))
     return b"%b,%b" % (meta, members) if meta else members
 
 

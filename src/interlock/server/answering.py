@@ -51,3 +51,7 @@ class Answering(Protocol):
     def find(self, kind: Literal["tools"], name: str, context: Context, /) -> ServedTool | None:
         """Return the tool with this name; None if the caller has no such tool."""
         ...
+
+    def has_prompt(self, name: str, context: Context, /) -> bool:
+        """Return whether the caller has a prompt with this name."""
+        ...

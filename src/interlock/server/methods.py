@@ -259,6 +259,7 @@ class Methods:
         if not isinstance(params, CallParams):  # the code that made the context did not decode them
             params = _decode(CallParams, request)
         tool = context.tool or self._catalogue.find("tools", params.name, context)
+        context.tool = tool
         if tool is None:
             self._on_unknown("tools", params.name, context)
             raise UnknownTool(f"unknown tool {params.name!r}")
@@ -286,7 +287,8 @@ class Methods:
             if answer is None:
                 raise
             result = answer
-        return self._encoder.call(result, context.revision, tool.definition)
+        called = context.tool or tool  # a tool that calls another one has set the other one
+        return self._encoder.call(result, context.revision, called.definition)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:
         params = _decode(_ReadParams, request)

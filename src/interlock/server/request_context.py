@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
-from msgspec.structs import astuple
 
 from interlock import revisions
 from interlock.auth.principal import Principal
@@ -60,8 +59,11 @@ class _Changing(Struct):
 
 decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_changing = msgspec.json.Decoder(_Changing).decode
-_CHANGING = ("traceparent", "tracestate", "baggage", "progressToken")
-_CHANGING_KEYS = tuple(f'"{each}"'.encode() for each in _CHANGING)
+# The attributes of `_Changing`, with the members' names and encoded names.
+_CHANGING = tuple(
+    (each.name, each.encode_name, f'"{each.encode_name}"'.encode())
+    for each in msgspec.structs.fields(_Changing)
+)
 # What follows such a key: its value, which is a text or an integer, and the next comma if any.
 _MEMBER = re.compile(rb'\s*:\s*(?:"[^"\\]*"|-?\d+)\s*(?:,\s*|(?=\}))')
 _probe = msgspec.json.Decoder(_Probe).decode
@@ -222,15 +224,18 @@ def _read_changing(encoded: bytes) -> Stated:
         changing = _decode_changing(encoded)
     except (msgspec.DecodeError, RecursionError):
         return _read(encoded)
+    if b"\\" in encoded:
+        return _read(encoded)
     meta: JsonObject = {}
     rest = encoded
-    for name, key, value in zip(_CHANGING, _CHANGING_KEYS, astuple(changing), strict=True):
+    for attribute, name, key in _CHANGING:
         at = rest.find(key)
-        if at < 0 and value is UNSET:
+        if at < 0:
             continue
-        cut = _MEMBER.match(rest, at + len(key)) if at >= 0 and value is not UNSET else None
+        value = getattr(changing, attribute)
+        cut = None if value is UNSET else _MEMBER.match(rest, at + len(key))
         # Otherwise a member of this name is nested or repeated, or has another kind of value.
-        if cut is None or rest.find(key, cut.end()) >= 0 or b"\\" in encoded:
+        if cut is None or rest.find(key, cut.end()) >= 0:
             return _read(encoded)
         rest = rest[:at] + rest[cut.end() :]
         meta[name] = value

@@ -479,6 +479,10 @@ class Server:
         """Return the tool with this name; None if the caller has no such tool."""
         return self._catalogue.find(kind, name, context)
 
+    def has_prompt(self, name: str, context: Context) -> bool:
+        """Return whether the caller has a prompt with this name."""
+        return self._catalogue.find("prompts", name, context) is not None
+
     def trusts_trace(self, context: Context) -> bool:
         """Return whether the client's trace may continue here: that of a program on stdio may."""
         return is_of_parent_process(context)

@@ -345,7 +345,7 @@ class ApprovalStore:
         """Return the claim that inserts an approval; it fails if one for its call is open."""
         fields = asdict(approval)
         arguments = msgspec.json.encode(approval.arguments)
-        fields["arguments"] = self._key.seal(SEALED_FOR, arguments, _bound_to(approval.id))
+        fields["arguments"] = self._key.seal(SEALED_FOR, arguments, bound_to(approval.id))
         fields["approvers"] = msgspec.json.encode(approval.approvers).decode()
         fields["binding"] = self._hash(approval.binding)
         texts = {each: storable(text) for each, text in fields.items() if isinstance(text, str)}
@@ -381,8 +381,7 @@ class ApprovalStore:
         return select(tables.approvals).where(_of.binding == self._hash(binding))
 
     def _hash(self, binding: Binding) -> bytes:
-        content = msgspec.json.encode([storable(each) for each in asdict(binding).values()])
-        return hmac.digest(self._key.derive(HASHED_FOR), content, "sha256")
+        return binding_hash(binding, self._key)
 
     def _approval(self, row: Row[Any]) -> Approval:
         fields = dict(row._mapping)
@@ -390,7 +389,7 @@ class ApprovalStore:
         fields["approvers"] = msgspec.json.decode(fields["approvers"], type=tuple[str, ...])
         opened = None
         if (sealed := fields.setdefault("arguments", None)) is not None:
-            opened = self._key.unseal(SEALED_FOR, sealed, _bound_to(fields["id"]))
+            opened = self._key.unseal(SEALED_FOR, sealed, bound_to(fields["id"]))
         fields["arguments"] = None if opened is None else msgspec.json.decode(opened)
         return Approval(**fields)
 
@@ -411,5 +410,12 @@ def _is_over(now: int) -> ColumnElement[bool]:
     return or_(_of.expires <= now, _of.created > now + LEEWAY)
 
 
-def _bound_to(id: str) -> bytes:
+def binding_hash(binding: Binding, key: GatewayKey) -> bytes:
+    """Return the keyed hash by which the approval of a call is found."""
+    content = msgspec.json.encode([storable(each) for each in asdict(binding).values()])
+    return hmac.digest(key.derive(HASHED_FOR), content, "sha256")
+
+
+def bound_to(id: str) -> bytes:
+    """Return the place for which an approval's arguments are encrypted."""
     return f"approval {id}".encode()

@@ -116,7 +116,7 @@ class CredentialStore:
 
     def __init__(self, database: Database, key: GatewayKey) -> None:
         self._database = database
-        self._seal = _Seal(key)
+        self._seal = CredentialSeal(key)
         self._changes = ChangeReader(CHANGES)
 
     @classmethod
@@ -378,8 +378,8 @@ def key_of_change(place: Place) -> str:
     return _encode(Place(place.user, place.server, "", place.tenant)).decode()
 
 
-class _Seal:
-    """Encryption of values with AES-256-GCM."""
+class CredentialSeal:
+    """Encryption of values with AES-256-GCM, for their places, with a gateway's key."""
 
     def __init__(self, key: GatewayKey) -> None:
         self._id = key.id.encode()
@@ -391,6 +391,11 @@ class _Seal:
         return self._id + nonce + self._cipher.encrypt(nonce, value, _encode(place))
 
     def open(self, sealed: bytes, place: Place) -> bytes:
+        """Return the value that `close` has encrypted.
+
+        Raises:
+            StoreCorrupt: It was encrypted with another key, or was changed.
+        """
         from cryptography.exceptions import InvalidTag
 
         what = f"the credential {place.name!r} of {place.user} for server {place.server!r}"

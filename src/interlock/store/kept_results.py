@@ -27,7 +27,7 @@ from interlock import durable
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Keep, Results
-from interlock.errors import MissingExtra, NotKept, StoreError, StoreFull
+from interlock.errors import MissingExtra, NotKept, StoreCorrupt, StoreError, StoreFull
 from interlock.store.chat.space import add_bytes
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
@@ -195,7 +195,7 @@ class KeptResultStore:
 
     def _seal(self, name: str, owner: Owner, content: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        sealed: bytes = self._cipher().encrypt(nonce, content, _bound_to(name, owner))
+        sealed: bytes = self._cipher().encrypt(nonce, content, bound_to(name, owner))
         return nonce + sealed
 
     def _read(self, name: str, owner: Owner, chunks: bytes) -> bytes | None:
@@ -204,7 +204,7 @@ class KeptResultStore:
         try:
             sealed = chunks if self._folder is None else (self._folder / name).read_bytes()
             nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-            opened: bytes = self._cipher().decrypt(nonce, content, _bound_to(name, owner))
+            opened: bytes = self._cipher().decrypt(nonce, content, bound_to(name, owner))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -325,6 +325,19 @@ def _write(path: Path, sealed: bytes) -> None:
         durable.replace(path, sealed)
 
 
+def file_of(folder: Path, name: str) -> Path:
+    """Return the path of a result's file.
+
+    Raises:
+        StoreCorrupt: The name is not one of a file in the folder, so the row was tampered with.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise StoreCorrupt(
+            f"the row of a kept result names the file {name!r}: it was tampered with"
+        )
+    return folder / name
+
+
 def _ages(folder: Path) -> dict[str, float]:
     now, ages = time(), {}
     with suppress(FileNotFoundError), os.scandir(folder) as found:
@@ -360,5 +373,6 @@ async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
         await add_bytes(connection, _ALL, KIND, -sum(size for (size,) in sizes))
 
 
-def _bound_to(name: str, owner: Owner) -> bytes:
+def bound_to(name: str, owner: Owner) -> bytes:
+    """Return the place for which a result is encrypted: its file's name, and its owner."""
     return "\0".join((name, *owner)).encode("utf-8", "surrogatepass")

@@ -72,7 +72,7 @@ class PinStore:
                 when the database decides, or else the server's first list.
 
         Returns:
-            The pins of these kinds, and those of them that are new or changed.
+            The pins of these kinds, and those of them whose state or definition is new.
         """
         # An item gets no pin if a text column cannot store its name.
         offered = [each for each in offered if storable(each.name) == each.name]
@@ -97,7 +97,7 @@ class PinStore:
             await _write(connection, before, written)
             for key in before.keys() - pins.keys():
                 await connection.execute(delete(tables.pins).where(*_is(before[key])))
-            return pins, written
+            return pins, [each for each in written if _is_news(before.get(each.key), each)]
 
         return await self._database.write(work)
 
@@ -129,17 +129,13 @@ class PinStore:
 
         def decided(found: Pin) -> Pin:
             _check(found, hash)
-            changes: dict[str, Any] = {"risk": risk or found.risk}
-            if found.seen_hash is not None:
-                changes |= {
-                    "state": "accepted",
-                    "hash": found.seen_hash,
-                    "definition": found.seen_definition,
-                    "seen_hash": None,
-                    "seen_definition": None,
-                    "since": now,
-                }
-            return msgspec.structs.replace(found, decided_by=by, decided_at=now, **changes)
+            return msgspec.structs.replace(
+                found.accepted(),
+                risk=risk or found.risk,
+                since=found.since if found.seen_hash is None else now,
+                decided_by=by,
+                decided_at=now,
+            )
 
         return await self._decide(pin, decided, record)
 
@@ -169,18 +165,9 @@ class PinStore:
                 _check(found, hash)
             if found.state == "gone":
                 return None
-            changes: dict[str, Any] = {"decided_by": by, "decided_at": now}
             if found.state == "accepted":
-                changes |= {
-                    "state": "new",
-                    "hash": None,
-                    "definition": None,
-                    "seen_hash": found.hash,
-                    "seen_definition": found.definition,
-                    "risk": None,
-                    "since": now,
-                }
-            return msgspec.structs.replace(found, **changes)
+                found = msgspec.structs.replace(found.rejected(), since=now)
+            return msgspec.structs.replace(found, decided_by=by, decided_at=now)
 
         return await self._decide(pin, decided, record)
 
@@ -249,6 +236,13 @@ def _check(pin: Pin, hash: str) -> None:
         raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
 
 
+def _is_news(before: Pin | None, pin: Pin) -> bool:
+    """Return whether more has changed than what the server states beside its definition."""
+    if before is None or before.seen_hash != pin.seen_hash:
+        return True
+    return (before.state, before.hash) != (pin.state, pin.hash)
+
+
 def _locked(before: Mapping[Key, Pin], locked: Mapping[Key, Pin]) -> dict[Key, Pin]:
     """Return the lock file's pins, with the definitions that the database has as seen."""
     found = dict(locked)
@@ -256,8 +250,8 @@ def _locked(before: Mapping[Key, Pin], locked: Mapping[Key, Pin]) -> dict[Key, P
         accepted = locked.get(key)
         found[key] = msgspec.structs.replace(
             seen,
-            hash=accepted.hash if accepted is not None else None,
-            definition=accepted.definition if accepted is not None else None,
+            **{name: getattr(accepted, name, None) for name in ("hash", "definition", "source")},
+            format=accepted.format if accepted is not None else 1,
             risk=accepted.risk if accepted is not None else None,
         )
     return found

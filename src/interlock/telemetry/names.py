@@ -1,13 +1,14 @@
-"""Every name that spans contain, in the spelling of OpenTelemetry's semantic conventions.
+"""Every name in spans and metrics, in the spelling of OpenTelemetry's semantic conventions.
 
-The conventions are those of github.com/open-telemetry/semantic-conventions-genai, which are in
-development; no test compares these names with a release yet. Names that begin with "interlock." are
-interlock's own.
+The conventions are those of github.com/open-telemetry/semantic-conventions-genai in the release
+`RELEASE`, which are in development. Names that begin with "interlock." are interlock's own.
 """
 
 from __future__ import annotations
 
 from interlock import revisions
+
+RELEASE = "v0.1.0"
 
 # Attributes of requests
 METHOD = "mcp.method.name"
@@ -24,10 +25,14 @@ ERROR = "error.type"
 # Attributes of tools, models and agents
 OPERATION = "gen_ai.operation.name"
 TOOL = "gen_ai.tool.name"
+TOOL_CALL = "gen_ai.tool.call.id"
 PROMPT = "gen_ai.prompt.name"
 PROVIDER = "gen_ai.provider.name"
 MODEL = "gen_ai.request.model"
+ANSWERED_BY = "gen_ai.response.model"
 AGENT = "gen_ai.agent.name"
+CONVERSATION = "gen_ai.conversation.id"
+MODALITY = "gen_ai.token.modality"
 FINISH = "gen_ai.response.finish_reasons"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
@@ -40,12 +45,32 @@ VERSION = "service.version"
 INSTANCE = "service.instance.id"
 PROCESS = "process.pid"
 
+# Metrics, and their units
+SERVER_DURATION = "mcp.server.operation.duration"
+CLIENT_DURATION = "mcp.client.operation.duration"
+MODEL_DURATION = "gen_ai.client.inference.duration"
+FIRST_CHUNK = "gen_ai.client.inference.time_to_first_chunk"
+TOKENS = "gen_ai.client.inference.usage"  # followed by one of `TOKEN_KINDS`
+TOKEN_KINDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read.input_tokens",
+    "cache_write.input_tokens",
+)
+METRICS = {
+    **dict.fromkeys((SERVER_DURATION, CLIENT_DURATION, MODEL_DURATION, FIRST_CHUNK), "s"),
+    **{f"{TOKENS}.{kind}": "{token}" for kind in TOKEN_KINDS},
+}
+
 # Interlock's own attributes
 CALL = "interlock.call.id"
 SERVER = "interlock.server"
 RISK = "interlock.risk"
 RULE = "interlock.rule"
 SURFACE = "interlock.surface"
+WAITING = "interlock.waiting"  # an event
+REASON = "interlock.waiting.reason"
+WAITED = "interlock.waiting.ms"
 
 # Values
 EXECUTE_TOOL = "execute_tool"
@@ -72,3 +97,28 @@ PROVIDERS = {
     "azure": "azure.ai.openai",
     "xai": "x_ai",
 }
+
+# The names of Prometheus' format, which has no dots.
+LABELS = {
+    each.replace(".", "_"): each
+    for each in (METHOD, TOOL, ERROR, REVISION, TRANSPORT, OPERATION, PROVIDER, MODEL, MODALITY)
+}
+_SUFFIXES = {"_seconds": "s", "_bytes": "By"}
+_METRICS = {
+    f"{name.replace('.', '_')}_{'seconds' if unit == 's' else 'total'}": (name, unit)
+    for name, unit in METRICS.items()
+}
+
+
+def metric(name: str) -> tuple[str, str]:
+    """Return the name and the unit of a metric, given its name in Prometheus' format.
+
+    A collector that passes the metric on to Prometheus restores the given name:
+    https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics/
+    """
+    if name in _METRICS:
+        return _METRICS[name]
+    base = name.removesuffix("_total")
+    suffix = next((each for each in _SUFFIXES if base.endswith(each)), "")
+    namespace, _, rest = base.removesuffix(suffix).partition("_")
+    return f"{namespace}.{rest}", _SUFFIXES.get(suffix, "")

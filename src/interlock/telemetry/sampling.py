@@ -13,26 +13,27 @@ from interlock.errors import ConfigError
 Sampler = Callable[[bool | None, int], bool]
 DEFAULT = "parentbased_always_on"
 
+_ROOTS = ("always_on", "always_off", "traceidratio")
 _BITS = 64  # of a trace id, the lowest, that a ratio is compared with
+
+
+def is_known(name: str) -> bool:
+    """Return whether a name of OTEL_TRACES_SAMPLER is one of the samplers in this module."""
+    return name.removeprefix("parentbased_") in _ROOTS
 
 
 def sampler(name: str, argument: str) -> Sampler:
     """Return the sampler with a name of OTEL_TRACES_SAMPLER.
 
     Args:
-        name: The name; "" for the default.
+        name: A name for which `is_known` is true; "" for the default.
         argument: OTEL_TRACES_SAMPLER_ARG, the ratio of sampled traces; "" for 1.
 
     Raises:
-        ConfigError: No sampler has this name, or the argument is not a ratio.
+        ConfigError: The argument is not a ratio.
     """
     name = name or DEFAULT
     root = name.removeprefix("parentbased_")
-    if root not in ("always_on", "always_off", "traceidratio"):
-        raise ConfigError(
-            f"OTEL_TRACES_SAMPLER {name!r} is unknown; use always_on, always_off or traceidratio, "
-            "each also with the prefix parentbased_"
-        )
     ratio = {"always_on": 1.0, "always_off": 0.0}.get(root)
     bound = round((_ratio(argument) if ratio is None else ratio) * (1 << _BITS))
     mask = (1 << _BITS) - 1

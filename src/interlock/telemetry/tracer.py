@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
-from pathlib import PurePath
 from random import getrandbits
 from secrets import token_bytes
 from time import time_ns
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from interlock.calls import Call, CallHandler, Entry, Item, Outcome
+from interlock.calls import Call, CallHandler, Outcome
+from interlock.connection import Connection
 from interlock.context import Context
-from interlock.errors import (
-    ConnectionClosed,
-    InputRequired,
-    InterlockError,
-    InvalidArguments,
-    ModelError,
-    RemoteError,
-    RemoteProtocolError,
-    RequestTimeout,
-    ServerUnavailable,
-    UnknownResource,
-    UnknownTool,
-    to_wire,
-)
-from interlock.models import Reply
+from interlock.layers.error_types import error_type
+from interlock.models import Model, Reply
+from interlock.models.model_name import provider_and_model, split_url
 from interlock.observing import TraceContext
 from interlock.protocol import Request, RequestOptions
 from interlock.telemetry import names
@@ -42,39 +31,38 @@ from interlock.telemetry.span import (
     CLIENT,
     INTERNAL,
     SERVER,
+    SpanEvent,
     TraceSpan,
     Value,
     current,
+    open_span,
     running_span,
 )
+from interlock.text import urls
+from interlock.types import RequestId
 
 if TYPE_CHECKING:
+    from interlock.client.http_target import HttpTarget
     from interlock.client.reconnecting import ReconnectingConnection
     from interlock.server.answering import Answering
 
+MAX_EVENTS = 32  # of one span
+MAX_NAME = 200  # characters of a name that a provider of models states
 MAX_CALLS = 4_096  # calls whose context is kept, because a later request may continue the call
 
 _T = TypeVar("_T")
-_FILES = ("local", "scripted")  # providers whose models are files
-_WORD = re.compile("[a-z_]{1,40}")
-# The first class that matches an error determines its `error.type`, unless a layer gave a reason.
-_REASONS: tuple[tuple[type[BaseException], str], ...] = (
-    (asyncio.CancelledError, "cancelled"),
-    (RequestTimeout, "timeout"),
-    (TimeoutError, "timeout"),
-    (InvalidArguments, "arguments_invalid"),
-    (UnknownTool, "unknown_tool"),
-    (UnknownResource, "unknown_resource"),
-    (ConnectionClosed, "upstream_closed"),
-    (RemoteProtocolError, "protocol_error"),
-)
 
 
 class _Head(Struct):
     is_error: bool | UnsetType | None = field(name="isError", default=UNSET)
 
 
+class _Named(Struct):
+    name: str = ""
+
+
 _decode_head = msgspec.json.Decoder(_Head).decode
+_decode_named = msgspec.json.Decoder(_Named).decode
 
 
 class Tracer:
@@ -105,38 +93,52 @@ class Tracer:
 
     def _start(self, kind: int, name: str, parent: TraceSpan | TraceContext | None) -> TraceSpan:
         if isinstance(parent, TraceSpan):
+            # All samplers decide alike for the spans of a trace in one process.
             span = TraceSpan(
-                parent.trace,
-                parent.id,
-                parent.trace_state,
-                is_sampled=self._sampler(parent.is_sampled, int(parent.trace, 16)),
-                kind=kind,
-                name=name,
+                parent.trace, parent.id, parent.trace_state, parent.is_sampled, kind, name
             )
             span.names_operation = parent.names_operation
             span.call = parent.call
-            return span
-        if parent is None:
+        elif parent is None:
             number = getrandbits(128) or 1
             sampled = self._sampler(None, number)
-            return TraceSpan(f"{number:032x}", "", "", is_sampled=sampled, kind=kind, name=name)
-        _, trace, id, flags, *_ = parent.parent.split("-")
-        sampled = self._sampler(bool(int(flags, 16) & 1), int(trace, 16))
-        span = TraceSpan(trace, id, parent.state, is_sampled=sampled, kind=kind, name=name)
-        span.is_remote_parent = True
+            span = TraceSpan(f"{number:032x}", "", "", sampled, kind, name)
+        else:
+            value = parent.parent
+            trace, id, flags = value[3:35], value[36:52], int(value[53:55], 16)
+            sampled = self._sampler(bool(flags & 1), int(trace, 16))
+            span = TraceSpan(trace, id, parent.state, sampled, kind, name)
+            span.is_remote_parent = True
+        if span.is_sampled:
+            span.start = time_ns()
         return span
 
     def _begin(self, kind: int, name: str) -> TraceSpan:
         """Start a span below the current one, or below the context of this process."""
-        return self._start(kind, name, running_span() or self._ambient)
+        return self._start(kind, name, self._around() or self._ambient)
+
+    def _around(self) -> TraceSpan | None:
+        """Return the span within which the next one begins; None outside of any span."""
+        return running_span()
+
+    def _enter(self, span: TraceSpan) -> Any:
+        """Make a span current; return a token for `_leave`."""
+        return current.set(span)
+
+    def _leave(self, token: Any) -> None:
+        current.reset(token)
 
     def _end(self, span: TraceSpan) -> None:
         span.end = time_ns()
+        call = span.call
+        if not span.has_call:
+            span.call = None
+        elif call is not None:
+            self._keep(call, span)
         if not span.is_sampled:
             return
-        if span.call is not None:
-            _describe(span, span.call)
-            span.call = None
+        if call is not None:
+            _describe(span, call)
         if self._max_text is not None:
             for key, value in span.attributes.items():
                 if isinstance(value, str):
@@ -148,6 +150,15 @@ class Tracer:
         span = running_span()
         return None if span is None else span.context
 
+    def current_call(self) -> str:
+        """Return the id of the call that the current span covers; see `Observer.current_call`."""
+        span = running_span()
+        return "" if span is None or span.call is None else span.call.id
+
+    def use_key(self, key: bytes) -> None:
+        """Hash ids with a key that several processes share; see `Observer.use_key`."""
+        self._key = key
+
     def _hashed(self, id: str) -> str:
         return blake2b(id.encode(), digest_size=8, key=self._key).hexdigest()
 
@@ -157,21 +168,15 @@ class Tracer:
         self, server: ReconnectingConnection, method: str, params: bytes, options: RequestOptions
     ) -> Raw:
         """Send a request to a server within a CLIENT span; see `Observer.request`."""
-        around = running_span()
+        around = self._around()
         if around is None and method in names.HOUSEKEEPING:
             return await server.request(method, params, options, is_observed=True)
         span = self._start(CLIENT, _known(method), around or options.trace or self._ambient)
-        if self._propagates:
-            options = replace(options, trace=span.context)
+        options = self._sent_within(span, options)
         if span.is_sampled:
             _describe_request(span, method, server.negotiated.revision)
             _name(span, method, options.name)
-            if server.http is not None:
-                host, port = server.http.address
-                span.attributes[names.SERVER_ADDRESS] = host
-                if port is not None:
-                    span.attributes[names.SERVER_PORT] = port
-            _describe_transport(span, is_http=server.http is not None)
+            _describe_server(span, server.http)
         try:
             answer = await server.request(method, params, options, is_observed=True)
             if span.is_sampled and method == "tools/call":
@@ -183,9 +188,46 @@ class Tracer:
         finally:
             self._end(span)
 
+    def _sent_within(self, span: TraceSpan, options: RequestOptions) -> RequestOptions:
+        """Return the options of a request that carries the context of its span."""
+        context = span.context if self._propagates else None
+        started = partial(_note_id, span) if span.is_sampled else None
+        return replace(options, trace=context, started=started)
+
+    def handshake(
+        self,
+        connection: Connection,
+        http: HttpTarget | None,
+        method: str,
+        params: bytes,
+        options: RequestOptions,
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
+        """Start a request of a handshake, within a span if it causes one; see `Observer`."""
+        around = self._around()
+        if around is None:
+            return connection.start(method, params, options)
+        span = self._start(CLIENT, _known(method), around)
+        if span.is_sampled:
+            _describe_request(span, method, "")
+            _describe_server(span, http)
+
+        def end(answer: asyncio.Future[Raw]) -> None:
+            error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
+            span.error = "" if error is None else error_type(error)
+            self._end(span)
+
+        try:
+            started = connection.start(method, params, self._sent_within(span, options))
+        except BaseException as error:
+            span.error = error_type(error)
+            self._end(span)
+            raise
+        started[1].add_done_callback(end)
+        return started
+
     async def serve(self, server: Answering, request: Request, context: Context) -> bytes:
         """Answer a client's request within a SERVER span; see `Observer.serve`."""
-        method, given = request.method, context.trace
+        method, given = request.method, self._given(context)
         if method in names.UNTRACED:
             return await server.answer(request, context)
         trusted = given is not None and server.trusts_trace(context)
@@ -195,9 +237,9 @@ class Tracer:
             span.names_operation = around.names_operation
         if span.is_sampled:
             if given is not None and not trusted:
-                span.links.append(given)
+                span.links = (given,)
             self._describe_served(span, server, request, context)
-        token = current.set(span)
+        token = self._enter(span)
         try:
             answer = await server.answer(request, context)
             if span.is_sampled and method == "tools/call" and not span.error:
@@ -207,8 +249,12 @@ class Tracer:
             span.error = span.error or error_type(error)
             raise
         finally:
-            current.reset(token)
+            self._leave(token)
             self._end(span)
+
+    def _given(self, context: Context) -> TraceContext | None:
+        """Return the context that a client sent; None if it sent none."""
+        return context.trace
 
     def _describe_served(
         self, span: TraceSpan, server: Answering, request: Request, context: Context
@@ -222,12 +268,18 @@ class Tracer:
             attributes[names.CLIENT_ADDRESS] = context.address
         if context.session is not None:
             attributes[names.SESSION] = self._hashed(context.session.id)
-        name = getattr(context.call_params, "name", None)
-        if method == "tools/call" and isinstance(name, str):
-            tool = context.tool or server.find("tools", name, context)
-            # A name that does not exist for the caller must not become a name of a span.
-            if tool is not None and getattr(tool, "is_known", True):
-                _name(span, method, name)
+        # A name that does not exist for the caller must not become a name of a span.
+        if method == "tools/call":
+            name = getattr(context.call_params, "name", None)
+            if isinstance(name, str):
+                tool = context.tool or server.find("tools", name, context)
+                if tool is not None and getattr(tool, "is_known", True):
+                    _name(span, method, name)
+        elif method == "prompts/get":
+            with suppress(msgspec.DecodeError, RecursionError):
+                name = _decode_named(request.params).name
+                if server.has_prompt(name, context):
+                    _name(span, method, name)
 
     # Calls
 
@@ -238,35 +290,43 @@ class Tracer:
             if call.caller.surface != "mcp":
                 return await self._execute(handle, call)
             span = running_span()
-            if span is not None:
-                self._cover(span, call)
+            if span is None:
+                return await handle(call)
+            self._cover(span, call)
             try:
                 outcome = await handle(call)
             except BaseException as error:
-                if span is not None and not isinstance(error, asyncio.CancelledError):
+                if not isinstance(error, asyncio.CancelledError):
                     span.error = error_type(error)
                 raise
-            if span is not None and outcome.is_error:
+            finally:
+                span.has_call = False
+                if span.end:
+                    span.call = None
+            if outcome.is_error:
                 span.error = names.TOOL_ERROR
+            if outcome.result_type != "complete":
+                self._keep(call, span)
             return outcome
 
         return observe
 
     async def _execute(self, handle: CallHandler, call: Call) -> Outcome:
         """Make a call of this program within a span of its own, unless it calls no tool."""
-        entry = call.entry
-        if not isinstance(entry, Entry):
+        if call.method != "tools/call":
             return await handle(call)
-        span = self._begin(INTERNAL, f"{names.EXECUTE_TOOL} {entry.tool.name}")
+        span = self._begin(INTERNAL, f"{names.EXECUTE_TOOL} {call.name}")
         if span.is_sampled:
             span.attributes = {
                 names.OPERATION: names.EXECUTE_TOOL,
-                names.TOOL: entry.tool.name,
+                names.TOOL: call.name,
                 names.SURFACE: call.caller.surface,
             }
+            if call.tool_call_id:
+                span.attributes[names.TOOL_CALL] = call.tool_call_id[:MAX_NAME]
         span.names_operation = True
         span.call = call
-        token = current.set(span)
+        token = self._enter(span)
         try:
             outcome = await handle(call)
             if outcome.is_error:
@@ -276,50 +336,71 @@ class Tracer:
             span.error = error_type(error)
             raise
         finally:
-            current.reset(token)
+            self._leave(token)
             self._end(span)
 
     def _cover(self, span: TraceSpan, call: Call) -> None:
         """Note that a SERVER span covers a call, which an earlier request may have begun."""
-        span.call = call
-        self._link(span, call.continues)
-        calls = self._calls
-        calls[call.id] = span.context
-        if len(calls) > MAX_CALLS:
-            calls.popitem(last=False)
-        if isinstance(call.entry, Item) and call.entry.kind == "prompts" and span.is_sampled:
-            _name(span, "prompts/get", call.entry.name)
+        span.call, span.has_call = call, True
+        if call.continues:
+            self._link(span, call.continues)
+
+    def _keep(self, call: Call, span: TraceSpan) -> None:
+        """Remember the span of a call that later requests continue."""
+        self._calls[call.id] = span.context
+        if len(self._calls) > MAX_CALLS:
+            self._calls.popitem(last=False)
 
     def _link(self, span: TraceSpan, call: str) -> None:
         first = self._calls.get(call)
         if first is not None and first.parent[36:52] != span.id:
-            span.links.append(first)
+            span.links = (*span.links, first)
 
     def refused(self, reason: str, call: str) -> None:
         """Note why the current request is refused; see `Observer.refused`."""
-        span = running_span()
-        if span is not None and span.is_sampled:
+        span = open_span()
+        if span is not None:
             span.error = span.error or reason
             span.attributes[names.CALL] = call
 
     def resumed(self, call: str) -> None:
         """Note that the current request continues a call; see `Observer.resumed`."""
-        span = running_span()
-        if span is not None and span.is_sampled:
+        span = open_span()
+        if span is not None:
             span.attributes[names.CALL] = call
             self._link(span, call)
 
+    @contextmanager
+    def waiting(self, reason: str) -> Iterator[None]:
+        """Note in the current span that it waits within this context; see `Observer.waiting`."""
+        span = open_span()
+        if span is None or len(span.events) >= MAX_EVENTS:
+            yield
+            return
+        event = SpanEvent(names.WAITING, time_ns(), {names.REASON: reason})
+        span.events = (*span.events, event)
+        try:
+            yield
+        finally:
+            if not span.end:  # an exported span must not change
+                event.attributes[names.WAITED] = (time_ns() - event.at) // 1_000_000
+
     # Models and agents
 
-    async def model(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    async def model(
+        self, model: Model, events: AsyncGenerator[_T, None]
+    ) -> AsyncGenerator[_T, None]:
         """Yield the events of a model's answer within a CLIENT span; see `Observer.model`."""
-        provider, model = _parts_of(name)
-        span = self._begin(CLIENT, f"{names.CHAT} {model}")
+        provider, name = provider_and_model(model.name)
+        url = getattr(model, "url", "") or split_url(model.name)[1]
+        span = self._begin(CLIENT, f"{names.CHAT} {name}")
         span.attributes = {
             names.OPERATION: names.CHAT,
             names.PROVIDER: names.PROVIDERS.get(provider, provider),
-            names.MODEL: model,
+            names.MODEL: name,
         }
+        if url:
+            _describe_address(span, urls.address(url))
         try:
             async for event in events:
                 if isinstance(event, Reply):
@@ -336,7 +417,9 @@ class Tracer:
             finally:
                 self._end(span)
 
-    async def answer(self, name: str, events: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    async def answer(
+        self, name: str, events: AsyncGenerator[_T, None], conversation: Callable[[], str]
+    ) -> AsyncGenerator[_T, None]:
         """Yield the events of an agent's answer within a span; see `Observer.answer`.
 
         The span is current only while the next event is made. If it were current while an event is
@@ -346,7 +429,7 @@ class Tracer:
         span.attributes = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: name}
         try:
             while True:
-                token = current.set(span)
+                token = self._enter(span)
                 try:
                     event = await anext(events)
                 except StopAsyncIteration:
@@ -355,37 +438,17 @@ class Tracer:
                     span.error = error_type(error)
                     raise
                 finally:
-                    current.reset(token)
+                    self._leave(token)
                 yield event
         finally:
-            token = current.set(span)
+            token = self._enter(span)
             try:
                 await events.aclose()
             finally:
-                current.reset(token)
+                self._leave(token)
+                if span.is_sampled and (id := conversation()):
+                    span.attributes[names.CONVERSATION] = self._hashed(id)
                 self._end(span)
-
-
-def error_type(error: BaseException) -> str:
-    """Return the value of `error.type`: a stable word, or the code of a JSON-RPC error.
-
-    Return "" for questions that the client must answer first; they are not errors.
-    """
-    if isinstance(error, InputRequired):
-        return ""
-    if isinstance(error, RemoteError):
-        return str(error.code)
-    if isinstance(error, ServerUnavailable):
-        return error.code
-    reason = getattr(error, "reason", "") if isinstance(error, InterlockError) else ""
-    if isinstance(reason, str) and _WORD.fullmatch(reason):
-        return reason
-    found = next((word for kind, word in _REASONS if isinstance(error, kind)), "")
-    if found:
-        return found
-    if isinstance(error, ModelError):
-        return "model_error"
-    return str(to_wire(error)[0])
 
 
 def _known(method: str) -> str:
@@ -413,6 +476,20 @@ def _describe_request(span: TraceSpan, method: str, revision: str) -> None:
         span.names_operation = True
 
 
+def _note_id(span: TraceSpan, id: int) -> None:
+    span.attributes[names.REQUEST_ID] = str(id)
+
+
+def _describe_server(span: TraceSpan, http: HttpTarget | None) -> None:
+    if http is not None:
+        _describe_address(span, http.address)
+    _describe_transport(span, is_http=http is not None)
+
+
+def _describe_address(span: TraceSpan, address: tuple[str, int]) -> None:
+    span.attributes[names.SERVER_ADDRESS], span.attributes[names.SERVER_PORT] = address
+
+
 def _describe_transport(span: TraceSpan, *, is_http: bool) -> None:
     if is_http:
         span.attributes[names.TRANSPORT], span.attributes[names.PROTOCOL] = "tcp", "http"
@@ -434,6 +511,8 @@ def _describe_reply(span: TraceSpan, reply: Reply) -> None:
     attributes: dict[str, Value] = span.attributes
     usage = reply.usage
     attributes[names.FINISH] = (reply.stop_reason,)
+    if reply.model:
+        attributes[names.ANSWERED_BY] = reply.model[:MAX_NAME]
     for name, number in (
         (names.INPUT_TOKENS, usage.input_tokens),
         (names.OUTPUT_TOKENS, usage.output_tokens),
@@ -450,10 +529,3 @@ def _note_result(span: TraceSpan, result: bytes | Raw) -> None:
             span.error = names.TOOL_ERROR
     except (msgspec.DecodeError, RecursionError):
         pass  # the caller reports what is wrong with it
-
-
-def _parts_of(name: str) -> tuple[str, str]:
-    """Return the provider and the model in a name such as `PROVIDER:MODEL@URL`."""
-    provider, _, model = name.partition("@http")[0].partition(":")
-    # The file of a local model is in a folder whose name may be a person's.
-    return provider, PurePath(model).name if provider in _FILES else model or provider

@@ -47,6 +47,15 @@ def origin(url: str) -> str:
     return f"{parts.scheme}://{host}" if is_default else f"{parts.scheme}://{host}:{parts.port}"
 
 
+def address(url: str) -> tuple[str, int]:
+    """Return the host and the port of an HTTP URL; ("", 0) if it is malformed."""
+    try:
+        parts = split(url)
+        return parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return "", 0
+
+
 def page_origin(text: str) -> str | None:
     """Return the origin that browsers send for pages of a URL; None if it is not an origin."""
     try:

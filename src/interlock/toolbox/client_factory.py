@@ -151,6 +151,12 @@ class ClientFactory:
         behind = getattr(self._api or self._server, "behind", None)
         return behind(tool) if behind is not None else None
 
+    def stated(self, tool: str) -> JsonObject | None:
+        """Return what an API's document states about a tool; None for other tools."""
+        stated = getattr(self._api or self._server, "stated", None)
+        found: JsonObject | None = stated(tool) if stated is not None else None
+        return found
+
     def operation_of(self, tool: str) -> str:
         """Return the operation that an API's tool calls, "METHOD /path"; "" for other tools."""
         behind = self.behind(tool)

@@ -16,6 +16,7 @@ from interlock.config.gateway import OWN
 from interlock.errors import UnknownResource
 from interlock.layers.kept_results import TOOL, URI
 from interlock.layers.results import READ_RESULT, ResultBudget
+from interlock.messages import SEARCH_TOOLS
 from interlock.protocol.envelope import encode
 from interlock.schema.validator import Validator
 from interlock.toolbox import names
@@ -31,12 +32,15 @@ class OwnTool(Struct, frozen=True):
         is_for: Returns whether a caller may see the tool.
         is_offered: Returns whether to offer the tool to a model, given the texts of the results so
             far; a tool that the model does not need yet would only cost tokens.
+        describe: Returns the description for a model that is offered some tools; None if the tool
+            always has the description of its definition.
     """
 
     tool: Tool
     answer: Callable[[Call], Awaitable[Outcome]]
     is_for: Callable[[Caller], bool] = lambda _: True
     is_offered: Callable[[Sequence[str]], bool] = lambda _: False
+    describe: Callable[[Sequence[Entry]], str] | None = None
 
 
 class OwnServer:
@@ -68,6 +72,19 @@ class OwnServer:
             for each in self.entries_for(caller)
             if self._tools[each.tool.name].is_offered(results)
         ]
+
+    def for_search(self, caller: Caller) -> list[Entry]:
+        """Return the tools to offer to a model that searches: the search, and those for the caller.
+
+        They are the same for the whole conversation, so that the prompt cache stays valid.
+        """
+        found = [each for each in self.entries if each.wire_name == SEARCH_TOOLS]
+        return found + self.entries_for(caller)
+
+    def described(self, entry: Entry, offered: Sequence[Entry]) -> str:
+        """Return the description of a tool for a model that is offered some tools."""
+        describe = self._tools[entry.tool.name].describe
+        return entry.tool.description if describe is None else describe(offered)
 
     def validate(self, call: Call) -> None:
         """Raise an error if a call's arguments do not match the tool's schema.

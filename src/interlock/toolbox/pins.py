@@ -19,26 +19,30 @@ from interlock.types import JsonObject
 _decode = msgspec.json.Decoder(JsonObject).decode
 
 
-def offered_tool(definition: JsonObject, operation: JsonObject | None) -> Offered:
+def offered_tool(
+    definition: JsonObject, operation: JsonObject | None, stated: JsonObject | None = None
+) -> Offered:
     """Return the part of a tool to pin.
 
     Args:
         definition: The tool as the server lists it.
         operation: The parts of an API's tool that a model does not see; None for other tools.
+        stated: A hash of the API's document about the operation; None for other tools.
     """
     document = definition if operation is None else {**definition, "operation": operation}
-    return Offered("tool", definition["name"], document)
+    return Offered("tool", definition["name"], document, definition if stated is None else stated)
 
 
 def offered_server(launch: JsonObject, instructions: str | None) -> Offered:
     """Return the parts to pin of the server itself: its launch and instructions."""
-    return Offered("server", "", {"launch": launch, "instructions": instructions or ""})
+    document: JsonObject = {"launch": launch, "instructions": instructions or ""}
+    return Offered("server", "", document, document)
 
 
 def offered_prompts(definitions: Iterable[JsonObject]) -> list[Offered]:
     """Return the parts to pin of listed prompts."""
     marks = [Offered(*PROMPTS, {})]
-    return marks + [Offered("prompt", each["name"], each) for each in definitions]
+    return marks + [Offered("prompt", each["name"], each, each) for each in definitions]
 
 
 class PinKeeper(Protocol):
@@ -117,12 +121,9 @@ class CheckedLists:
             InterlockError: The pins cannot be read.
         """
         pins = await self._keeper.pins(self._server) if self._keeper is not None else ()
-        seen = {
-            pin.name: pin.seen_definition if pin.waits else pin.definition
-            for pin in pins
-            if pin.kind == "tool" and pin.state != "gone"
-        }
-        return [Offered("tool", name, _decode(text)) for name, text in seen.items() if text]
+        return [
+            each for each in map(Offered.kept, pins) if each is not None and each.kind == "tool"
+        ]
 
     async def instructions_seen_last(self) -> str:
         """Return the server's instructions that were last compared with the pin.
@@ -131,11 +132,7 @@ class CheckedLists:
             InterlockError: The pins cannot be read.
         """
         pins = await self._keeper.pins(self._server) if self._keeper is not None else ()
-        seen = [
-            (pin.seen_definition if pin.waits else pin.definition)
-            for pin in pins
-            if pin.kind == "server"
-        ]
+        seen = [pin.accepted().definition for pin in pins if pin.kind == "server"]
         text = next(filter(None, seen), None)
         return "" if text is None else str(_decode(text).get("instructions", ""))
 
@@ -148,8 +145,8 @@ class CheckedLists:
 
     def is_same(self, offered: Sequence[Offered], kinds: Kinds) -> bool:
         before = self._offered.get(kinds)
-        return before is not None and [each.hash for each in before] == [
-            each.hash for each in offered
+        return before is not None and [(each.hash, each.source) for each in before] == [
+            (each.hash, each.source) for each in offered
         ]
 
     async def _check(self, kinds: Kinds) -> None:
@@ -178,6 +175,8 @@ class CheckedLists:
     def accepted(self, tool: str) -> str:
         """Return the hash of a tool's accepted definition; "" if the tool has no pin."""
         pin = (self._pins or {}).get(("tool", tool))
+        if pin is not None and pin.is_rewritten:
+            pin = pin.accepted()
         return "" if pin is None else pin.hash or ""
 
     def accepted_annotations(self, tool: str) -> JsonObject | None:

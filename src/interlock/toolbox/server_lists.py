@@ -288,8 +288,11 @@ class ServerLists:
 
     def _offered(self, listing: Listing[Tool], pooled: PooledClient) -> list[Offered]:
         """Return the parts to pin from a list of tools, and from the server itself."""
-        behind = self._clients.behind
-        tools = [offered_tool(each, behind(each["name"])) for each in listing.definitions]
+        behind, stated = self._clients.behind, self._clients.stated
+        tools = [
+            offered_tool(each, behind(each["name"]), stated(each["name"]))
+            for each in listing.definitions
+        ]
         # If each user has a credential, instructions may name the user, so they are not pinned.
         instructions = None if self._access.is_personal else pooled.client.instructions
         return [offered_server(self._launch, instructions), *tools]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from interlock.calls import Caller, Entry
 from interlock.errors import ServerUnavailable, UnknownTool
@@ -93,24 +93,27 @@ class ToolDirectory:
             for line in status.missing:
                 if repr(tool) in line:
                     return UnknownTool(f"{name} is not offered: {line}")
-        near = self._close_to(name, caller)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        return UnknownTool(f"no tool {name!r}{hint}")
+        if caller.surface not in _FOR_PEOPLE:
+            return unknown_to_model(name, self.tools)
+        same = [each.address for each in self.tools if each.tool.name == name]
+        return _unknown(name, same[:3] or _close(name, [each.address for each in self.tools]))
 
-    def _close_to(self, name: str, caller: Caller) -> list[str]:
-        """Return up to three similar names: addresses for people, wire names for models.
 
-        A model may call a suggested tool at once, so only read-only tools are suggested to it.
-        """
-        if caller.surface in _FOR_PEOPLE:
-            if ":" not in name:
-                same = [each.address for each in self.tools if each.tool.name == name]
-                if same:
-                    return same[:3]
-            known = [each.address for each in self.tools]
-        else:
-            known = [each.wire_name for each in self.tools if is_read_only(each)]
-        return difflib.get_close_matches(name, known, 3, CLOSEST)
+def unknown_to_model(name: str, tools: Iterable[Entry]) -> UnknownTool:
+    """Return the error for a tool that a model lacks; it suggests similar wire names.
+
+    A model may call a suggested tool at once, so only read-only tools are suggested.
+    """
+    return _unknown(name, _close(name, [each.wire_name for each in tools if is_read_only(each)]))
+
+
+def _close(name: str, known: Sequence[str]) -> list[str]:
+    return difflib.get_close_matches(name, known, 3, CLOSEST)
+
+
+def _unknown(name: str, near: Sequence[str]) -> UnknownTool:
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return UnknownTool(f"no tool {name!r}{hint}")
 
 
 def is_read_only(entry: Entry) -> bool:

@@ -184,6 +184,7 @@ class ToolList:
             pin=self._checked.hash("tool", tool.name),
             risk=self._checked.risk(tool.name),
             operation=self._operation_of(tool.name),
+            is_always_listed=self._filter is not None and self._filter.lists(tool.name),
         )
 
 

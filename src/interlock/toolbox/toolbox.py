@@ -39,6 +39,7 @@ from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
 from interlock.toolbox.resource_tool import resource_tool
+from interlock.toolbox.search_tool import search_tool
 from interlock.toolbox.server_health import ServerStatus
 from interlock.toolbox.tool_directory import ToolDirectory, is_read_only
 from interlock.toolbox.upstream import Upstream
@@ -47,6 +48,7 @@ from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, GetPromptResult, JsonObject, ReadResourceResult
 
 if TYPE_CHECKING:
+    from interlock.toolbox.tool_finder import ToolFinder
     from interlock.transports.http_pool import HttpPool
 
 # The most programs that start at the same time. Measured with 51 servers on two processors: with a
@@ -121,7 +123,8 @@ class Toolbox:
         self.listeners: set[Callable[[], None]] = set()
         self.find_resource = find_resource or self._find_listed
         reader = resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
-        self.own = OwnServer(self.results, (reader, *own_tools))
+        search = search_tool(lambda: self.finder, lambda: self.tools, lambda: self._upstreams)
+        self.own = OwnServer(self.results, (reader, search, *own_tools))
         self._environ = os.environ if environ is None else environ
         self._forwards = forwards
         self._handlers = handlers
@@ -142,6 +145,7 @@ class Toolbox:
         self._replacing = asyncio.Lock()
         self._is_open = False
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
+        self._finder: ToolFinder | None = None
         self._pool: HttpPool | None = None
         self._install(servers, self._plan(servers), around)
 
@@ -410,6 +414,15 @@ class Toolbox:
     def tools(self) -> list[Entry]:
         """Every tool that can be called, in the order of the servers in the configuration."""
         return list(self._directory.tools)
+
+    @property
+    def finder(self) -> ToolFinder:
+        """Searches the tools by words; made when it is first used."""
+        if self._finder is None:
+            from interlock.toolbox.tool_finder import ToolFinder  # costs time and memory
+
+            self._finder = ToolFinder(lambda: self.tools, lambda: self.version, self._keep)
+        return self._finder
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
@@ -125,6 +126,7 @@ class Upstream:
         self._start_seconds = 0.0
         self._start_ended = asyncio.Event()  # cleared while `start` runs
         self._start_ended.set()
+        self._purpose = ""  # see `purpose`
         self._dropped: Counter[str] = Counter()  # messages dropped on connections that have ended
 
     def _make_pool(self) -> ConnectionPool:
@@ -259,6 +261,22 @@ class Upstream:
         """The server's instructions for a model; None while it is not connected."""
         shared = self._lists.connection
         return shared.client.instructions if shared else None
+
+    @property
+    def purpose(self) -> str:
+        """The server's title, or the first sentence of its instructions, on one line.
+
+        The text of the last connection is kept. "" if the server has stated neither.
+        """
+        shared = self._lists.connection
+        if shared is not None:
+            title = shared.client.server_info.title or ""
+            # Instructions for a single user are not compared with the pins.
+            text = "" if self.is_personal else (shared.client.instructions or "")
+            self._purpose = (
+                title.strip() or re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0]
+            )
+        return " ".join(self._purpose.split())
 
     @property
     def stderr(self) -> str:

@@ -12,6 +12,7 @@ from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import Listener
 from interlock.layers.asking import AskCaller
+from interlock.models import Model, choosing
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route, check_scope
 from interlock.store import ConversationStore
@@ -26,6 +27,7 @@ from interlock.web.chat import chat_api
 from interlock.web.chat.app import ChatApp
 from interlock.web.chat.chat_api import ChatApiContext
 from interlock.web.chat.engines import AgentEngine, agents_of
+from interlock.web.chat.measured_model import MeasuredModel
 from interlock.web.chat.model_choice import ModelChoice
 from interlock.web.chat.turn import TurnLimits
 from interlock.web.site import Site
@@ -43,9 +45,13 @@ class GatewayChat:
     """
 
     def __init__(self, assembly: Assembly, settings: ChatPage, listener: Listener) -> None:
-        self._models = ModelChoice(settings.models)
         self._listener = listener
         services = assembly.services
+
+        async def measured(name: str) -> Model:
+            return MeasuredModel(await choosing.choose(name), services.metrics.models)
+
+        self._models = ModelChoice(settings.models, measured)
         space = ChatSpace(
             lambda: settings.quotas, lambda: services.metrics.note_refusal("storage_full")
         )
@@ -57,7 +63,7 @@ class GatewayChat:
             may_use=lambda *each: assembly.parts.policy.decide(*each).effect != "deny",
             system=settings.system,
             asks_people=True,
-            agent=agents_of(settings.engine),
+            agent=agents_of(settings.engine, settings.tool_search),
         )
         self._chat = ChatApp(
             engine,

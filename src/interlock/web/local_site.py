@@ -150,7 +150,7 @@ async def open_local_site(
             may_use=may_use(policy),
             asks_people=True,
             built_in=built_in,
-            agent=agents_of(engine),
+            agent=agents_of(engine, (settings or Settings()).tool_search),
         )
         port = listener.getsockname()[1]
         sessions = PageSessions(PageSessionStore(database))

@@ -14,6 +14,7 @@ import pytest
 
 from interlock.errors import MissingExtra
 from interlock.messages import (
+    SEARCH_TOOLS,
     AssistantMessage,
     Attachment,
     Message,
@@ -449,3 +450,25 @@ def test_a_missing_store_package_is_a_warning(program, without, script):
         f"warning: conversation not stored: {MissingExtra('keeping conversations', 'chat')}\n",
     )
     assert ran.returncode == 0
+
+
+@pytest.mark.slow("starts a program")
+def test_search_for_tools_goes_on_when_a_conversation_is_continued(
+    interlock, servers, tmp_path: Path
+):
+    servers()
+    search = {"id": "c1", "name": SEARCH_TOOLS, "input": {"query": "say"}}
+    script = tmp_path / "search.json"
+    script.write_text(json.dumps([{"tool_calls": [search]}, {"content": "Found."}]))
+    ran = interlock("chat", "Hi", "--model", f"scripted:{script}", "--tool-search", "on")
+    assert ran.out == "Found.\n"
+    assert "interlock:search_tools" in ran.err
+    result = stored_conversations()[0][1][2]
+    assert isinstance(result, ToolMessage)
+    assert "e__say" in result.loads
+
+    call = {"id": "c2", "name": "e__say", "input": {}}
+    script.write_text(json.dumps([{"tool_calls": [call]}, {"content": "Said."}]))
+    again = interlock("chat", "-c", "Go on", "--model", f"scripted:{script}")
+    assert again.out == "Said.\n"
+    assert interlock("chat", "Hi", "--tool-search", "maybe").code == 2

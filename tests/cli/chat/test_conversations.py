@@ -197,7 +197,8 @@ def test_every_command_refuses_a_database_of_an_older_checkout_in_one_line(
     before = place.read_bytes()
     config = ("--config", servers())
     refusal = (
-        f"{place} was made by an older checkout of interlock: move it away; a new one is created"
+        f"{place} was made by a checkout of interlock before its first release: move it away; a new"
+        " one is created"
     )
 
     for command in (

@@ -48,6 +48,7 @@ def test_settings_are_shown_after_they_were_set(interlock, home: Path):
 
     assert [line.split() for line in shown.out.splitlines()] == [
         ["model", "fast"],
+        ["toolSearch", "auto"],
         ["options.temperature", "0.2"],
         ["options.stop", "END"],
         ["aliases.fast", "openai:gpt-6-luna"],

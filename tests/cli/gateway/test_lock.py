@@ -15,7 +15,7 @@ import pytest
 
 from interlock import durable
 from interlock.store.database.database import open_database
-from interlock.store.pin import TOOL_KINDS
+from interlock.store.pin import TOOL_KINDS, Offered
 from interlock.store.pins import PinStore
 from interlock.toolbox.pins import offered_server, offered_tool
 
@@ -286,3 +286,32 @@ def test_unknown_address_is_an_error(interlock, offer: Offer):
 
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "error: no definition of 'crm:nothing': see `interlock lock status`\n"
+
+
+def test_upgrade_accepts_what_only_interlock_writes_differently_after_one_summary(
+    interlock, offer: Offer, monkeypatch: pytest.MonkeyPatch
+):
+    offer(refund="Refund.", find="Find.", pay="Pay.")
+
+    def titled(definition: dict[str, Any], _operation: object) -> Offered:
+        document = {**definition, "title": definition["name"].title()}
+        return Offered("tool", definition["name"], document, definition, format=2)
+
+    monkeypatch.setitem(globals(), "offered_tool", titled)
+    offer(refund="Refund.", find="Find.", pay="Pay more.")
+
+    assert "2 definitions written differently" in interlock("lock", "status").err
+    ran = interlock("lock", "accept", "--upgrade")
+    assert ran.out.splitlines()[0].startswith("2 definitions of 1 servers differ only because")
+    assert ran.out.splitlines()[1].split() == ["2", "+", "title", "such", "as", "crm:find"]
+    assert "add --yes" in ran.err
+    assert states(interlock)["crm:pay"] == "changed"
+
+    ran = interlock("lock", "accept", "--upgrade", "--yes")
+    assert "accepted 2 definitions" in ran.err
+    assert states(interlock)["crm:pay"] == "changed"
+    assert "no definition is written differently" in interlock("lock", "accept", "--upgrade").err
+    assert len(decisions(interlock)) == 2
+    for wrong in ([], ["crm:pay", "--upgrade"], ["--upgrade", "--hash", "1"]):
+        ran = interlock("lock", "accept", *wrong)
+        assert "name an ADDRESS, or give --upgrade alone" in ran.err

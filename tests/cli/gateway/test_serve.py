@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -302,6 +303,30 @@ async def test_sighup_reloads_the_file_and_an_invalid_file_changes_nothing(serve
         if warned:
             assert "mcpServers.f.colour is unknown" in next(said)
         assert next(said) == f"reloaded {path}\n"
+
+
+def test_systemd_is_notified_of_each_state_and_no_child_has_its_variables(
+    serve, config, tmp_path, monkeypatch
+):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "60000000")
+        gateway = serve(path=config())
+        assert [manager.recv(100), manager.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
+        gateway.program.send_signal(signal.SIGHUP)
+        state, _, since = manager.recv(100).decode().partition("\nMONOTONIC_USEC=")
+        assert (state, int(since) > 0, manager.recv(100)) == ("RELOADING=1", True, b"READY=1")
+        for child in descendants(gateway.program.pid):
+            assert b"NOTIFY_SOCKET" not in Path(f"/proc/{child}/environ").read_bytes()
+        assert gateway.end() == 0
+        assert manager.recv(100) == b"STOPPING=1"
+
+
+def descendants(id: int) -> list[int]:
+    threads = Path(f"/proc/{id}/task").glob("*/children")
+    children = [int(child) for each in threads for child in each.read_text().split()]
+    return [*children, *(each for child in children for each in descendants(child))]
 
 
 async def test_gateway_that_leaves_is_served_until_its_delay_ends(serve, config):

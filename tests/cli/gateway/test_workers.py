@@ -191,6 +191,23 @@ async def test_caller_keeps_its_worker_with_its_sessions_and_questions(serve):
     assert await here.end() == (0, set())
 
 
+async def test_metrics_page_has_the_calls_of_each_worker(serve):
+    here = serve()
+    homes = await here.spread()
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(here.url.replace("/mcp", "/metrics")) as reply,
+    ):
+        assert reply.status == 200
+        page = await reply.text()
+
+    counted = re.findall(r'interlock_calls_total{.*outcome="ok",worker="(\d)"} (\d+)', page)
+    assert sorted(int(count) for _, count in counted) == sorted(
+        homes.count(home) for home in set(homes)
+    )
+    assert re.findall(r'interlock_ready{worker="(\d)"} 1', page) == ["0", "1"]
+
+
 async def test_connection_without_a_credential_is_closed_after_its_response(serve):
     here = serve()
     at_home = await here.spread()

@@ -53,7 +53,7 @@ OBJECTS: dict[str, tuple[str, str]] = {
     "verification": ("whole records writers first last problems copy", ""),
     "series": ("by since until step lines total", "others"),
     "problem": ("type title status detail reason", "reference retryAfter"),
-    "me": ("user key scopes role groups view usage features version", ""),
+    "me": ("user key scopes role groups view usage features version", "traces"),
 }
 # What a record of a kind has beside these members; `user` and `key` are those of the caller.
 RECORD = "writer seq at tenant kind hash"
@@ -77,11 +77,12 @@ RECORDS = {
         "tool key surface state of accepted seen decision definitions before after",
     ),
     "config": ("user", "before after"),
-    "started": ("version", ""),
+    "started": ("version", "commit"),
 }
 # Members that only special cases have, which have tests of their own.
 RARE = {
     "credential": {"expires"},
+    "me": {"traces"},
     "missing": {"url"},
     "plan": {"gateways"},  # of a shared database
     "problem": {"retryAfter"},

@@ -64,11 +64,15 @@ async def test_caller_searches_their_own_tools(running):
 
 @pytest.mark.slow("fills a database")
 async def test_caller_sees_their_own_identity(running):
-    settings = SETTINGS | {"groups": {"leads": ["user:anna"]}}
+    link = "https://traces.example.com/{trace_id}"
+    settings = SETTINGS | {"groups": {"leads": ["user:anna"]}, "telemetry": {"link": link}}
     async with running(settings, crm=offering("get_x")) as gateway:
         anna = Operator(gateway, await gateway.key("anna", "mcp:read", "admin:approve"))
         me = await anna.get("/me")
+        auditor = Operator(gateway, await gateway.key("berta", "admin:read"))
+        assert (await auditor.get("/me"))["traces"] == link
 
     assert (me["user"], me["role"], me["groups"]) == ("user:anna", "operator", ["leads"])
     assert me["scopes"] == ["admin:approve", "mcp:read"]
     assert me["features"] == {"chat": False, "plugins": False}
+    assert "traces" not in me

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import ConfigError
 from interlock.gateway.definitions.lock_file import LockFile, read, write
@@ -74,3 +75,15 @@ def test_a_changed_file_is_read_again_and_a_missing_one_is_an_error(tmp_path: Pa
     file.unlink()
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         lock.pins_of("crm")
+
+
+def test_format_and_source_of_a_definition_are_kept_and_the_first_format_is_not_written(
+    tmp_path: Path,
+):
+    file = tmp_path / "interlock.lock"
+    write(file, [pin("find"), replace(pin("refund"), format=2, source="s")])
+
+    found = [(each.format, each.source) for each in read(file) if each.kind == "tool"]
+
+    assert found == [(1, None), (2, "s")]
+    assert [file.read_text().count(each) for each in ('"format"', '"source"')] == [1, 1]

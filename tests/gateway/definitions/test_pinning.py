@@ -9,8 +9,10 @@ import pytest
 
 from interlock.errors import StoreError
 from interlock.gateway.definitions import lock_file
-from interlock.store.pin import PROMPT_KINDS
+from interlock.store import pin
+from interlock.store.pin import PROMPT_KINDS, Offered
 from interlock.store.pins import PinStore
+from interlock.toolbox import server_lists
 from tests.gateway.conftest import RunningGateway
 from tests.gateway.pinned import (
     FIND,
@@ -25,6 +27,7 @@ from tests.gateway.pinned import (
     states,
     until,
 )
+from tests.support.scripted_server import Json
 from tests.toolbox.test_pins import DEFINITION
 
 __all__ = ["quick"]
@@ -51,9 +54,9 @@ async def test_strict_mode_offers_only_what_the_lock_file_accepts(running, tmp_p
         path.write_text('{"version": 1, "servers": {}}')
         desk = definitions(gateway, file=path)
         await until(lambda: is_new(gateway))
-        for pin in await desk.waiting("crm"):
-            if pin.name != "find":
-                await desk.accept(pin, pin.seen_hash or "")
+        for each in await desk.waiting("crm"):
+            if each.name != "find":
+                await desk.accept(each, each.seen_hash or "")
         await until(lambda: is_there(gateway, key, "crm__refund"))
         assert await gateway.names(key) == ["crm__refund"]
         assert [each.name for each in lock_file.read(path)] == ["prompts", "", "refund"]
@@ -109,3 +112,44 @@ async def test_unreadable_pins_of_prompts_are_read_again_even_if_pins_of_tools_w
         }
         fails = False
         await until(lambda: is_there(gateway, key, "crm__refund"))
+
+
+def title_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this program be a later version, which adds a title to each definition."""
+
+    def offered(definition: Json, *_: object) -> Offered:
+        titled = {**definition, "title": f"Tool {definition['name']}"}
+        return Offered("tool", definition["name"], titled, definition)
+
+    monkeypatch.setattr(pin, "FORMAT", 2)
+    monkeypatch.setattr(lock_file, "FORMAT", 2)
+    monkeypatch.setattr(server_lists, "offered_tool", offered)
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize("mode", ["first", "strict"])
+async def test_upgrade_that_writes_every_definition_differently_holds_only_what_servers_changed(
+    running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+):
+    path = tmp_path / "lock.json"
+    file = path if mode == "strict" else None
+    server = crm()
+    async with running(crm=server) as gateway:
+        await definitions(gateway).export(path)
+    settings = {"lock": {"mode": mode, "file": str(path)}}
+    title_everything(monkeypatch)
+    offer(server, DEFINITION, {**FIND, "description": "Find more."})
+
+    async with running(settings, crm=server) as gateway:
+        key, desk = await gateway.key(), definitions(gateway, file=file)
+        assert await gateway.names(key) == ["crm__refund"]
+        found = {each.address: each for each in await desk.list()}
+        assert found["crm:find"].state == "changed"
+        rewritten = await desk.rewritten()
+        assert [each.address for each in rewritten] == ["crm:refund"]
+
+        for each in rewritten:
+            await desk.accept(each, each.seen_hash or "")
+        assert await desk.rewritten() == []
+        assert await gateway.names(key) == ["crm__refund"]
+        assert [each.address for each in await desk.waiting("crm")] == ["crm:find"]

@@ -20,7 +20,7 @@ from tests.gateway.explained import (
     policy_of,
     verdicts,
 )
-from tests.gateway.test_golden_table import answer, context_of
+from tests.gateway.golden import answer, context_of
 from tests.support.scripted_server import MODERN, Json
 
 

@@ -14,7 +14,10 @@ from interlock.errors import ToolError
 from interlock.revisions import INVALID_PARAMS, TASKS_EXTENSION
 from interlock.server.task_store import MemoryTasks, Task
 from interlock.store.audit.reading import AuditReader
+from interlock.telemetry import names
+from interlock.telemetry.span import CLIENT, SERVER
 from tests.gateway.conftest import RunningGateway, bearer
+from tests.support.recorded_spans import named, recorded_spans
 from tests.support.scripted_server import Json
 
 TASKS = {"extensions": {TASKS_EXTENSION: {}}}
@@ -134,6 +137,26 @@ async def test_task_is_cancelled_at_its_server(running: Callable[..., Any], jobs
         await state(gateway, key, made["taskId"], "cancelled")
 
     assert reply["result"]["resultType"] == "complete"
+
+
+async def test_requests_about_a_task_have_spans_that_are_linked_to_its_call(
+    running: Callable[..., Any], jobs: Jobs
+):
+    with recorded_spans() as spans:
+        async with running(ALLOWED, jobs=jobs.server) as gateway:
+            key = await gateway.key()
+            made = await begin(gateway, key, "jobs__slow")
+            await ask(gateway, "tasks/get", key, made["taskId"])
+            await ask(gateway, "tasks/cancel", key, made["taskId"])
+            await jobs.was_cancelled.wait()
+
+    call = named(spans, "tools/call jobs__slow")
+    for method in ("tasks/get", "tasks/cancel"):
+        sent = next(each for each in spans if (each.kind, each.name) == (CLIENT, method))
+        (served,) = (each for each in spans if each.id == sent.parent)
+        assert (served.kind, served.name) == (SERVER, method)
+        assert [each.parent[36:52] for each in served.links] == [call.id]
+        assert served.attributes[names.CALL] == call.attributes[names.CALL]
 
 
 async def test_question_of_a_task_is_answered_by_the_client(

@@ -14,9 +14,9 @@ from interlock import Server
 from interlock.config import Config
 from interlock.errors import StoreLocked
 from interlock.gateway import ForwardingServer
-from interlock.gateway.serving.process import only_gateway
 from interlock.gateway.serving.stdio import serve_stdio
 from interlock.policy import Policy
+from interlock.store.database.serving_lock import only_gateway
 from tests.server.conftest import modern_meta
 from tests.support.scripted_server import MODERN
 

@@ -302,3 +302,23 @@ def test_importing_the_model_imports_no_heavy_packages() -> None:
     )
 
     assert done.stdout == "[]\n"
+
+
+async def test_rules_answer_everything_without_weights():
+    rules = LocalModel(has_weights=False)
+    asked = {
+        "What time is it in Asia/Tokyo?": [
+            ("time__get_current_time", {"timezone": "Asia/Tokyo"}),
+        ],
+        "Hello!": "No model is installed, so rules pick a tool by the words of a request. My tools",
+        "What can you do?": "No model is installed, so rules pick a tool",
+        "Who was the first emperor of Rome?": "None of my tools seems to fit this",
+    }
+    for request, expected in asked.items():
+        reply = await complete(rules, [UserMessage(request)], TOOLS)
+        if isinstance(expected, list):
+            assert calls(reply) == expected
+        else:
+            assert reply.message.content.startswith(expected)
+    assert rules.name == "local:rules"
+    await rules.close()

@@ -3,7 +3,7 @@ from typing import Any
 
 from interlock.models import ToolDefinition
 from interlock.models.local.embedded import CLEAR, SURE
-from interlock.models.local.ranking import ToolIndex
+from interlock.models.local.ranking import ToolRanking
 from tests.support.rows import each_row
 
 
@@ -37,7 +37,7 @@ TOOLS = [
     ],
 )
 def test_the_matching_tool_ranks_first(request_: str, expected: str) -> None:
-    best = ToolIndex(TOOLS).rank(request_)[0]
+    best = ToolRanking(TOOLS).rank(request_)[0]
 
     assert best.tool.definition.name == expected
     assert best.score >= SURE
@@ -48,17 +48,17 @@ def test_the_matching_tool_ranks_first(request_: str, expected: str) -> None:
     ["", "Hello!", "Tell me a joke.", "Why is the sky blue?", "What is an even number?", "🙂" * 50],
 )
 def test_small_talk_and_general_questions_match_no_tool(request_: str) -> None:
-    assert all(candidate.score < SURE for candidate in ToolIndex(TOOLS).rank(request_))
+    assert all(candidate.score < SURE for candidate in ToolRanking(TOOLS).rank(request_))
 
 
 def test_question_ranks_a_read_only_tool_before_a_changing_tool() -> None:
-    best = ToolIndex(TOOLS).rank("Which file is in /tmp/x?")[0]
+    best = ToolRanking(TOOLS).rank("Which file is in /tmp/x?")[0]
 
     assert best.tool.definition.name == "disk__read_file"
 
 
 def test_a_missing_argument_lowers_the_score_below_the_full_score() -> None:
-    best = max(ToolIndex(TOOLS).rank("Is it even?"), key=lambda candidate: candidate.full_score)
+    best = max(ToolRanking(TOOLS).rank("Is it even?"), key=lambda candidate: candidate.full_score)
 
     assert best.tool.title == "is_even"
     assert [parameter.name for parameter in best.filling.missing] == ["n"]
@@ -69,7 +69,7 @@ def test_a_missing_argument_lowers_the_score_below_the_full_score() -> None:
 def test_a_tool_with_a_broken_schema_has_no_parameters(schema: bytes) -> None:
     odd = ToolDefinition("odd", "Ring the bell.", schema)
 
-    best = ToolIndex([odd]).rank("Ring the bell")[0]
+    best = ToolRanking([odd]).rank("Ring the bell")[0]
 
     assert best.filling.arguments == {}
     assert best.score >= SURE
@@ -78,14 +78,14 @@ def test_a_tool_with_a_broken_schema_has_no_parameters(schema: bytes) -> None:
 def test_a_tool_without_server_and_description_can_rank_first() -> None:
     bare = ToolDefinition("ring_bell", "", b'{"type":"object"}')
 
-    assert ToolIndex([bare, *TOOLS]).rank("ring the bell")[0].tool.title == "ring_bell"
+    assert ToolRanking([bare, *TOOLS]).rank("ring the bell")[0].tool.title == "ring_bell"
 
 
 def test_only_the_beginning_of_a_long_request_is_read() -> None:
     request = "Is 12 even? " + "lorem ipsum 3, " * 100_000
 
-    assert len(ToolIndex(TOOLS).rank(request)) == len(TOOLS)
+    assert len(ToolRanking(TOOLS).rank(request)) == len(TOOLS)
 
 
 def test_ranking_without_tools_is_empty() -> None:
-    assert ToolIndex([]).rank("Is 12 even?") == []
+    assert ToolRanking([]).rank("Is 12 even?") == []

@@ -207,7 +207,7 @@ async def test_a_store_opened_for_an_owner_creates_conversations_of_that_owner(p
         ),
         AssistantMessage("thought", provider_data={"provider": "anthropic", "signature": "\0é"}),
         AssistantMessage("thought", provider_data={}),
-        ToolMessage("1", "", "add"),
+        ToolMessage("1", "", "add", loads=("s__a", "s__b")),
         ToolMessage("1", "\0", "", is_error=True),
     ],
     ids=lambda message: type(message).__name__,

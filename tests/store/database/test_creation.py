@@ -1,4 +1,4 @@
-"""Creation of databases, and refusal of those of other versions and of other programs."""
+"""Creation and expansion of databases, and refusal of those of other programs and versions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.messages import UserMessage
-from interlock.store import AuditRecord, ConversationStore, open_trail
-from interlock.store.database.creation import create
-from interlock.store.database.schema_version import OUTDATED, UNRELEASED, suffices
+from interlock.store import AuditRecord, ConversationStore, KeyStore, open_trail
+from interlock.store.database import maintenance, schema_version
+from interlock.store.database.creation import prepare
 from interlock.store.database.sqlite_file import is_ready
+from tests.store import later as later_tables
 from tests.support.forked import run_forked
-from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("created_databases")
 
@@ -73,23 +73,22 @@ async def refused(place: str, dump, words: str, kind=StoreError) -> AsyncIterato
     assert await dump(place) == before
 
 
-async def test_a_database_of_another_checkout_is_refused_and_not_changed(place: str, change, dump):
+OLD = " was made by a checkout of interlock before its first release: "
+
+
+async def test_a_database_of_an_old_checkout_is_refused_and_not_changed(place: str, change, dump):
     async with ConversationStore.open(place) as store:
         await store.create("kept")
-    makers = dict.fromkeys(sorted(OUTDATED), "an older")
-    makers[f"{UNRELEASED}0123456789abcdef"] = "another"
-    for version, maker in makers.items():
-        words = f" was made by {maker} checkout of interlock: {way_out(place)}"
-        async with refused(place, dump, words):
+    for version in ("0001", "0019", "dev-0123456789abcdef"):
+        async with refused(place, dump, OLD + way_out(place)):
             await change(place, *made_by(version))
         assert "://" in place or not is_ready(Path(place))
 
 
 async def test_a_database_from_before_there_were_versions_is_refused(old_place: str, change, dump):
-    words = f" was made by an older checkout of interlock: {way_out(old_place)}"
-    async with refused(old_place, dump, words):
+    async with refused(old_place, dump, OLD + way_out(old_place)):
         pass
-    async with refused(old_place, dump, words):
+    async with refused(old_place, dump, OLD + way_out(old_place)):
         await change(old_place, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
 
 
@@ -125,23 +124,6 @@ async def test_a_newer_database_that_is_compatible_is_used_as_it_is(place: str, 
     words = "upgrade interlock, or set INTERLOCK_DATABASE to another location"
     async with refused(place, dump, words, StoreTooNew):
         await change(place, "UPDATE schema_compatibility SET compatible_from = '0099'")
-
-
-@each_row(
-    "own, since, is_usable",
-    [
-        ("0020", "0020", True),
-        ("0021", "0020", True),
-        ("0020", "0021", False),
-        ("0100", "0099", True),
-        ("dev-1", "dev-1", True),
-        ("dev-1", "dev-0", False),
-        ("dev-1", "0020", False),
-        ("0020", "dev-1", False),
-    ],
-)
-def test_program_uses_tables_that_need_no_later_version(own: str, since: str, is_usable: bool):
-    assert suffices(own, since) is is_usable
 
 
 @pytest.mark.parametrize("version", ["0019", "0100"])
@@ -212,6 +194,68 @@ async def test_a_database_of_a_server_may_have_tables_of_other_programs(postgres
         assert await store.list() == []
 
 
+# Expansion
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let this program have tables of a later version, which it returns."""
+    later_tables.expand(monkeypatch.setattr)
+    return later_tables.REVISION
+
+
+async def test_an_older_database_is_expanded_when_it_is_opened(new_place, request, dump):
+    async with ConversationStore.open(new_place) as running, KeyStore.open(new_place) as keys:
+        made = await running.create("kept")
+        await keys.create("anna")
+        before = await dump(new_place)
+        revision = request.getfixturevalue("later")
+        assert "://" in new_place or not is_ready(Path(new_place))
+
+        await asyncio.gather(*(open_and_close(new_place) for _ in range(4)))
+        await running.append(made.id, UserMessage("hello"))  # as programs of the older version do
+        await keys.create("berta")
+
+    after = await dump(new_place)
+    assert after.pop("later") == [("id",)]
+    assert after["alembic_version"][1:] == [(revision,)]
+    assert after["schema_compatibility"] == before["schema_compatibility"]
+    assert after["keys"][0] == (*before["keys"][0], "colour")
+    assert [each[-1] for each in after["keys"][1:]] == ["red", "red"]
+    assert "://" in new_place or is_ready(Path(new_place))
+    request.getfixturevalue("monkeypatch").undo()  # a program of the older version starts beside it
+    async with ConversationStore.open(new_place) as store:
+        assert [each.id for each in await store.list()] == [made.id]
+
+
+async def test_a_database_whose_programs_would_be_excluded_is_expanded_on_request_only(
+    place: str, later: str, monkeypatch: pytest.MonkeyPatch, dump
+):
+    monkeypatch.setattr(schema_version, "COMPATIBLE_FROM", later)
+    words = "could not use any more after an upgrade: end them all, then run `interlock db upgrade`"
+    async with refused(place, dump, words):
+        pass
+
+    assert await maintenance.pending(place) == later_tables.ADDED
+    assert await maintenance.upgrade(place) == later_tables.ADDED
+
+    await open_and_close(place)
+    assert await maintenance.upgrade(place) == []
+
+
+async def test_expansion_interrupted_by_a_kill_is_completed_by_the_next_start(
+    place: str, request: pytest.FixtureRequest, dump
+):
+    before = await dump(place)
+    expanding = "from tests.store.later import expand\nexpand(setattr)\n"
+    assert run_forked(expanding + KILLED_BEFORE_THE_COMMIT, place) == (-SIGKILL, "")
+    assert await dump(place) == before
+
+    revision = request.getfixturevalue("later")
+    await open_and_close(place)
+    assert (await dump(place))["alembic_version"][1:] == [(revision,)]
+
+
 # Creation
 
 
@@ -230,13 +274,13 @@ KILLED_BEFORE_THE_COMMIT = """
 import asyncio, os, sys
 from interlock.store.database import database
 
-create = database.create
+prepare = database.prepare
 
-def create_and_die(*arguments):
-    create(*arguments)
+def prepare_and_die(*arguments, **options):
+    prepare(*arguments, **options)
     os.kill(os.getpid(), 9)
 
-database.create = create_and_die
+database.prepare = prepare_and_die
 asyncio.run(database.open_database(sys.argv[1]))
 """
 
@@ -265,23 +309,48 @@ async def test_a_user_without_rights_gets_one_error_and_no_tables(postgres: str,
     await change(postgres, "DROP OWNED BY visitor", "DROP ROLE visitor")
 
 
-def test_create_refuses_a_database_that_a_newer_program_has_created_in_the_meantime():
+async def test_a_user_who_may_not_change_tables_is_told_of_the_upgrade_of_an_older_database(
+    postgres: str, request: pytest.FixtureRequest, change
+):
+    await open_and_close(postgres)
+    schema = postgres.rpartition("=")[2]
+    await change(
+        postgres,
+        "CREATE ROLE clerk LOGIN",
+        f"GRANT USAGE ON SCHEMA {schema} TO clerk",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO clerk",
+    )
+    as_clerk = postgres.replace("interlock@", "clerk@")
+    await open_and_close(as_clerk)
+    request.getfixturevalue("later")
+
+    with pytest.raises(StoreError, match="does not grant this user the rights it needs") as failure:
+        await open_and_close(as_clerk)
+    assert "`interlock db upgrade`" in failure.value.__notes__[0]
+
+    await maintenance.upgrade(postgres)
+    await change(postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO clerk")
+    await open_and_close(as_clerk)
+    await change(postgres, "DROP OWNED BY clerk", "DROP ROLE clerk")
+
+
+def test_prepare_refuses_a_database_that_a_newer_program_has_created_in_the_meantime():
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
-        create(connection, "x")
+        prepare(connection, "x")
         for statement in made_by("0100"):
             connection.execute(text(statement))
 
         with pytest.raises(StoreTooNew, match="x was made by a newer interlock"):
-            create(connection, "x")
+            prepare(connection, "x")
     engine.dispose()
 
 
-def test_create_does_nothing_if_another_process_has_created_the_tables():
+def test_prepare_does_nothing_if_another_process_has_created_the_tables():
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
-        create(connection, "x")
-        create(connection, "x")
+        prepare(connection, "x")
+        prepare(connection, "x")
 
         assert connection.scalar(text("SELECT count(*) FROM alembic_version")) == 1
     engine.dispose()

@@ -403,7 +403,8 @@ def test_a_read_only_database_of_an_older_checkout_is_refused_as_such(tmp_path: 
     with only_readable(path, path.parent):
         output = python(READ_THEN_APPEND, path, id)
 
-    assert output.startswith(f"{path} was made by an older checkout of interlock: move it away")
+    reason = "was made by a checkout of interlock before its first release: move it away"
+    assert output.startswith(f"{path} {reason}")
 
 
 # PostgreSQL

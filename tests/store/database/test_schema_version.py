@@ -1,47 +1,42 @@
-"""The version of the tables, which is made from their source."""
+"""What programs of a version may do with tables of other versions."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import interlock.store.database.tables
-from interlock.store.database.schema_version import OUTDATED, REVISION, UNRELEASED, revision_of
+from interlock.store.database.schema_version import (
+    COMPATIBLE_FROM,
+    FIRST,
+    REVISION,
+    standing,
+)
 from interlock.store.database.tables import versions
+from tests.support.rows import each_row
 
-SOURCE = Path(interlock.store.database.tables.__file__).read_text()
+
+@each_row(
+    "revision, since, expected",
+    [
+        ("0021", "0020", "current"),
+        ("0021", None, "current"),
+        ("0020", "0020", "older"),
+        ("0020", None, "older"),
+        ("0022", "0020", "newer"),
+        ("0022", "0021", "newer"),
+        ("0022", "0022", "too new"),
+        ("0022", None, "too new"),
+        ("0022", "dev-1", "too new"),
+        ("0100", "0099", "too new"),
+        ("0019", "0019", "unreleased"),
+        ("dev-0123456789abcdef", "0020", "unreleased"),
+        (None, None, "unreleased"),
+    ],
+)
+def test_program_uses_newer_tables_only_if_they_state_so(
+    revision: str | None, since: str | None, expected: str
+):
+    assert standing(revision, since, "0021") == expected
 
 
-def test_version_is_made_from_the_tables_and_is_short_enough_for_its_column():
-    assert revision_of(SOURCE) == REVISION
-    assert REVISION.startswith(UNRELEASED)
+def test_versions_are_numbers_in_order():
+    assert FIRST <= COMPATIBLE_FROM <= REVISION
+    assert REVISION.isdecimal()
     assert len(REVISION) <= versions.c.version_num.type.length
-
-
-def test_every_edit_of_the_tables_makes_another_version():
-    edits = {
-        'Column("title", Text, nullable=False)': 'Column("title", Text)',
-        'Index("chat_calls_id", "id")': 'Index("chat_calls_id", "tool")',
-        "reason <> ''\"": "reason <> 'x'\"",
-        "sqlite_with_rowid=False": "sqlite_with_rowid=True",
-        "remove_diacritics 2": "remove_diacritics 1",
-        "_INDEXED = 100_000": "_INDEXED = 100_001",
-        'ondelete="CASCADE"': "",
-    }
-    versions_made = {revision_of(SOURCE)}
-    for before, after in edits.items():
-        assert before in SOURCE
-        versions_made.add(revision_of(SOURCE.replace(before, after, 1)))
-
-    assert len(versions_made) == 1 + len(edits)
-    assert not versions_made & OUTDATED
-
-
-def test_edits_of_comments_docstrings_and_white_space_keep_the_version():
-    assert "# from 0, without gaps" in SOURCE
-    assert "An aware time." in SOURCE
-    changed = SOURCE.replace("# from 0, without gaps", "# it's the place; 1 + 1")
-    changed = changed.replace("An aware time.", "A time.")
-    changed = changed.replace('    Column("role"', '    # Who has said it.\n\n    Column( "role"')
-
-    assert changed != SOURCE
-    assert revision_of(changed) == REVISION

@@ -30,6 +30,7 @@ from interlock.web.chat.errors import TurnError
 from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Turn, TurnLimits
 from interlock.web.chat.turns import Turns
+from tests.support.recorded_spans import named, recorded_spans
 from tests.web.conftest import Client, Event, Serve, check_numbers, kinds, risky
 
 
@@ -485,3 +486,20 @@ async def test_halves_of_characters_end_no_turn_and_no_conversation(serve: Serve
     assert events[-1]["type"] == again[-1]["type"] == "complete"
     assert events[-1]["content"] == again[-1]["content"] == "half \ufffd"
     assert chat.desk.made == ["half \ufffd"]
+
+
+async def test_a_turn_of_a_page_has_a_span_above_its_calls(serve: Serve) -> None:
+    with recorded_spans() as spans:
+        async with serve(("", "read"), "done") as chat, chat.socket() as client:
+            events = await client.ask()
+
+    answered = named(spans, "invoke_agent interlock")
+    called = next(each for each in spans if each.name.startswith("execute_tool"))
+    assert (called.parent, answered.parent) == (answered.id, "")
+    assert called.attributes["interlock.surface"] == "web"
+    card = next(each for each in events if each["type"] == "tool_start")
+    assert called.attributes["interlock.call.id"] == card["call_id"]
+    assert called.attributes["gen_ai.tool.call.id"] == card["tool_call_id"]
+    conversation = str(answered.attributes["gen_ai.conversation.id"])
+    assert len(conversation) == 16
+    assert conversation not in card["conversation_id"]

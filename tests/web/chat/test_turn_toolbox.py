@@ -9,17 +9,28 @@ from typing import Any, cast
 
 import pytest
 
-from interlock import Server, Toolbox
+from interlock import Agent, Server, StdioServer, Toolbox
 from interlock.agent import ApprovalAsked
+from interlock.auth import Principal
 from interlock.calls import Call, Caller, CallHandler, Item, Outcome
 from interlock.calls.decision import Decision
-from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
+from interlock.errors import (
+    ApprovalMissing,
+    CallRefused,
+    InvalidArguments,
+    ServerUnavailable,
+    UnknownTool,
+)
 from interlock.layers.asking import asking
+from interlock.messages import SEARCH_TOOLS, Message, ToolCall, ToolMessage, UserMessage
+from interlock.models.scripted import ScriptedModel
 from interlock.types import JsonObject
 from interlock.web.by_hand import ask_on_page
 from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Turn, TurnLimits
 from interlock.web.chat.turn_toolbox import TurnToolbox
+from tests.support.scripted_server import LEGACY
+from tests.support.toolboxes import described, kb
 
 CALLER = Caller(surface="web")
 
@@ -63,6 +74,42 @@ async def test_model_reads_no_resource_of_a_server_that_the_conversation_switche
         else:
             with pytest.raises(InvalidArguments, match="no resource 'notes:notes://today'"):
                 await tools.handle(call)
+
+
+async def test_search_finds_no_tool_that_the_conversation_or_a_rule_has_switched_off() -> None:
+    tools = [described(f"list_{each}") for each in ("files", "pages", "mails")]
+    async with Toolbox({"kb": kb(tools)}, environ={}, revision=LEGACY) as toolbox:
+        turn = AllowingTurn(**{"kb:list_pages": "off"})
+        denied = TurnToolbox(
+            toolbox, turn, may_use=lambda _, entry: entry.address != "kb:list_mails"
+        )
+        model = ScriptedModel([[ToolCall("c1", SEARCH_TOOLS, {"query": "list pages"})], "Done."])
+        messages: list[Message] = [UserMessage("Hi")]
+        await Agent(model, denied, caller=CALLER, tool_search="on").complete(messages)
+    assert isinstance(messages[2], ToolMessage)
+    assert messages[2].loads == ("kb__list_files",)
+    assert "pages" not in messages[2].content
+    assert "mails" not in messages[2].content
+
+
+async def test_tool_of_others_is_as_unknown_to_a_user_as_one_that_does_not_exist() -> None:
+    hints = {"annotations": {"readOnlyHint": True}}
+    tools = [described(each, **hints) for each in ("list_files", "list_fines")]
+    caller = Caller(Principal("anna"), surface="web")
+    servers: dict[str, Any] = {"kb": kb(tools), "dead": StdioServer(command="no-such-program")}
+    async with Toolbox(servers, environ={}, revision=LEGACY) as toolbox:
+        mine = TurnToolbox(
+            toolbox, AllowingTurn(), may_use=lambda _, entry: "fines" not in entry.address
+        )
+        texts = []
+        for name in ("kb__list_fines", "kb__list_fires", "kb:list_fines", "dead:list", "deaf:list"):
+            with pytest.raises(UnknownTool) as caught:
+                mine.find(name, caller)
+            texts.append(str(caught.value).replace(name, "X"))
+        with pytest.raises(ServerUnavailable):
+            mine.find("dead:list", CALLER)
+    assert texts[:2] == ["no tool 'X'; did you mean kb__list_files?"] * 2
+    assert texts[3:] == ["no tool 'X'"] * 2
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import click
 
 from interlock.cli import completion, config_option
 from interlock.cli.chat import settings
+from interlock.cli.chat.settings import tool_search_option
 from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import is_terminal, say, warn
@@ -69,6 +70,7 @@ SILENCE = 3.0  # seconds; with a PROMPT, a pipe that stays empty for so long is 
     help="Set an option of the model, such as temperature=0.2 or max_tokens=500. Repeatable.",
 )
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
+@tool_search_option
 @click.option(
     "--yes", is_flag=True, help="Run tools that may change something without asking for each call."
 )
@@ -85,6 +87,7 @@ def chat(
     paths: tuple[Path, ...],
     wishes: tuple[str, ...],
     no_tools: bool,
+    tool_search: str | None,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -112,7 +115,7 @@ def chat(
         "conversation": conversation,
         "latest": latest,
         "system": system or "",
-        "wishes": settings.wishes(wishes),
+        "wishes": settings.wishes(wishes, tool_search),
     }
     if prompt is None:
         if as_json:

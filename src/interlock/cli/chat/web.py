@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from interlock.cli import config_option
+from interlock.cli.chat import settings
+from interlock.cli.chat.settings import tool_search_option
 from interlock.cli.log import open_log
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.servers import inputs
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     help="The engine that runs the loop of model and tools: interlock or LangGraph.",
 )
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
+@tool_search_option
 @click.option("--link", is_flag=True, help="Print another one-time URL of a chat that is running.")
 def web(
     model: tuple[str, ...],
@@ -56,6 +59,7 @@ def web(
     port: int,
     no_open: bool,
     no_tools: bool,
+    tool_search: str | None,
     engine: str,
     link: bool,
 ) -> None:
@@ -76,16 +80,21 @@ def web(
         run(_print_link(port))
         return
     found = None if no_tools else inputs.answered(config_option.load(config, roots=roots))
-    run(_serve(found, model, port, opens=not no_open, engine=engine))
+    wishes = settings.wishes(tool_search=tool_search)
+    run(_serve(found, model, port, wishes, opens=not no_open, engine=engine))
 
 
 async def _serve(
-    config: Config | None, models: tuple[str, ...], port: int, *, opens: bool, engine: str
+    config: Config | None,
+    models: tuple[str, ...],
+    port: int,
+    wishes: ModelWishes,
+    *,
+    opens: bool,
+    engine: str,
 ) -> None:
-    from interlock.cli.chat import settings
     from interlock.web.local_site import open_local_site
 
-    wishes = settings.wishes()
     names = await _models(models, wishes)
     # A program that happens to answer on the port of a model server must not get the user's key.
     opens_model = partial(wishes.open, remembered=not models)

@@ -19,7 +19,7 @@ from interlock.errors import ConfigError
 from interlock.store.audit.records import Status
 
 if TYPE_CHECKING:
-    from interlock.auth.gateway_key import GatewayKey
+    from interlock.auth.gateway_key import GatewayKey, TrailKey
     from interlock.config import Config
     from interlock.store.audit.reading import AuditReader
     from interlock.store.audit.verification import Verification
@@ -222,6 +222,7 @@ def verify(head: tuple[Path, ...], as_json: bool, config: Path | None) -> int:
                 "the audit trail is verified with the key that wrote it, but there is neither "
                 "gateway.key beside the database nor INTERLOCK_KEY"
             )
+        await reader.complete(key)
         from interlock.config.gateway_reading import resolve
         from interlock.store.audit.copies import copy_folder
         from interlock.store.audit.copy_reading import read_copy
@@ -253,7 +254,8 @@ def verify(head: tuple[Path, ...], as_json: bool, config: Path | None) -> int:
 def hash_(arguments: str, config: Path | None) -> None:
     """Print the hash of a call's arguments as the trail records it.
 
-    The order of members and the whitespace do not matter.
+    The order of members and the whitespace do not matter. If the gateway's key was replaced, the
+    hashes of before follow, one a line.
 
     \b
     Example:
@@ -269,9 +271,13 @@ def hash_(arguments: str, config: Path | None) -> None:
         raise click.BadParameter(f"not JSON: {error}", param_hint="JSON") from None
     if not isinstance(decoded, dict):
         raise click.BadParameter("arguments must be a JSON object", param_hint="JSON")
-    key = _key(config_option.load(config), create=True)
+    loaded = config_option.load(config)
+    key = _key(loaded, create=True)
     if key is not None:
-        emit(arguments_hash(key.derive(ARGUMENTS_KEY), canonical(decoded)))
+        _with_reader(loaded, lambda reader: reader.complete(key))
+        keys: list[TrailKey] = [key, *reversed(key.retired)]
+        for each in keys:
+            emit(arguments_hash(each.derive(ARGUMENTS_KEY), canonical(decoded)))
 
 
 async def _write(lines: bytes) -> None:

@@ -10,7 +10,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.gateway.definitions.pinning import LAUNCH_KEY
 from interlock.gateway.parts import Servers
 from interlock.store.database import location
-from interlock.store.database.database import open_database
+from interlock.store.database.key_owner import open_owned
 from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.toolbox import Toolbox
@@ -27,11 +27,13 @@ async def stored_lists(
         place: The database, which must exist.
 
     Raises:
+        ConfigError: The database belongs to another key.
         StoreError: The database cannot be read.
     """
-    database = await open_database(place)
+    key = GatewayKey.load(location.folder_beside(place))
+    database = await open_owned(place, key)
     try:
-        lists = _LastLists(await PinStore(database).list(), location.folder_beside(place))
+        lists = _LastLists(await PinStore(database).list(), key)
     finally:
         await database.close()
     toolbox = Toolbox(servers, pins=lists)
@@ -49,9 +51,9 @@ class _LastLists:
         relaunched: Servers whose launch differs from the accepted launch.
     """
 
-    def __init__(self, pins: Sequence[Pin], folder: Path) -> None:
+    def __init__(self, pins: Sequence[Pin], key: GatewayKey) -> None:
         self.relaunched: list[str] = []
-        self.key = GatewayKey.load(folder).derive(LAUNCH_KEY)
+        self.key = key.derive(LAUNCH_KEY)
         self._pins = pins
 
     def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -72,10 +72,12 @@ def status(server: str | None, as_json: bool, config: Path | None) -> None:
             each.state,
             _day(each.since),
             (each.seen_hash or each.hash or "-")[:_SHOWN_HASH],
-            f"risk {each.risk}" if each.risk else "",
+            ", ".join(_remarks(each)),
         )
         for each in pins
     )
+    if rewritten := sum(each.is_rewritten for each in pins):
+        say(f"{_count(rewritten)} written differently: see `interlock lock accept --upgrade`")
     waiting = sum(each.waits for each in pins)
     if waiting:
         say(f"{waiting} of {len(pins)} wait: see `interlock lock diff ADDRESS`")
@@ -105,38 +107,56 @@ def diff(address: str, as_json: bool, config: Path | None) -> None:
 
 
 @lock.command()
-@_address
+@click.argument("address", metavar="ADDRESS", default="", shell_complete=completion.addresses)
 @_hash
 @click.option("--risk-from-hints", is_flag=True, help="Adopt the risk that the server states.")
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="Accept what only an upgrade of interlock has changed, at all servers.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @config_option.json_option
 @config_option.config_option
 def accept(
-    address: str, hash: str, risk_from_hints: bool, yes: bool, as_json: bool, config: Path | None
+    address: str,
+    hash: str,
+    risk_from_hints: bool,
+    upgrade: bool,
+    yes: bool,
+    as_json: bool,
+    config: Path | None,
 ) -> int:
     """Accept a changed definition, or all waiting definitions of a server.
 
     Shows the definition first and asks. With --hash, accepts without a question, but only the
     definition with this hash; if the server offers another one by now, accepts nothing.
 
+    After an upgrade, interlock may write the same definitions differently. They stay in use until
+    --upgrade accepts them, with one summary of what has changed. A definition that has also changed
+    at its server waits, and is not accepted by --upgrade.
+
     \b
     Example:
       interlock lock accept crm:refund
+      interlock lock accept --upgrade
       interlock lock accept crm:refund --hash 3f2a… --risk-from-hints
       interlock lock accept crm --yes
     """
-    from interlock.gateway.definitions.decisions import as_json as pin_as_json
-
+    if upgrade == bool(address) or (upgrade and hash):
+        raise click.UsageError("name an ADDRESS, or give --upgrade alone")
     found = config_option.load(config)
 
     async def read(definitions: Definitions) -> list[Shown]:
-        return [definitions.shown(each) for each in await _named(definitions, address, hash)]
+        named = definitions.rewritten() if upgrade else _named(definitions, address, hash)
+        return [definitions.shown(each) for each in await named]
 
     shown = _with_definitions(found, read)
     if not shown:
-        say(f"no definitions of {address} are waiting")
+        none = "no definition is" if upgrade else f"no definitions of {address} are"
+        say(f"{none} {'written differently' if upgrade else 'waiting'}")
         return 0
-    if not hash and not _agreed(shown, yes):
+    if not hash and not _agreed(shown, yes, in_summary=upgrade):
         return 1
 
     async def work(definitions: Definitions) -> list[Pin]:
@@ -145,11 +165,7 @@ def accept(
             for each in shown
         ]
 
-    accepted = _change(found, work)
-    if as_json:
-        emit_json([pin_as_json(each) for each in accepted])
-    for each in accepted:
-        say(f"accepted {_what(each)}" + (f", risk {each.risk}" if each.risk else ""))
+    _say_accepted(_change(found, work), as_json=as_json, in_summary=upgrade)
     return 0
 
 
@@ -226,15 +242,18 @@ async def _named(definitions: Definitions, address: str, hash: str) -> list[Pin]
     return waiting
 
 
-def _agreed(shown: list[Shown], yes: bool) -> bool:
-    for each in shown:
+def _agreed(shown: list[Shown], yes: bool, *, in_summary: bool) -> bool:
+    if in_summary:
+        _summarise([each.pin for each in shown])
+    for each in () if in_summary else shown:
         _show(each.pin, each.lines)
     if yes:
         return True
     if not is_terminal(sys.stdin):
-        complain("nothing was accepted: add --hash with the hash that was shown, or --yes")
+        ways = "--yes" if in_summary else "--hash with the hash that was shown, or --yes"
+        complain(f"nothing was accepted: add {ways}")
         return False
-    count = f"these {len(shown)} definitions" if len(shown) > 1 else "it"
+    count = f"these {_count(len(shown))}" if len(shown) > 1 else "it"
     return click.confirm(f"accept {count}?", err=True)
 
 
@@ -294,6 +313,42 @@ def _show(pin: Pin, lines: list[str]) -> None:
     for line in lines:
         emit(line)
     emit(f"hash {pin.seen_hash or pin.hash}")
+
+
+def _say_accepted(pins: list[Pin], *, as_json: bool, in_summary: bool) -> None:
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
+
+    if as_json:
+        emit_json([pin_as_json(each) for each in pins])
+    if in_summary:
+        say(f"accepted {_count(len(pins))}")
+    for each in () if in_summary else pins:
+        say(f"accepted {_what(each)}" + (f", risk {each.risk}" if each.risk else ""))
+
+
+def _summarise(pins: list[Pin]) -> None:
+    from interlock.gateway.definitions.decisions import summary
+
+    servers = len({each.server for each in pins})
+    emit(
+        f"{_count(len(pins))} of {servers} servers differ only because this interlock writes them"
+        " differently; the servers have not changed them:"
+    )
+    emit_table(
+        (str(len(having)), kind, f"such as {having[0].address}") for kind, having in summary(pins)
+    )
+    emit("see one: interlock lock diff ADDRESS")
+
+
+def _count(number: int) -> str:
+    return f"{number} definition{'' if number == 1 else 's'}"
+
+
+def _remarks(pin: Pin) -> Iterator[str]:
+    if pin.risk:
+        yield f"risk {pin.risk}"
+    if pin.is_rewritten:
+        yield "written differently"
 
 
 def _what(pin: Pin) -> str:

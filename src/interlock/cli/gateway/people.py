@@ -17,6 +17,7 @@ from interlock.cli.signals import run
 from interlock.cli.terminal import emit_table, is_terminal, say
 
 if TYPE_CHECKING:
+    from interlock.auth.gateway_key import GatewayKey
     from interlock.config import Config
     from interlock.config.gateway import Audit
     from interlock.store.people import PersonalData
@@ -56,13 +57,14 @@ async def _forget(config: Config, principal: str, yes: bool) -> None:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.config.gateway_reading import resolve
     from interlock.store.audit.names import Pseudonyms
-    from interlock.store.database.database import open_database
+    from interlock.store.database.key_owner import open_owned
     from interlock.store.database.location import folder_beside
     from interlock.store.kept_results import delete_files
     from interlock.store.people import PeopleStore
 
     location = database_of(config)
-    database = await open_database(location)
+    key = GatewayKey.load(folder_beside(location))
+    database = await open_owned(location, key)
     try:
         store = PeopleStore(database)
         found = await store.find(principal)
@@ -71,14 +73,14 @@ async def _forget(config: Config, principal: str, yes: bool) -> None:
             if not is_terminal(sys.stdin):
                 raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
             click.confirm(f"Erase this of {principal}?", abort=True, err=True)
-        pseudonym = Pseudonyms(GatewayKey.load(folder_beside(location)))[principal]
+        pseudonym = Pseudonyms(key)[principal]
         body = {"action": "person_forgotten", "person": pseudonym, "erased": found.counts}
         async with open_recorder(config) as recorder:
             record = None if recorder is None else partial(recorder.write, "admin", body)
             await store.forget(principal, found, pseudonym, record=record)
         delete_files(location, found.files)
         audit = resolve(config, os.environ).audit
-        renamed = await _forget_in_trail(audit, location, principal, pseudonym)
+        renamed = await _forget_in_trail(audit, location, principal, key)
     finally:
         await database.close()
     records = "1 audit record" if renamed == 1 else f"{renamed} audit records"
@@ -86,7 +88,7 @@ async def _forget(config: Config, principal: str, yes: bool) -> None:
 
 
 async def _forget_in_trail(
-    settings: Audit, location: str | None, principal: str, pseudonym: str
+    settings: Audit, location: str | None, principal: str, key: GatewayKey
 ) -> int:
     """Replace a name in the audit trail and its copy; return the number of changed records."""
     from interlock.store.audit.copies import copy_folder
@@ -95,12 +97,12 @@ async def _forget_in_trail(
 
     tables = open_tables(location)
     try:
-        renamed = await forget_in_trail(tables, principal, pseudonym)
+        renamed = await forget_in_trail(tables, principal, key)
     finally:
         await tables.close()
     folder = copy_folder(settings, location)
     try:
-        forget_in_copy(folder, principal, pseudonym)
+        forget_in_copy(folder, principal, key)
     except OSError as error:
         text = f"the copy in {folder} still has the name: {error.strerror}; run this again"
         raise click.ClickException(text) from None

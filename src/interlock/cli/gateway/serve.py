@@ -21,6 +21,7 @@ from interlock.cli import config_option
 from interlock.cli.log import open_log
 from interlock.cli.terminal import complain, say, warn
 from interlock.errors import ConfigError, InterlockError, SpawnError
+from interlock.gateway.serving.service_manager import ServiceManager
 from interlock.gateway.serving.worker import Worker
 from interlock.text.urls import origin
 
@@ -106,9 +107,9 @@ def serve(
         from interlock.cli.gateway.serve_check import check_configuration
 
         return check_configuration(loaded, start_servers=start_servers)
-    worker = Worker.of_environment()
+    worker, manager = Worker.of_environment(), ServiceManager.of_environment()
     if workers > 1 and worker is None:
-        return _supervise(loaded, address, workers)
+        return _supervise(loaded, address, workers, manager)
     with _reaper_of(loaded):
         if stdio:
             from interlock.transports.pipes import take_standard_streams
@@ -116,7 +117,7 @@ def serve(
             source, target = take_standard_streams()
             _run(_serve_stdio(load, loaded, source, target, view))
         else:
-            _run(_serve_http(load, loaded, address, view, worker))
+            _run(_serve_http(load, loaded, address, view, worker, manager))
     return 0
 
 
@@ -127,7 +128,9 @@ def _check_use(config: Config, view: str, *, stdio: bool) -> None:
         raise ConfigError(f'{config.path}: gateway.audit.mode is "off", which is for --stdio only')
 
 
-def _supervise(config: Config, address: Address | None, workers: int) -> int:
+def _supervise(
+    config: Config, address: Address | None, workers: int, manager: ServiceManager
+) -> int:
     """Start this command once for each worker, and hand them the connections."""
     import asyncio
     import os
@@ -150,6 +153,7 @@ def _supervise(config: Config, address: Address | None, workers: int) -> int:
             listener,
             command,
             workers,
+            manager=manager,
             announce=lambda: say(f"{workers} workers serve http://{address_of(listener)}"),
             complain=warn,
         )
@@ -211,6 +215,7 @@ async def _serve_http(
     address: Address | None,
     view: str,
     worker: Worker | None,
+    manager: ServiceManager,
 ) -> None:
     from interlock.aio import beside, in_thread
     from interlock.gateway.assembly import Assembly
@@ -229,15 +234,17 @@ async def _serve_http(
         ):
             # The servers start while the rest of the gateway is being imported.
             importing = beside(in_thread(partial(_import_http, config)))
-            async with importing as imported, assembly.server.running():
+            running = assembly.server.running()
+            async with importing as imported, running, assembly.exporting():
                 serve_http = await imported
                 await serve_http(
                     assembly,
                     bound,
                     view=view,
+                    manager=manager,
                     announce=partial(_announce, assembly.server.toolbox, worker, key_file),
                     announce_servers=lambda: _say_servers(assembly.server.toolbox),
-                    reload=_Reloading(assembly, load).begin,
+                    reload=_Reloading(assembly, load, manager).begin,
                 )
 
 
@@ -263,16 +270,20 @@ async def _serve_stdio(
     from interlock.gateway.serving.stdio import serve_stdio
 
     async with Assembly.open(config) as assembly:
-        reload = _Reloading(assembly, load).begin
-        await serve_stdio(assembly.server, source, target, view=view, reload=reload)
+        reload = _Reloading(assembly, load, ServiceManager()).begin
+        async with assembly.exporting():
+            await serve_stdio(assembly.server, source, target, view=view, reload=reload)
 
 
 class _Reloading:
     """Reloads the configuration file, never twice at the same time."""
 
-    def __init__(self, assembly: Assembly, load: Callable[[], Config]) -> None:
+    def __init__(
+        self, assembly: Assembly, load: Callable[[], Config], manager: ServiceManager
+    ) -> None:
         self._assembly = assembly
         self._load = load
+        self._manager = manager
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
 
@@ -288,8 +299,10 @@ class _Reloading:
         try:
             while self._is_wanted:
                 self._is_wanted = False
+                self._manager.reloading()
                 await self._reload()
         finally:
+            self._manager.reloaded()
             self._task = None
 
     async def _reload(self) -> None:

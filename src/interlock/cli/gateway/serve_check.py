@@ -11,6 +11,7 @@ from interlock import __version__
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Entry
 from interlock.cli.gateway.last_lists import stored_lists
+from interlock.cli.gateway.list_sizes import long_lists, principals_in
 from interlock.cli.server_status import problem_of
 from interlock.cli.terminal import say, warn
 from interlock.config import Config
@@ -47,7 +48,7 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
     Toolbox(parts.servers)  # raises an error if a name is reserved
     changes: list[str] = []
     if start_servers:
-        odd = asyncio.run(_with_servers(config, parts))
+        odd = asyncio.run(_with_servers(config, parts, database))
     else:
         odd, changes = asyncio.run(_with_last_lists(config, parts, database))
     if isinstance(place, str):
@@ -63,15 +64,16 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
     return 0
 
 
-async def _with_servers(config: Config, parts: Parts) -> list[str]:
-    """Start the servers briefly; return problems with the names of their tools."""
+async def _with_servers(config: Config, parts: Parts, place: Path | None) -> list[str]:
+    """Start the servers briefly; return problems with their tools."""
     toolbox = Toolbox(parts.servers)
     try:
         await toolbox.open()
         down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]
         unknown = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
         odd = _odd_names(config, toolbox.tools, "no tools of such a server are known")
-        return [*odd, *unknown]
+        sizes = long_lists(parts.settings, parts.policy, toolbox.tools, await principals_in(place))
+        return [*odd, *sizes, *unknown]
     finally:
         await toolbox.close()
 
@@ -85,6 +87,8 @@ async def _with_last_lists(
         return [*odd, *_odd_names(config, (), _NOT_STARTED)], []
     async with stored_lists(parts.servers, place) as (toolbox, relaunched):
         odd += _odd_names(config, toolbox.tools, _NOT_STARTED)
+        principals = await principals_in(place)
+        odd += long_lists(parts.settings, parts.policy, toolbox.tools, principals)
     async with AuditReader.open(place) as reader:
         last = await reader.last("config")
     if last is None:

@@ -106,11 +106,11 @@ async def _call(
     raw: bool,
     as_json: bool,
 ) -> int:
-    from interlock.cli.servers.local_toolbox import CALLER, open_toolbox
+    from interlock.cli.servers.local_toolbox import command_caller, open_toolbox
 
     with working(address) as spinner:
         async with open_toolbox(config, key, spinner, yes=yes) as toolbox:
-            entry = toolbox.find(address, CALLER)
+            entry = toolbox.find(address, command_caller())
             arguments = typed(texts, entry.tool.input_schema) | values
             for unknown in unknown_parameters(arguments, entry.tool.input_schema):
                 warn(f"tool {address} {unknown}")
@@ -122,7 +122,7 @@ async def _call(
                     arguments,
                     timeout=timeout,
                     progress=lambda each: spinner.note(f"{address} {progress_text(each)}"),
-                    caller=CALLER,
+                    caller=command_caller(),
                 )
             except InterlockError as error:
                 _say_stderr(entry.server, server.stderr.removeprefix(written))

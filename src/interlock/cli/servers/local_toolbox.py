@@ -12,9 +12,13 @@ from interlock.cli.terminal import Spinner
 from interlock.cli.terminal_prompt import TerminalApproval, TerminalPrompt
 from interlock.config import Config
 from interlock.gateway.local_calls import local_calls
+from interlock.observing import environment_context
 from interlock.toolbox import Toolbox
 
-CALLER = Caller(surface="cli")
+
+def command_caller() -> Caller:
+    """Return the caller of a command; its trace continues that of the program that started it."""
+    return Caller(surface="cli", trace_context=environment_context())
 
 
 @asynccontextmanager

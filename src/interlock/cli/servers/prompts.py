@@ -104,11 +104,11 @@ def prompt(
 async def _prompt(
     config: Config, key: str, server: str, name: str, arguments: dict[str, str], as_json: bool
 ) -> int:
-    from interlock.cli.servers.local_toolbox import CALLER, open_toolbox
+    from interlock.cli.servers.local_toolbox import command_caller, open_toolbox
 
     with working(f"{server}:{name}") as spinner:
         async with open_toolbox(config, key, spinner) as toolbox:
-            result = await toolbox.get_prompt(server, name, arguments, caller=CALLER)
+            result = await toolbox.get_prompt(server, name, arguments, caller=command_caller())
     if as_json:
         emit_json(result.messages)
         return 0

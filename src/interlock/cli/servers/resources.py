@@ -90,12 +90,12 @@ def read(
 
 
 async def _read(config: Config, address: str, as_json: bool) -> int:
-    from interlock.cli.servers.local_toolbox import CALLER, open_toolbox
+    from interlock.cli.servers.local_toolbox import command_caller, open_toolbox
 
     with working(address) as spinner:
         async with open_toolbox(config, server_of(config, address), spinner) as toolbox:
             server, uri = await locate(toolbox, config, address)
-            result = await toolbox.read_resource(server, uri, caller=CALLER)
+            result = await toolbox.read_resource(server, uri, caller=command_caller())
     if as_json:
         emit_json(result.contents)
     else:

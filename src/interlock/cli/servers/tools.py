@@ -17,6 +17,7 @@ from interlock.cli.signals import run
 from interlock.cli.terminal import emit_foreign, emit_json, emit_table, say, working
 
 if TYPE_CHECKING:
+    from interlock.config import Config
     from interlock.toolbox import Entry, ServerStatus, Toolbox
     from interlock.types import Tool
 
@@ -29,11 +30,23 @@ _FEW_TYPES = 4  # more alternatives are shown as "anything"
     "name", metavar="[SERVER[:TOOL]]", required=False, shell_complete=completion.addresses
 )
 @server_option.server_option
+@click.option(
+    "--search", "query", metavar="TEXT", help="Show what a model that searches would find, and why."
+)
+@click.option(
+    "--key", "key_id", default="", metavar="ID", help="Search the tools that a key may call."
+)
 @config_option.config_option
 @config_option.raw_option
 @config_option.json_option
 def tools(
-    name: str | None, given: str | None, config: Path | None, raw: bool, as_json: bool
+    name: str | None,
+    given: str | None,
+    query: str | None,
+    key_id: str,
+    config: Path | None,
+    raw: bool,
+    as_json: bool,
 ) -> int:
     """List every tool by its address, with its server's state; or describe one.
 
@@ -48,7 +61,14 @@ def tools(
       interlock tools time:get_current_time
       interlock tools --json | jq -r '.tools[].address'
       interlock tools --server notes.py
+      interlock tools --search 'create an issue in GitHub'
     """
+    if key_id and query is None:
+        raise click.UsageError("--key needs --search")
+    if query is not None:
+        if name is not None or given is not None:
+            raise click.UsageError("--search looks through all servers of the configuration")
+        return run(_search(config_option.load(config), query, key_id, as_json))
     if given is not None:
         key, only = server_option.only(given, config)
         servers = dict(only.servers)
@@ -63,6 +83,17 @@ def tools(
     key, _ = config_option.find(found, server)
     chosen = {key: inputs.answered(found, [key]).servers[key]}
     return run(_tool(chosen, name, raw, as_json) if tool else _tools(chosen, as_json))
+
+
+async def _search(found: Config, query: str, key_id: str, as_json: bool) -> int:
+    from interlock.cli.servers.tool_search import search_all, search_as_key
+
+    if key_id:
+        return await search_as_key(found, query, key_id, as_json=as_json)
+    async with started(inputs.answered(found).servers) as toolbox:
+        code = await search_all(toolbox, query, as_json=as_json)
+        warn_of_broken(toolbox.status.values())
+        return code
 
 
 async def _tool(servers: dict[str, Any], address: str, raw: bool, as_json: bool) -> int:

@@ -59,6 +59,8 @@ def _shown(
         about: JsonObject = gate.services.approvals.shown(approval)
         may_decide = gate.services.approvals.may_decide(request.principal, approval)
         shown["asked"] = {**about, "mayDecide": may_decide and about["state"] == "pending"}
+    if trace := next(filter(None, (each.get("traceparent") for each in records)), None):
+        shown["traceparent"] = trace
     return shown
 
 

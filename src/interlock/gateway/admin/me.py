@@ -15,7 +15,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
     principal = request.principal
     settings = gate.parts.settings
     role = next((name for name, scope in ROLES if scope in principal.scopes), "user")
-    return {
+    shown: JsonObject = {
         "user": principal.id,
         "key": principal.key_id or None,
         "scopes": sorted(principal.scopes),
@@ -26,6 +26,9 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         "features": {"chat": settings.chat is not None, "plugins": settings.plugins is not None},
         "version": __version__,
     }
+    if settings.telemetry.link and "admin:read" in principal.scopes:
+        shown["traces"] = settings.telemetry.link
+    return shown
 
 
 ROUTES = (Route("GET", "/me", "any", show, "the caller, their scopes and their limits"),)

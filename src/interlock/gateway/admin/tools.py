@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from interlock.calls import Caller
 from interlock.gateway.admin.operations import BASE, Limit, Operations, PageQuery, page_of
+from interlock.gateway.forwarding.search_tools import MAX_FOUND
 from interlock.server.http.json_api import ApiRequest, JsonReply, Route
 from interlock.types import JsonObject
 
 
 class ToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The filter for a list of tools: a key or a user, a view, and a text `q` to search for."""
+    """The filter for a list of tools: a key or a user, a view, and a text `q` to look for.
+
+    With `search`, only the tools that a model would find with this query are listed, best first.
+    """
 
     key: str = ""
     user: str = ""
     view: str = ""
     q: str = ""
+    search: str = ""
 
 
 class OwnToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
@@ -29,10 +34,22 @@ async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
     wanted: ToolQuery = request.query
     caller, _ = await gate.caller(wanted.key, wanted.user, wanted.view)
     tools, missing = gate.server.tools_of(caller)
+    if wanted.search:
+        return JsonReply({"tools": await _found(gate, caller, wanted, tools), "missing": missing})
     seen = {each["address"] for each in (*tools, *missing)}
     there = (each.address for each in gate.server.toolbox.tools)
     denied = sorted(each for each in there if each not in seen and wanted.q.lower() in each.lower())
     return _listed(request, tools, missing, denied=denied[: wanted.limit])
+
+
+async def _found(
+    gate: Operations, caller: Caller, wanted: ToolQuery, tools: list[JsonObject]
+) -> list[JsonObject]:
+    """Return the tools that a model would find, each with the words that match."""
+    limit = min(wanted.limit, MAX_FOUND)
+    found = await gate.server.searching.explained(wanted.search, limit, caller)
+    seen = {each["address"]: each for each in tools}
+    return [seen[each.tool.entry.address] | {"matches": each.matches} for each in found]
 
 
 async def list_own(gate: Operations, request: ApiRequest) -> JsonReply:

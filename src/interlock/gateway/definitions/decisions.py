@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -110,6 +110,10 @@ class Definitions:
     async def waiting(self, server: str) -> _Pins:
         """Return a server's definitions that wait for a decision, with the server itself first."""
         return [each for each in await self.list(server) if each.waits]
+
+    async def rewritten(self) -> _Pins:
+        """Return the definitions that only this version of interlock writes differently."""
+        return [each for each in await self.list() if each.is_rewritten]
 
     async def accept(self, pin: Pin, hash: str, *, risk_from_hints: bool = False) -> Pin:
         """Accept the definition that the operator saw.
@@ -221,6 +225,7 @@ def as_json(pin: Pin) -> JsonObject:
         "since": rfc3339(pin.since or None),
         "hash": pin.hash,
         "seenHash": pin.seen_hash,
+        "rewritten": pin.is_rewritten or None,
         "risk": pin.risk,
         "decidedBy": pin.decided_by,
         "decidedAt": rfc3339(pin.decided_at),
@@ -239,15 +244,18 @@ def _hinted(pin: Pin) -> Risk | None:
 
 def _with(file: Path, pin: Pin, hash: str, risk: Risk | None) -> list[Pin]:
     """Return the pins of a lock file, updated with the definition that the operator saw."""
-    definition = pin.seen_definition or pin.definition
-    if hash != (pin.seen_hash or pin.hash) or definition is None:
+    accepted = pin.accepted()
+    if hash != accepted.hash or accepted.definition is None:
         raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
     pins = lock_file.read(file) if file.exists() else []
     others = [each for each in pins if (each.server, each.key) != (pin.server, pin.key)]
     known = next((each.risk for each in pins if each not in others), None)
-    return [*others, replace(pin, hash=hash, definition=definition, risk=risk or known)]
+    return [*others, replace(accepted, risk=risk or known)]
 
 
+_HEADS = ("---", "+++")  # of a unified diff
+_PATH = re.compile(r"[^:+ ]+")
+_VARIABLE = re.compile(r"(\b(?:properties|\$defs|arguments)\.)[^.]+|\[\d+\]")
 _INVISIBLE = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 
 
@@ -258,11 +266,30 @@ def diff(pin: Pin) -> list[str]:
     of a longer text is a separate line after its member.
     """
     before = _lines(pin.definition)
-    after = _lines(pin.seen_definition if pin.waits else pin.definition)
+    after = _lines(pin.accepted().definition)
     if pin.state == "gone":
         after = []
     found = difflib.unified_diff(before, after, "accepted", "offered", n=2, lineterm="")
     return [*found] if before != after else [f" {line}" for line in after]
+
+
+def summary(pins: Iterable[Pin]) -> list[tuple[str, list[Pin]]]:
+    """Return the kinds of differences in definitions, each with the definitions that have it.
+
+    A kind is a sign and a member, such as "+ inputSchema.title"; a number or the name of an
+    argument within the member is shown as `*`. The most frequent kind is first.
+    """
+    found: dict[str, list[Pin]] = {}
+    for pin in pins:
+        changed = [each for each in diff(pin) if each[:1] in "+-" and each[:3] not in _HEADS]
+        for kind in {f"{each[0]} {_member(each[1:])}": None for each in changed}:
+            found.setdefault(kind, []).append(pin)
+    return sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
+
+
+def _member(line: str) -> str:
+    path = _PATH.match(line)
+    return _VARIABLE.sub(r"\1*", path[0] if path is not None else line)
 
 
 def visible(text: str) -> str:

@@ -5,7 +5,9 @@
         "tools": {"refund": {"hash": "…", "definition": {…}, "risk": "write"}},
         "prompts": {…}}}}
 
-A file is refused if a hash does not match the definition beside it.
+A file is refused if a hash does not match the definition beside it. A definition that is not in the
+first format has a member `format`; `source` is the hash of what the server itself states, if it is
+not the hash of the definition. See `store.pin`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from msgspec import Struct
 from interlock import durable
 from interlock.config.gateway import Lock
 from interlock.errors import ConfigError
-from interlock.store.pin import PROMPTS, Key, Kind, Pin, hash_of
+from interlock.store.pin import FORMAT, PROMPTS, Key, Kind, Pin, hash_of
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
@@ -29,6 +31,8 @@ from interlock.types import JsonObject
 class _Locked(Struct, omit_defaults=True, forbid_unknown_fields=True):
     hash: str
     definition: JsonObject
+    format: int = 1
+    source: str | None = None
     risk: Literal["read", "write"] | None = None
 
 
@@ -138,7 +142,9 @@ def _encoded(pins: Iterable[Pin]) -> tuple[bytes, int]:
     for pin in sorted(pins, key=lambda each: (each.server, each.key)):
         if pin.hash is None or pin.definition is None or pin.kind == "list":
             continue
-        locked = _Locked(pin.hash, msgspec.json.decode(pin.definition), pin.risk)
+        locked = _Locked(
+            pin.hash, msgspec.json.decode(pin.definition), pin.format, pin.source, pin.risk
+        )
         server = servers.setdefault(pin.server, _Server())
         if pin.kind == "server":
             server.server = locked
@@ -150,7 +156,7 @@ def _encoded(pins: Iterable[Pin]) -> tuple[bytes, int]:
 
 
 def _pin(path: Path, server: str, kind: Kind, name: str, locked: _Locked) -> Pin:
-    if hash_of(locked.definition) != locked.hash:
+    if locked.format == FORMAT and hash_of(locked.definition) != locked.hash:
         what = f"{server}:{name}" if name else server
         raise ConfigError(f"{path}: the hash of {what} is not that of its definition")
     definition = msgspec.json.encode(locked.definition).decode()
@@ -161,6 +167,8 @@ def _pin(path: Path, server: str, kind: Kind, name: str, locked: _Locked) -> Pin
         state="accepted",
         hash=locked.hash,
         definition=definition,
+        format=locked.format,
+        source=locked.source,
         risk=locked.risk,
         since=now_micros(),
     )

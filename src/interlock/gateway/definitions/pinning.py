@@ -95,7 +95,12 @@ class Pinning:
                 body = {"of": pin.kind, "state": pin.state}
                 hashes = {"accepted": pin.hash, "seen": pin.seen_hash}
                 self._note(server, pin.address if pin.name else "", body | hashes)
-        accepted = sum(each.state == "accepted" for each in written)
+        rewritten = sum(each.is_rewritten for each in written)
+        if rewritten:
+            text = "server %r: %d definitions are written differently by this version of interlock"
+            _log.warning(f"{text}: see `interlock lock accept --upgrade`", server, rewritten)
+            self._note(server, "", {"state": "rewritten", "definitions": rewritten})
+        accepted = sum(each.state == "accepted" for each in written) - rewritten
         if accepted:
             self._note(server, "", {"state": "accepted", "definitions": accepted})
 

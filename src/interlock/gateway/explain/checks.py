@@ -189,6 +189,23 @@ def _way_to_connect(question: ExplainedCall) -> str:
     return ""
 
 
+def _check_listed(question: ExplainedCall) -> Check | None:
+    """Return how a client gets to know a tool; None if clients list all tools."""
+    entry, policy = question.entry, question.policy
+    view = policy.view_of(question.caller)
+    if not view.search.is_on or not isinstance(entry, Entry) or entry.server == OWN:
+        return None
+    if question.is_hidden:
+        return None
+    principal = question.caller.principal
+    named = principal.view if principal is not None else ""
+    where = f"view {named}" if named else "all tools"
+    risk = policy.risk(entry)
+    if view.lists(entry, risk):
+        return Check("listed", "ok", f"listed in {where}")
+    return Check("listed", "ok", f"found by search in {where}; called with call_{risk}_tool")
+
+
 CHECKS: list[Callable[[ExplainedCall], Check | None]] = [
     _check_key,
     _step("plugin"),
@@ -203,6 +220,7 @@ CHECKS: list[Callable[[ExplainedCall], Check | None]] = [
     _check_approval,
     _check_credential,
     _check_caller,
+    _check_listed,
 ]
 
 

@@ -21,6 +21,7 @@ from interlock.gateway.client_approvals import pin_in
 from interlock.gateway.explain.checks import CHECKS, policy_checks
 from interlock.gateway.explain.explanation import Check, Effect, ExplainedCall, Explanation
 from interlock.gateway.forwarding.refusals import UNKNOWN
+from interlock.gateway.forwarding.search_tools import Found
 from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.logins.vault import Vault
 from interlock.layers.approvals import Approvals
@@ -64,6 +65,7 @@ class Explainer:
     ) -> None:
         self._toolbox = gateway.toolbox
         self._catalogue = gateway.catalogue
+        self._searching = gateway.searching
         self._policy = policy
         self._limiter = limiter
         self._approvals = approvals
@@ -73,6 +75,10 @@ class Explainer:
             for each in pins
             if each.kind == "tool" and each.state == "accepted"
         }
+
+    async def found_by(self, caller: Caller, query: str, limit: int) -> list[Found]:
+        """Return the tools that a model of a caller would find with a query, and why."""
+        return await self._searching.explained(query, limit, caller)
 
     def schema_of(self, address: str) -> JsonObject:
         """Return a tool's input schema; {} if the tool is unknown."""

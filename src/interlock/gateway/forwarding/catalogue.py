@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
-from interlock.config.gateway import OWN
+from interlock.config.gateway import OWN, Risk
 from interlock.context import Context
-from interlock.errors import InvalidArguments
+from interlock.errors import InvalidArguments, UnknownTool
+from interlock.gateway.forwarding.executors import AnyTool, Executor
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.items import (
@@ -20,7 +21,12 @@ from interlock.gateway.forwarding.items import (
 )
 from interlock.gateway.forwarding.offers import ListedItem, Offers
 from interlock.gateway.forwarding.refusals import REASON_KEY
-from interlock.gateway.forwarding.tool import ForwardedTool, StartingTool, UnusableTool
+from interlock.gateway.forwarding.tool import (
+    CLAUDE_CODE,
+    ForwardedTool,
+    StartingTool,
+    UnusableTool,
+)
 from interlock.layers.kept_results import URI
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
@@ -35,8 +41,12 @@ from interlock.types import (
 )
 
 MISSING_KEY = "interlock/missing"
-CLAUDE_CODE = "claude-code"  # the client name that Claude Code reports
 MAX_FOUND = 100_000  # cached pairs of caller and tool
+MAX_CALLERS = 64  # callers that search, whose tools are cached
+RISKS: tuple[Risk, ...] = ("read", "write")
+_OURS = f"{OWN}__"  # the start of the names of interlock's own tools
+# Claude Code's own search would otherwise hide these tools, and with them all others
+_ALWAYS_LOAD: JsonObject = {"anthropic/alwaysLoad": True}
 
 
 class ToolboxCatalogue:
@@ -48,9 +58,16 @@ class ToolboxCatalogue:
         toolbox: The tools of all servers.
         in_force: The current policy.
         forwarder: Forwards requests to the servers.
+        unknown: Records that a caller named an unknown tool; returns the error for it.
     """
 
-    def __init__(self, toolbox: Toolbox, in_force: InForce, forwarder: Forwarder) -> None:
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        in_force: InForce,
+        forwarder: Forwarder,
+        unknown: Callable[[str, Caller], Awaitable[UnknownTool]],
+    ) -> None:
         self._toolbox = toolbox
         self._in_force = in_force
         self._forwarder = forwarder
@@ -59,6 +76,9 @@ class ToolboxCatalogue:
             each.wire_name: ForwardedTool(each, each.wire_name, "", forwarder)
             for each in toolbox.own.entries
         }
+        self._executors = [Executor(risk, self._find_tool, unknown, forwarder) for risk in RISKS]
+        self._callable: dict[Hashable, dict[str, ForwardedTool]] = {}  # see `callable_tools`
+        self._callable_in = -1  # the version in which `_callable` was filled
         # By the view that has plain names, or "", and by whether schemas are the servers' own
         self._offers: dict[tuple[str, bool], Offers] = {}
         self._before: dict[tuple[str, bool], Offers] = {}  # the offers before the last change
@@ -104,6 +124,9 @@ class ToolboxCatalogue:
     def _visible(self, kind: Kind, context: Context) -> Iterator[EncodedDefinition]:
         caller = Caller(context.principal)
         offers = self._offers_to(caller)
+        if kind == "tools" and self._in_force.policy.view_of(caller).search.is_on:
+            yield from self._listed_beside_search(context)
+            return
         if kind == "tools":
             is_empty, is_short = True, _is_claude_code(context)
             for tool in offers.tools.values():
@@ -122,12 +145,60 @@ class ToolboxCatalogue:
             if self.offers(caller, each.item):
                 yield each.definition
 
-    def _own_tools(self, context: Context) -> Iterator[ForwardedTool]:
+    def _listed_beside_search(self, context: Context) -> Iterator[EncodedDefinition]:
+        """Yield what clients that search list: interlock's own tools, and tools always listed."""
+        if self.callable_tools(Caller(context.principal)):
+            for own in self._own_tools(context):
+                meta = own.definition.get("_meta", {}) | _ALWAYS_LOAD
+                yield EncodedDefinition(encode(own.definition | {"_meta": meta}))
+            is_short = _is_claude_code(context)
+            for tool in self._always_listed(Caller(context.principal)):
+                yield tool.listed_shortly if is_short else tool.listed
+
+    def _always_listed(self, caller: Caller) -> Iterator[ForwardedTool]:
+        policy = self._in_force.policy
+        view = policy.view_of(caller)
+        for tool in self.callable_tools(caller).values():
+            if view.lists(tool.entry, policy.risk(tool.entry)):
+                yield tool
+
+    def callable_tools(self, caller: Caller) -> Mapping[str, ForwardedTool]:
+        """Return the tools that a caller may call, by address."""
+        if self._callable_in != self.version or len(self._callable) >= MAX_CALLERS:
+            self._callable.clear()
+            self._callable_in = self.version
+        key = basis_of_rights(caller.principal)
+        found = self._callable.get(key)
+        if found is None:
+            found = self._callable[key] = {
+                tool.entry.address: tool
+                for tool in self._offers_to(caller).tools.values()
+                if self.offers(caller, tool.entry)
+            }
+        return found
+
+    def waiting_tools(self, caller: Caller) -> Iterator[str]:
+        """Yield the addresses of tools that the caller may call after an operator accepts them."""
+        for tool in self._offers_to(caller).problems():
+            if tool.reason == "tool_quarantined" and self.may_use(caller, tool.item):
+                yield tool.item.address
+
+    def _own_tools(self, context: Context) -> Iterator[ForwardedTool | Executor]:
         """Yield the tools of interlock itself that the client may use."""
         caller = caller_of(context)
         for entry in self._toolbox.own.entries_for(caller):
             if self.may_use(caller, entry):
                 yield self._own[entry.wire_name]
+        yield from self._executors_for(caller)
+
+    def _executors_for(self, caller: Caller) -> Iterator[Executor]:
+        """Yield an executor for each risk of which the caller may call a tool."""
+        policy = self._in_force.policy
+        search = policy.view_of(caller).search
+        if search.is_on:
+            tools = self.callable_tools(caller).values()
+            risks = {policy.risk(each.entry) for each in tools}.intersection(search.calls)
+            yield from (each for each in self._executors if each.risk in risks)
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
         """Return metadata: items missing from the caller's list, and why a tool list is empty."""
@@ -137,6 +208,8 @@ class ToolboxCatalogue:
             return {MISSING_KEY: missing} if missing else {}
         if kind != "tools":
             return {}
+        if self._in_force.policy.view_of(caller).search.is_on:
+            return {} if self.callable_tools(caller) else {REASON_KEY: "nothing_granted"}
         missing = self._missing_of(self._offers_to(caller), caller)
         if missing:
             asking = caller_of(context)
@@ -197,6 +270,9 @@ class ToolboxCatalogue:
         """Return a number that changes when a principal's list of this kind changes."""
         caller = Caller(principal)
         offers = self._offers_to(caller)
+        if kind == "tools" and self._in_force.policy.view_of(caller).search.is_on:
+            executors = (each.name for each in self._executors_for(caller))
+            return hash((*executors, *(each.fingerprint for each in self._always_listed(caller))))
         if kind == "tools":
             seen = [
                 each.fingerprint
@@ -249,8 +325,12 @@ class ToolboxCatalogue:
         item = self.find_resource(name, caller)
         return None if item is None else ForwardedResource(item, self._uris, self._forwarder)
 
-    def _find_own(self, name: str, context: Context) -> ForwardedTool | None:
-        if name not in self._own or next(self._visible("tools", context), None) is None:
+    def _find_tool(self, name: str, context: Context) -> AnyTool | None:
+        tool: AnyTool | None = self.find("tools", name, context)
+        return tool
+
+    def _find_own(self, name: str, context: Context) -> ForwardedTool | Executor | None:
+        if not name.startswith(_OURS) or next(self._visible("tools", context), None) is None:
             return None
         return next((each for each in self._own_tools(context) if each.name == name), None)
 

@@ -102,9 +102,7 @@ class Forwarder:
         can = context.client_capabilities
         modern = context.revision in MODERN
         call = Call(
-            entry,
-            arguments,
-            caller_of(context),
+            *(entry, arguments, caller_of(context)),
             capabilities=can,
             log_level=context.log_level,
             returns_questions=modern,
@@ -112,6 +110,7 @@ class Forwarder:
         )
         if state is not None or context.answers:
             _go_on(call, state, context.answers)
+        context.is_measured = True  # by the layers
         if modern:
             if context.log_level is not None:
                 await self._want_log_level(entry, context.log_level)
@@ -187,6 +186,7 @@ class Forwarder:
         if observing.observer is not None:
             observing.observer.resumed(ticket.call)
         outcome = await self.parking.resume(ticket, context)
+        context.error_type = "tool_error" if outcome.is_error else ""
         return self._passed_on(entry, outcome, context, ticket.call)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
@@ -27,7 +28,14 @@ from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding.changes import Changes
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.in_force import InForce
+from interlock.gateway.forwarding.instructions import (
+    CATALOGUE,
+    SERVERS,
+    joined_instructions,
+    server_catalogue,
+)
 from interlock.gateway.forwarding.offers import check_names
+from interlock.gateway.forwarding.search_tools import SearchTools
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.gateway.forwarding.tasks import ForwardedTasks
 from interlock.gateway.observer import GatewayObserver
@@ -45,6 +53,7 @@ from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
 from interlock.toolbox.pins import PinKeeper
+from interlock.toolbox.search_tool import search_tool
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
@@ -54,6 +63,7 @@ from interlock.types import Implementation, JsonObject
 if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.http_options import HttpKeywords
+    from interlock.toolbox.tool_finder import ToolFinder
 
 
 _NO_LAYERS = Layers()
@@ -63,8 +73,7 @@ START_TIMEOUT = 5.0  # seconds for which a list waits until servers start with a
 
 _LISTS = frozenset(("tools/list", "resources/list", "resources/templates/list", "prompts/list"))
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
-SERVERS = "servers"  # the value of `instructions` that selects the servers' instructions
-MAX_INSTRUCTIONS = 4_096  # characters of one server's instructions
+_ENDLESS = frozenset(("subscriptions/listen",))  # requests that end with their client
 LIST_TTL_MS = 60_000  # how long clients may cache lists; they are notified of changes
 
 
@@ -79,7 +88,8 @@ class ForwardingServer:
         environ: The values for `${VAR}`; None for `os.environ`.
         layers: The layers around every call, besides those of the server itself.
         instructions: Text for a model that uses the tools; "servers" to combine the instructions of
-            the servers that the caller may use.
+            the servers that the caller may use; "catalogue" for a line about each of these servers,
+            which is also the default for clients that search for tools.
         sealing_key: Encrypts the state that modern clients send back with answers to questions;
             None for a random key.
         idle_timeout: Seconds without progress after which slow servers are not waited for; None to
@@ -98,6 +108,7 @@ class ForwardingServer:
         toolbox: The servers behind the gateway.
         dropped: The number of dropped messages and requests, by reason.
         subscribers: The clients that are notified of changes.
+        searching: The search for tools.
         tells_of_servers: Whether the instructions are those of the servers, once they are
             connected.
     """
@@ -125,6 +136,7 @@ class ForwardingServer:
         self._observer = observer
         self._idle_timeout = idle_timeout
         self._in_force = InForce(policy, layers.admit)
+        self.searching = self._make_search_tools()
         self.toolbox = Toolbox(
             servers,
             environ=environ,
@@ -136,26 +148,34 @@ class ForwardingServer:
             find_resource=self._find_resource,
             **_ASKING,
             results=results,
-            own_tools=own_tools,
+            own_tools=(*own_tools, *self.searching.own_tools),
         )
         self.dropped: Counter[str] = Counter()
-        task_ids = TaskIds(sealing_key)
-        self._forwarder = Forwarder(self.toolbox, self._in_force, task_ids, observer)
-        self._catalogue = ToolboxCatalogue(self.toolbox, self._in_force, self._forwarder)
-        self._changes = Changes(
-            self.toolbox, self._catalogue, self._forwarder.parking, self._in_force
+        self._forwarder = Forwarder(self.toolbox, self._in_force, TaskIds(sealing_key), observer)
+        self._catalogue = ToolboxCatalogue(
+            self.toolbox, self._in_force, self._forwarder, self.searching.unknown
         )
+        parking = self._forwarder.parking
+        self._changes = Changes(self.toolbox, self._catalogue, parking, self._in_force)
         self.subscribers = self._changes.subscribers
         self.tells_of_servers = instructions == SERVERS
-        self._methods = self._make_methods(instructions, EncryptingSeal(sealing_key))
+        self._instructions = instructions
+        self._methods = self._make_methods(EncryptingSeal(sealing_key))
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
 
-    def _make_methods(self, instructions: str | None, seal: EncryptingSeal) -> Methods:
+    def _make_search_tools(self) -> SearchTools:
+        def finder() -> ToolFinder:
+            return self.toolbox.finder
+
+        search = search_tool(finder, lambda: self.toolbox.tools, lambda: self.toolbox.upstreams)
+        return SearchTools(self._in_force, self._observer, finder, lambda: self._catalogue, search)
+
+    def _make_methods(self, seal: EncryptingSeal) -> Methods:
         info = Implementation(name="interlock", version=__version__)
         return Methods(
             info,
-            self._instructions_of_servers if self.tells_of_servers else instructions,
+            self._instructions_for,
             self._catalogue,
             self.subscribers,
             seal,
@@ -169,28 +189,34 @@ class ForwardingServer:
 
     # Methods of `Answering`
 
-    def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
+    async def answer(self, request: Request, context: Context) -> bytes:
         """Answer an MCP request.
 
         Raises:
             InterlockError: The request fails.
         """
-        method = request.method
+        method, began, failed = request.method, monotonic(), None
         if context.trace is not None:
             context.trusts_trace = self.trusts_trace(context)
-        if method not in _LIMITED:
-            if method in _LISTS:
-                waiting = self._waiting_for(context)
-                if waiting:
-                    return self._list_after(waiting, request, context)
-            return self._methods.answer(request, context)
-        if self._in_force.admit is not None:
-            try:
-                self._in_force.admit(context.principal)
-            except CallRefused as error:
-                self._observer.not_admitted(context.principal, error)
-                raise
-        return self._methods.table[method](request, context)  # always present in a gateway
+        try:
+            if method not in _LIMITED:
+                if method in _LISTS and (waiting := self._waiting_for(context)):
+                    await self._start(waiting, context)
+                return await self._methods.answer(request, context)
+            if self._in_force.admit is not None:
+                try:
+                    self._in_force.admit(context.principal)
+                except CallRefused as error:
+                    self._observer.not_admitted(context.principal, error)
+                    raise
+            # The table of a gateway always has these methods.
+            return await self._methods.table[method](request, context)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            if not context.is_measured and method not in _ENDLESS:
+                self._observer.answered(method, context, monotonic() - began, failed)
 
     def trusts_trace(self, context: Context) -> bool:
         """Return whether a client's trace may continue in this gateway and at its servers."""
@@ -205,14 +231,11 @@ class ForwardingServer:
             if each.waits_for(caller) and self._in_force.policy.may_use_any(caller, name)
         ]
 
-    async def _list_after(
-        self, waiting: list[Upstream], request: Request, context: Context
-    ) -> bytes:
+    async def _start(self, waiting: list[Upstream], context: Context) -> None:
         caller = caller_of(context)
         with suppress(TimeoutError):  # the starts continue, and clients are notified of the lists
             async with asyncio.timeout(START_TIMEOUT):
                 await asyncio.gather(*(each.start_for_caller(caller) for each in waiting))
-        return await self._methods.answer(request, context)
 
     @property
     def catalogue(self) -> ToolboxCatalogue:
@@ -233,6 +256,10 @@ class ForwardingServer:
         """A function that returns a tool by its name if the caller may use it."""
         return self._catalogue.find
 
+    def has_prompt(self, name: str, context: Context) -> bool:
+        """Return whether the caller has a prompt with this name."""
+        return self._catalogue.find("prompts", name, context) is not None
+
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         found = self._catalogue.find_resource(uri, caller)
         server, colon, rest = uri.partition(":")
@@ -246,16 +273,23 @@ class ForwardingServer:
         hidden = self._catalogue.find_hidden(kind, name, caller)
         self._observer.unknown(caller, kind, name, hidden)
 
-    def _instructions_of_servers(self, context: Context) -> str | None:
-        """Return the instructions of the servers that the caller may use, each under its name."""
-        caller = Caller(context.principal)
-        parts = []
-        for name, upstream in self.toolbox.upstreams.items():
-            text = upstream.instructions
-            if text and self._in_force.policy.may_use_any(caller, name):
-                cut = text if len(text) <= MAX_INSTRUCTIONS else text[:MAX_INSTRUCTIONS] + " [cut]"
-                parts.append(f"{name}:\n{cut}")
-        return "\n\n".join(parts) or None
+    def _instructions_for(self, context: Context) -> str | None:
+        caller, policy = Caller(context.principal), self._in_force.policy
+        searches = policy.view_of(caller).search.is_on
+        given = self._instructions or (CATALOGUE if searches else None)
+        if given not in (SERVERS, CATALOGUE):
+            return given
+        usable = {
+            name: each
+            for name, each in self.toolbox.upstreams.items()
+            if policy.may_use_any(caller, name)
+        }
+        if given == CATALOGUE:
+            purposes = {name: each.purpose for name, each in usable.items()}
+            return server_catalogue(purposes, searches=searches)
+        return joined_instructions(
+            {name: text for name, each in usable.items() if (text := each.instructions)}
+        )
 
     def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the tools listed for a caller, and the missing tools with reasons."""
@@ -325,6 +359,7 @@ class ForwardingServer:
         return {
             "on_log": lambda message: self._changes.logged(server, message),
             "on_resource_updated": lambda uri: self._changes.resource_updated(server, uri),
+            "on_answer": partial(self._observer.requested, server),
         }
 
     def end_credentials(self, keys: Collection[str]) -> None:

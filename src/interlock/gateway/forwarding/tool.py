@@ -31,12 +31,14 @@ from interlock.revisions import MISSING_CAPABILITY
 from interlock.schema.portable import portable
 from interlock.server.catalogue import EncodedDefinition
 from interlock.server.tasks import TaskBegun
+from interlock.text.canonical_json import canonical_json
 from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject
 
 STATE_KEY = "interlock/state"
 # Claude Code's names are "mcp__SERVER__TOOL", and its API accepts 64 characters.
 MAX_SHORT_NAME = 40
+CLAUDE_CODE = "claude-code"  # the client name that Claude Code reports
 _FOR_THE_CLIENT = (InputRequired, MalformedAnswer, TaskBegun)
 
 
@@ -70,6 +72,29 @@ class ForwardedTool:
         self.listed = _listed(entry, name, state, schema)
         self._renames = None if is_original else offered.renames
         self._forwarder = forwarder
+
+    @property
+    def item(self) -> Entry:
+        """The tool itself."""
+        return self.entry
+
+    def name_for(self, client: str) -> str:
+        """Return the tool's name for a client program, given its name."""
+        return self.short_name if client == CLAUDE_CODE else self.name
+
+    @cached_property
+    def _canonical(self) -> bytes:
+        return canonical_json(self.definition)
+
+    @property
+    def digest(self) -> str:
+        """ "sha256:" and the hash of the canonical JSON of the definition that clients see."""
+        return f"sha256:{hashlib.sha256(self._canonical).hexdigest()}"
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of that JSON."""
+        return len(self._canonical)
 
     @cached_property
     def short_name(self) -> str:
@@ -118,13 +143,14 @@ class ForwardedTool:
         except InterlockError as error:
             if isinstance(error, _FOR_THE_CLIENT) or _is_undeclared(error, context):
                 raise
+            context.error_type = reason_of(error)
             return refusal(self.entry, error, id)
 
     def _refuse(self, text: str, context: Context, id: str) -> Raw:
         """Return the refusal for arguments that cannot be decoded."""
         error = InvalidArguments(text)
-        note = self._forwarder.observer.unavailable
-        note(caller_of(context), reason_of(error), self.entry, "", id)
+        note, context.error_type = self._forwarder.observer.unavailable, reason_of(error)
+        note(caller_of(context), context.error_type, self.entry, "", id)
         return refusal(self.entry, error, id)
 
 
@@ -168,18 +194,26 @@ class StartingTool:
         self._find = find
 
     async def call(self, arguments: Raw | None, context: Context) -> Any:
-        """Wait for the server, at most for the timeout of its requests, and call the tool.
+        """Call the tool when its server has started.
+
+        Raises:
+            UnknownTool: See `started`.
+            InterlockError: See `ForwardedTool.call`.
+        """
+        return await (await self.started(context)).call(arguments, context)
+
+    async def started(self, context: Context) -> ForwardedTool | UnusableTool:
+        """Wait for the server, at most for the timeout of its requests; return the tool.
 
         Raises:
             UnknownTool: The server has no such tool, or the caller may not use it.
-            InterlockError: See `ForwardedTool.call`.
         """
         await self._upstream.wait_for_start()
         found = self._find(context)
         if found is None:
             raise UnknownTool(f"unknown tool {self.definition['name']!r}")
-        tool = self._refused if isinstance(found, StartingTool) else found
-        return await tool.call(arguments, context)
+        tool: ForwardedTool | UnusableTool = found
+        return self._refused if isinstance(found, StartingTool) else tool
 
 
 class UnusableTool:
@@ -219,6 +253,7 @@ class UnusableTool:
         self.is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
+        context.error_type = self.reason
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
         error = CallRefused(text, self.reason, self.next_try)
         if self.url:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ from interlock.gateway.logins.login_pages import LoginPages
 from interlock.gateway.serving.admin_app import AdminApp
 from interlock.gateway.serving.view_auth import LatestAuth, in_view
 from interlock.layers.asking import AskCaller
-from interlock.layers.exposition import family, one, text_of
+from interlock.layers.exposition import Family, text_of
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK, Guard
 from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage
@@ -142,6 +142,7 @@ class Endpoint(GatewayFront):
         app: The application for clients.
         health: The health checks.
         sessions: The page sessions.
+        families: Returns the metrics to show: those of this process, or of all workers.
         is_leaving: Whether the gateway is not ready, because it will be drained soon.
         serves_operators: Whether the application for clients also serves the admin API and the
             metrics. It does if only this machine can reach it and operators have no listener of
@@ -164,6 +165,7 @@ class Endpoint(GatewayFront):
         self._make_inspector = inspector
         self._make_chat = chat
         self._assembly = assembly
+        self.families: Callable[[], Awaitable[Sequence[Family]]] = assembly.families
         self._services, self._callers = assembly.services, assembly.services.callers
         self._resource = resource
         self.origin = urls.origin(resource)
@@ -264,6 +266,9 @@ class Endpoint(GatewayFront):
     def open_sessions(self) -> int:
         return len(self.app.sessions)
 
+    async def is_ready(self) -> bool:
+        return await self.health.is_ready()
+
     def page_of(self, approval: Approval) -> str | None:
         """Return the URL where users decide about their own call; None if no page is served."""
         return f"{self.origin}/calls/{approval.call}" if self._has_pages else None
@@ -354,9 +359,7 @@ class Endpoint(GatewayFront):
             await self._inspector.close()
 
     async def metrics(self) -> Page:
-        is_ready = await self.health.is_ready()
-        ready = family("interlock_ready", "Whether calls can be made.", one(is_ready))
-        families = [*self._services.metrics.families(), ready]
+        families = await self.families()
         return Page((await in_thread(lambda: text_of(families))).encode(), kind=_TEXT)
 
     def _views(self) -> Views:

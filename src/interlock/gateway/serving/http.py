@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 
 from msgspec import Struct
@@ -19,6 +19,9 @@ from interlock.gateway.serving.endpoint import PATH, Endpoint, MakeChat, MakeIns
 from interlock.gateway.serving.handed import HandedServer
 from interlock.gateway.serving.listeners import Listeners, address_of
 from interlock.gateway.serving.process import on_signals
+from interlock.gateway.serving.service_manager import ServiceManager
+from interlock.gateway.serving.worker import Worker
+from interlock.gateway.serving.worker_metrics import WorkerMetrics
 from interlock.server.http.listening import listen
 from interlock.server.http.serve import UvicornServer
 from interlock.text import urls
@@ -48,6 +51,7 @@ async def serve_http(
     listeners: Listeners,
     *,
     view: str = "",
+    manager: ServiceManager,
     announce: Callable[[Served], None],
     announce_servers: Callable[[], None] = lambda: None,
     reload: Callable[[], None] = lambda: None,
@@ -61,6 +65,7 @@ async def serve_http(
         assembly: The gateway.
         listeners: The sockets to serve on.
         view: The only view to serve; "" for all views.
+        manager: The service manager, which is notified of the gateway's state.
         announce: Called once the gateway is served.
         announce_servers: Called after `announce`, once the remaining servers are connected or have
             failed.
@@ -83,7 +88,8 @@ async def serve_http(
     )
     served = _served(endpoint, listeners, assembly.parts.settings.public_url)
     announced = partial(announce, served), announce_servers
-    await _serve(assembly, endpoint, listeners, reload, *announced)
+    async with _shared_metrics(endpoint, listeners.worker):
+        await _serve(assembly, endpoint, listeners, manager, reload, *announced)
     if assembly.failed.is_set():
         raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
@@ -92,6 +98,7 @@ async def _serve(
     assembly: Assembly,
     endpoint: Endpoint,
     listeners: Listeners,
+    manager: ServiceManager,
     reload: Callable[[], None],
     announce: Callable[[], None],
     announce_servers: Callable[[], None],
@@ -107,7 +114,7 @@ async def _serve(
         proxies=assembly.parts.settings.proxies,
     )
 
-    leaving = Leaving(endpoint, server)
+    leaving = Leaving(endpoint, server, manager)
 
     async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
         own = [] if listeners.public is None else [listeners.public]
@@ -117,7 +124,9 @@ async def _serve(
         with on_signals(leaving.begin, reload):
             announce()
             announcing = _announce_later(assembly.server.toolbox, announce_servers)
-            async with beside(announcing), beside(_end_after(assembly.failed, leaving.end)):
+            following = manager.follow(endpoint.health.is_ready)
+            failing = _end_after(assembly.failed, leaving.end)
+            async with beside(announcing), beside(failing), beside(following):
                 await serving
         await endpoint.close()
 
@@ -128,14 +137,17 @@ class Leaving:
     Args:
         endpoint: The endpoint, whose settings state the times.
         server: The server of the endpoint.
+        manager: The service manager, which is notified.
     """
 
-    def __init__(self, endpoint: Endpoint, server: UvicornServer) -> None:
+    def __init__(self, endpoint: Endpoint, server: UvicornServer, manager: ServiceManager) -> None:
         self._endpoint = endpoint
         self._server = server
+        self._manager = manager
 
     def begin(self) -> None:
         """Serve for `gateway.drain.delay` before the drain; on the second call, end immediately."""
+        self._manager.leaving()
         drain = self._endpoint.settings.drain
         self._server.drain = drain.calls
         if self._endpoint.is_leaving:
@@ -153,6 +165,7 @@ class Leaving:
 
     def end(self) -> None:
         """Drain on the first call; end immediately on the second call."""
+        self._manager.leaving()
         self._endpoint.is_leaving = True
         self._endpoint.drain()
         self._server.end()
@@ -176,6 +189,15 @@ def _served(endpoint: Endpoint, listeners: Listeners, public_url: str) -> Served
     api = f"http://{operators}{BASE}" if operators else ""
     chat = "" if endpoint.chat is None else f"{url}/"
     return Served(url + PATH, public_url or url + PATH, listeners.key, api, chat)
+
+
+def _shared_metrics(endpoint: Endpoint, worker: Worker | None) -> AbstractAsyncContextManager[None]:
+    """Show the metrics of all workers during a block; only those of this process without others."""
+    if worker is None:
+        return nullcontext()
+    metrics = WorkerMetrics(worker, endpoint.families)
+    endpoint.families = metrics.families
+    return metrics.serving()
 
 
 @asynccontextmanager

@@ -13,9 +13,9 @@ from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
 from interlock.gateway.callers import GatewayCallers
-from interlock.gateway.serving.process import only_gateway
 from interlock.gateway.serving.worker import Worker
 from interlock.server.http.listening import bound
+from interlock.store.database.serving_lock import only_gateway
 from interlock.text import urls
 
 DEFAULT = Address("127.0.0.1", 8080)
@@ -30,6 +30,7 @@ class Listeners(Struct, frozen=True):
         admin: The socket for operators; None if operators have no separate listener.
         key: A key that is valid for this run only; None if stored keys exist.
         channel: The socket over which a supervisor hands connections; None without a supervisor.
+        worker: The number of this worker and more; None without a supervisor.
     """
 
     address: Address
@@ -37,6 +38,7 @@ class Listeners(Struct, frozen=True):
     admin: socket.socket | None = None
     key: str | None = None
     channel: socket.socket | None = None
+    worker: Worker | None = None
 
 
 @contextmanager
@@ -82,7 +84,7 @@ def listeners_of(
         admin = None
         if settings.admin is not None and worker.index == 0:
             admin = stack.enter_context(bound(settings.admin))
-        yield Listeners(Address(worker.host, worker.port), None, admin, None, channel)
+        yield Listeners(Address(worker.host, worker.port), None, admin, None, channel, worker)
 
 
 def address_of(listener: socket.socket) -> Address:

@@ -17,13 +17,16 @@ import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 from msgspec import Struct
 
+from interlock.aio import beside
 from interlock.errors import SpawnError
 from interlock.gateway.serving.affinity import MAX_HEAD, caller_of, is_enough, place_of
 from interlock.gateway.serving.process import on_signals
+from interlock.gateway.serving.service_manager import ServiceManager
 from interlock.gateway.serving.worker import KNOWN, READY, UNKNOWN, Worker
 from interlock.server.http.listening import listen
 
@@ -53,6 +56,7 @@ class WorkerProcesses:
         listener: A bound socket. Connections wait in its queue until all workers are ready.
         command: The command of a worker.
         workers: The number of workers.
+        manager: The service manager, which is notified of the state of this process.
         announce: Called once all workers are ready.
         complain: Called with a text if a worker dies.
     """
@@ -63,14 +67,17 @@ class WorkerProcesses:
         command: Sequence[str],
         workers: int,
         *,
+        manager: ServiceManager,
         announce: Callable[[], None],
         complain: Callable[[str], None],
     ) -> None:
         self._listener = listener
         self._command = command
+        self._manager = manager
         self._announce = announce
         self._complain = complain
         self._running: list[_Running | None] = [None] * workers
+        self._folder = ""
         self._first_is_ready = asyncio.Event()
         self._is_leaving = asyncio.Event()
         self._is_serving = False
@@ -88,9 +95,14 @@ class WorkerProcesses:
         """
         self._listener.setblocking(False)
         listen(self._listener)
-        with on_signals(self._end, self._reload):
+        try:
+            folder = TemporaryDirectory(prefix="interlock-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise SpawnError(f"no folder for the sockets of workers: {error}") from None
+        with folder as self._folder, on_signals(self._end, self._reload):
             keeping = [self._keep(index) for index in range(len(self._running))]
-            codes = await asyncio.gather(*keeping)
+            async with beside(self._manager.follow(self._is_served)):
+                codes = await asyncio.gather(*keeping)
         self._stop_accepting()
         for each in self._arriving:
             each.cancel()
@@ -136,7 +148,8 @@ class WorkerProcesses:
             ours.setblocking(False)
             announces = index == 0 and not self._is_serving
             host, port = self._listener.getsockname()[:2]
-            worker = Worker(index, theirs.fileno(), host, port, announces)
+            count = len(self._running)
+            worker = Worker(index, theirs.fileno(), host, port, self._folder, count, announces)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *self._command,
@@ -170,11 +183,15 @@ class WorkerProcesses:
         return was_ready
 
     def _end(self) -> None:
+        self._manager.leaving()
         self._is_leaving.set()
         self._first_is_ready.set()
         for each in self._running:
             if each is not None:
                 _send(each, signal.SIGTERM)
+
+    async def _is_served(self) -> bool:
+        return self._is_serving
 
     def _reload(self) -> None:
         for each in self._running:

@@ -20,6 +20,8 @@ class Worker(Struct, frozen=True):
         index: The worker's number, from 0.
         channel: The descriptor of the worker's end of the socket pair.
         host, port: The address that the supervisor listens on.
+        folder: The folder in which the workers offer their metrics to each other.
+        workers: The number of workers.
         announces: Whether it prints what is served; one worker does it for all.
     """
 
@@ -27,6 +29,8 @@ class Worker(Struct, frozen=True):
     channel: int
     host: str
     port: int
+    folder: str
+    workers: int
     announces: bool = False
 
     def as_environment(self) -> dict[str, str]:

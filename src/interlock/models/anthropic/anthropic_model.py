@@ -8,11 +8,14 @@ Rules for writing a conversation in the format of the Messages API:
    tools or the model have changed, the request is repeated without them.
 4. The ends of the tools, the instructions and the conversation are marked for the prompt cache, so
    that the next request reads them from the cache. If a server refuses the marks, none are sent.
+5. Deferred tools come last and are not marked. A result that loads tools has references to them, at
+   which the API shows the model their definitions; it refuses references to tools not in `tools`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,6 +46,8 @@ from interlock.models.providers import BY_NAME
 _PROVIDER = "anthropic"
 VERSION = "2023-06-01"  # of the API, in a header of each request
 _NEEDED = frozenset(("model", "max_tokens", "messages", "system", "tools"))
+_FAMILY = re.compile(r"claude-[a-z]+-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_FIRST_DEFERRING = (4, 5)  # the first version of each family that loads deferred tools
 
 
 class AnthropicModel(HttpModel):
@@ -91,24 +96,39 @@ class AnthropicModel(HttpModel):
         endpoint = ModelEndpoint(self.name, self._model, host, key or token, variable)
         sent = {"Authorization": f"Bearer {token}"} if token else row.key_headers(key)
         api = ModelApi(endpoint, url, {**sent, "Anthropic-Version": VERSION})
-        form = RequestFormat(
-            # A URL with the version is a mistake that is easy to make and to understand.
-            "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages",
-            _NEEDED,
-            self._request,
-            lambda: MessagesAnswer(self.name, self._source),
-            FILES,
-            LARGEST_IMAGE,
-        )
-        return ModelRequests(api, self._limits, self._options, lambda: form)
+        # A URL with the version is a mistake that is easy to make and to understand.
+        path = "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages"
+
+        def format(tools: Sequence[ToolDefinition]) -> RequestFormat:
+            return RequestFormat(
+                path,
+                _NEEDED,
+                self._request,
+                lambda: MessagesAnswer(self.name, self._source),
+                FILES,
+                LARGEST_IMAGE,
+                defers_tools=self._limits.may_defer(tools),
+            )
+
+        return ModelRequests(api, self._limits, self._options, format)
+
+    @property
+    def defers_tools(self) -> bool:
+        """Whether to defer definitions; old models and proxies at other URLs often refuse that."""
+        found = _FAMILY.match(self._model)
+        version = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+        is_able = version >= _FIRST_DEFERRING and self._is_at_provider
+        return is_able and self._limits.lesson("lists_tools") is None
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], signed: bool
     ) -> dict[str, Any]:
+        provider = self._source if signed else ""
+        deferred = frozenset(tool.name for tool in tools if tool.deferred)
         request: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._max_tokens,
-            "messages": wire_messages(messages, provider=self._source if signed else ""),
+            "messages": wire_messages(messages, provider=provider, deferred=deferred),
             "stream": True,
         }
         system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]
@@ -120,6 +140,7 @@ class AnthropicModel(HttpModel):
                     "name": tool.name,
                     "description": tool.description,
                     "input_schema": msgspec.json.decode(tool.input_schema),
+                    **({"defer_loading": True} if tool.deferred else {}),
                 }
                 for tool in tools
             ]
@@ -131,6 +152,9 @@ class AnthropicModel(HttpModel):
 def _mark(request: dict[str, Any]) -> None:
     """Mark the ends of the tools, instructions and messages for the prompt cache."""
     conversation = request["messages"][-1]["content"] if request["messages"] else []
-    for blocks in (request.get("tools"), request.get("system"), conversation):
-        if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
-            blocks[-1] = {**blocks[-1], "cache_control": {"type": "ephemeral"}}
+    for blocks in (request.get("tools", []), request.get("system", []), conversation):
+        end = len(blocks) - 1
+        while end >= 0 and "defer_loading" in blocks[end]:  # the API refuses both members together
+            end -= 1
+        if end >= 0 and blocks[end].get("type") not in ("thinking", "redacted_thinking"):
+            blocks[end] = {**blocks[end], "cache_control": {"type": "ephemeral"}}

@@ -44,6 +44,7 @@ class _Message(Struct):
     usage: _Usage | None = None
     content: list[dict[str, Any]] | None = None
     stop_reason: str | None = None
+    model: str | None = None
 
 
 class _Event(Struct):
@@ -79,6 +80,7 @@ class MessagesAnswer:
         self._size = AnswerSize(name)
         self._usage = _Usage()
         self._stop_reason = ""
+        self._model = ""  # that answers
         self.is_stated = False  # whether the provider stated why it stopped
 
     def add(self, data: Any) -> list[ModelEvent]:
@@ -99,6 +101,7 @@ class MessagesAnswer:
             return self._start_block(index, event.content_block)
         if event.type == "message_start" and event.message:
             self._count(event.message.usage)
+            self._model = event.message.model or ""
         elif event.type == "message_delta":
             self._count(event.usage)
             self._stop((event.delta and event.delta.stop_reason) or "")
@@ -110,6 +113,7 @@ class MessagesAnswer:
         """Add an answer that is not streamed; see `add`."""
         message = lenient.convert(answer, _Message)
         self._count(message.usage)
+        self._model = message.model or ""
         self._stop(message.stop_reason or "end_turn")
         return [
             piece
@@ -150,7 +154,7 @@ class MessagesAnswer:
         message = AssistantMessage(text, calls, self._provider_data(blocks))
         if calls and stop_reason == "end":
             stop_reason = "tool_calls"
-        return Reply(message, self._total(), stop_reason)
+        return Reply(message, self._total(), stop_reason, self._model)
 
     def _start_block(self, index: int, block: dict[str, Any]) -> list[ModelEvent]:
         self._size.add_call()

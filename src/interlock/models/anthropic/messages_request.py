@@ -26,16 +26,19 @@ FILES = IMAGES | DOCUMENTS
 LARGEST_IMAGE = 5 * 1024 * 1024  # bytes; the API refuses the whole request above this
 
 
-def wire_messages(messages: Sequence[Message], *, provider: str = "") -> list[dict[str, Any]]:
+def wire_messages(
+    messages: Sequence[Message], *, provider: str = "", deferred: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
     """Convert a conversation to the format of the Messages API, without its system messages.
 
     Args:
         messages: The conversation; empty messages are omitted, because the API refuses them.
         provider: The model whose own blocks, such as signed thinking, are sent back unchanged.
+        deferred: The names of the request's deferred tools.
     """
     wire: list[dict[str, Any]] = []
     for message in without_files(messages, FILES, largest=LARGEST_IMAGE):
-        role, blocks = _blocks(message, provider)
+        role, blocks = _blocks(message, provider, deferred)
         if not blocks:
             continue
         if wire and wire[-1]["role"] == role:
@@ -45,15 +48,21 @@ def wire_messages(messages: Sequence[Message], *, provider: str = "") -> list[di
     return wire
 
 
-def _blocks(message: Message, provider: str) -> tuple[str, list[dict[str, Any]]]:
+def _blocks(
+    message: Message, provider: str, deferred: frozenset[str]
+) -> tuple[str, list[dict[str, Any]]]:
     if isinstance(message, SystemMessage):
         return "system", []
     if isinstance(message, AssistantMessage):
         return "assistant", _own_blocks(message, provider) or _assistant_blocks(message)
     if isinstance(message, ToolMessage):
+        id = call_id(message.tool_call_id)
+        if loaded := [name for name in message.loads if name in deferred]:
+            references = [{"type": "tool_reference", "tool_name": name} for name in loaded]
+            return "user", [{"type": "tool_result", "tool_use_id": id, "content": references}]
         result = {
             "type": "tool_result",
-            "tool_use_id": call_id(message.tool_call_id),
+            "tool_use_id": id,
             "content": result_text(message),
             "is_error": message.is_error,
         }

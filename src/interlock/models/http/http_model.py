@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
+from interlock.errors import ModelUnavailable
 from interlock.messages import Message
 from interlock.models.http.model_requests import ModelRequests
 from interlock.models.model import ModelEvent, ToolDefinition
@@ -32,6 +33,14 @@ class HttpModel(ABC):
         address = f"@{urls.display(self._base_url)}" if self._base_url else ""
         return f"{self._provider.name}:{self._model}{address}"
 
+    @property
+    def url(self) -> str:
+        """The URL of the API; "" if the environment does not have it."""
+        try:
+            return self._base_url or self._provider.address()
+        except ModelUnavailable:
+            return ""
+
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
@@ -58,6 +67,12 @@ class HttpModel(ABC):
         has_own = self._base_url is not None or own == self._provider.url
         return self.name if has_own else f"{self.name}@{urls.display(own)}"
 
+    @property
+    def _is_at_provider(self) -> bool:
+        """Whether requests go to the provider's own URL."""
+        url = self._base_url or self._provider.address()
+        return _without_version(url) == _without_version(self._provider.url)
+
     def _opened(self) -> ModelRequests:
         if self._requests is None:
             self._requests = self._open()
@@ -70,3 +85,7 @@ class HttpModel(ABC):
         Raises:
             ModelUnavailable: The key is not set.
         """
+
+
+def _without_version(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1")

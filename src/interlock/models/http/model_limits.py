@@ -59,6 +59,10 @@ class ModelLimits:
         """Return whether the API refuses a member of a request."""
         return member in self._refused or self.lesson("member", member) is not None
 
+    def may_defer(self, tools: Sequence[ToolDefinition]) -> bool:
+        """Return whether any of the tools is deferred, and the API has not refused that."""
+        return any(each.deferred for each in tools) and self.lesson("lists_tools") is None
+
     # Requests
 
     def fitted(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -148,12 +152,12 @@ class ModelLimits:
         why: str,
         notices: list[str],
     ) -> list[ToolDefinition]:
-        """Return the first tools whose sizes are within a limit, and interlock's own."""
+        """Return the first tools within a limit, interlock's own tools, and deferred tools."""
         room = limit - sum(size(each) for each in tools if each.name.startswith(_OWN))
         kept: list[ToolDefinition] = []
         left: list[ToolDefinition] = []
         for tool in tools:
-            if tool.name.startswith(_OWN):
+            if tool.name.startswith(_OWN) or tool.deferred:
                 kept.append(tool)
                 continue
             room -= size(tool)

@@ -55,6 +55,7 @@ class RequestFormat(Struct, frozen=True):
         answer: Returns a new builder for an answer.
         files: Media types of files that the API takes.
         largest: The largest image in bytes that the API takes; 0 for any.
+        defers_tools: Whether the API loads deferred tools where a result names them.
     """
 
     path: str
@@ -63,6 +64,7 @@ class RequestFormat(Struct, frozen=True):
     answer: Callable[[], AnswerBuilder]
     files: frozenset[str] = frozenset()
     largest: int = 0
+    defers_tools: bool = False
 
 
 class AcceptedRequest(Struct, frozen=True):
@@ -80,7 +82,7 @@ class ModelRequests:
         api: The API of the model.
         limits: The limits of the API.
         options: Members of each request that the user has set.
-        formats: Returns the format of the next request.
+        formats: Returns the format of the next request, given its tools.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class ModelRequests:
         api: ModelApi,
         limits: ModelLimits,
         options: Mapping[str, Any],
-        formats: Callable[[], RequestFormat],
+        formats: Callable[[Sequence[ToolDefinition]], RequestFormat],
     ) -> None:
         self.api = api
         self._limits = limits
@@ -131,8 +133,8 @@ class ModelRequests:
         attempt = _Attempt()
         refusal: ApiRefusal | None = None
         for number in range(MOST_REQUESTS):
-            format = self._formats()
-            offered = self._limits.offered(tools)
+            format = self._formats(tools)
+            offered = self._limits.offered(_fitted(tools, messages, format))
             with_tools = not (attempt.guess or number == MOST_REQUESTS - 1)
             sent = offered.tools if with_tools else []
             readable = self._limits.read(messages)
@@ -252,6 +254,19 @@ def _with_new_ids(reply: Reply, messages: Sequence[Message]) -> Reply:
         ids = {old.id: call.id for old, call in zip(calls, new, strict=True)}
         data = {**data, "calls": {ids[id]: each for id, each in data["calls"].items()}}
     return replace(reply, message=replace(reply.message, tool_calls=new, provider_data=data))
+
+
+def _fitted(
+    tools: Sequence[ToolDefinition], messages: Sequence[Message], format: RequestFormat
+) -> Sequence[ToolDefinition]:
+    """Return tools for an API; if it cannot defer them, list those that results have loaded."""
+    is_any_listed = any(not each.deferred for each in tools)
+    if format.defers_tools and is_any_listed:
+        return tools
+    loaded = {name for each in messages if isinstance(each, ToolMessage) for name in each.loads}
+    return [
+        replace(each, deferred=False) for each in tools if not each.deferred or each.name in loaded
+    ]
 
 
 def _kinds_of_files(messages: Sequence[Message]) -> Iterator[str]:

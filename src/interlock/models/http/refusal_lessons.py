@@ -73,6 +73,12 @@ _NOT_TAKEN = re.compile(
     r"invalid (?:parameter|argument|field)|not a valid (?:parameter|argument|field)",
     re.IGNORECASE,
 )
+_DEFERRING = re.compile(
+    r"\b(?:defer_loading|tool_references?|tool_search(?:_call|_output)?)\b|tool reference|"
+    # a restricted key: https://github.com/anomalyco/opencode/issues/21928
+    r"api\.responses\.write",
+    re.IGNORECASE,
+)
 _INSTEAD = re.compile(r"\buse ['\"`]?(\w+)['\"`]? instead", re.IGNORECASE)
 _IN_TOOLS = ("cache_control", "strict")  # members that interlock adds inside of tools and messages
 # What a conversation lacks: see `openai.chat_request.NEEDS`.
@@ -151,9 +157,11 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     A lesson of the kind "unsigned" or "guess" is for this request only.
     """
     is_learned_from = refusal.status in _STATUSES or refusal.is_too_large
+    is_learned_from |= "api.responses.write" in refusal.reason
     if not is_learned_from or _BAD_OUTPUT.search(f"{refusal.code} {refusal.reason}"):
         return []
     for read in (
+        _deferred_tools,
         _responses,
         _needs,
         _effort,
@@ -171,6 +179,14 @@ def lessons_in(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     ):
         if found := read(refusal, sent):
             return found
+    return []
+
+
+def _deferred_tools(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
+    # Proxies refuse the members, and models without tool search the tool.
+    is_deferring = any(each.deferred for each in sent.tools)
+    if is_deferring and _DEFERRING.search(f"{refusal.param} {refusal.reason}"):
+        return [_lesson("lists_tools", refusal)]
     return []
 
 
@@ -209,16 +225,18 @@ def _output_limit(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
 def _tools_too_long(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     """Return the size that tools may have, if they are the larger part of a too long request."""
     sizes = context_sizes(refusal)
-    if sizes is None or not sent.tools:
+    listed = [each for each in sent.tools if not each.deferred]
+    if sizes is None or not listed:
         return []
-    size = len(msgspec.json.encode(sent.body["tools"]))
+    written = [each for each in sent.body["tools"] if "defer_loading" not in each]
+    size = len(msgspec.json.encode(written))
     total = len(msgspec.json.encode(sent.body))
     if 2 * size < total:
         return []  # the caller shortens the conversation
     limit, used = sizes
     # Half of the context is for the conversation; without numbers, half of the tools go.
     part = limit / (used or total / 4) / 2 * (total / size) if limit else 0.5
-    return [_lesson("tool_bytes", refusal, limit=int(size_of(sent.tools) * min(part, 0.9)))]
+    return [_lesson("tool_bytes", refusal, limit=int(size_of(listed) * min(part, 0.9)))]
 
 
 def _too_many_tools(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from interlock.models.local.embedded import LocalModel
+from interlock.models.local.embedded import NAMES, RULES, LocalModel
 
-__all__ = ["LocalModel"]
+__all__ = ["NAMES", "RULES", "LocalModel"]

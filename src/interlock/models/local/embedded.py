@@ -9,6 +9,7 @@ tools, wrote under a grammar, or compared likelihoods. Therefore:
 3. A tool's result is the answer; the model does not rephrase it.
 4. If no tool fits with certainty, the answer is a fixed sentence. The model itself only answers
    small talk and makes up texts on request, because it invents the facts in all other answers.
+5. Without the packages of its weights, the rules alone answer: `local:rules`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from interlock.models.llama import LoadedModel, Text
 from interlock.models.local.answers import format_results
 from interlock.models.local.filling import fill
 from interlock.models.local.prompts import abilities, chat_prompt
-from interlock.models.local.ranking import LONGEST, ToolIndex
+from interlock.models.local.ranking import LONGEST, ToolRanking
 from interlock.models.local.spans import find_spans
 from interlock.models.local.talk import is_about_the_model, is_talk
 from interlock.models.local.weights import weights_file
@@ -39,10 +40,13 @@ from interlock.models.local.words import bag
 from interlock.models.model import ModelEvent, Reply, TextDelta, ToolDefinition
 from interlock.models.vendors import unread_files
 
+GEMMA, RULES = "local:gemma-3-270m", "local:rules"
+NAMES = frozenset(("local", GEMMA, RULES))
 INTRODUCTION = (
     "I am the embedded model, a small one that runs on your own computer. I pick tools by the "
     "words of a request, and I know no facts."
 )
+NO_MODEL = "No model is installed, so rules pick a tool by the words of a request."
 MAX_TOKENS = 128  # tokens of an answer
 ENOUGH_TOKENS = 40  # after this many tokens, stop at the end of the sentence: longer is worse
 SURE = 0.8  # the minimum score of a tool to be called
@@ -72,18 +76,22 @@ class LocalModel:
 
     Args:
         cache: Folder for the weights (253 MB); the user's cache folder if None.
+        has_weights: Whether the weights are installed; without them, rules alone answer.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
+    selects_tools = True  # from all definitions
+
+    def __init__(self, cache: Path | None = None, *, has_weights: bool = True) -> None:
+        self._has_weights = has_weights
         self._cache = cache or Path(platformdirs.user_cache_dir("interlock"))
         self._lock = asyncio.Lock()
         self._engine: LoadedModel | None = None
-        self._index = ToolIndex(())
+        self._index = ToolRanking(())
         self._closed = False
 
     @property
     def name(self) -> str:
-        return "local:gemma-3-270m"
+        return GEMMA if self._has_weights else RULES
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
@@ -128,7 +136,7 @@ class LocalModel:
         """Return tool calls, or a text for the user, or None if the model should answer."""
         index = self._index
         if [tool.definition for tool in index.tools] != list(tools):
-            self._index = index = ToolIndex(tools)
+            self._index = index = ToolRanking(tools)
         request = _last_request(messages)
         ranked = index.rank(request)
         ready = next((c for c in ranked if c.score >= SURE and not c.filling.missing), None)
@@ -143,9 +151,9 @@ class LocalModel:
             needs = " and ".join(parameter.name for parameter in lacking.filling.missing)
             return f"For {lacking.tool.title} I also need: {needs}."
         if is_about_the_model(request):
-            return f"{INTRODUCTION} {abilities(tools)}"
+            return f"{INTRODUCTION if self._has_weights else NO_MODEL} {abilities(tools)}"
         if is_talk(request) and not _about_the_outside(request):
-            return None
+            return None if self._has_weights else f"{NO_MODEL} {abilities(tools)}"
         return UNFIT if tools else TOOLLESS
 
     # Talking
@@ -218,7 +226,7 @@ async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
             await asyncio.wait([work])
 
 
-def _repeat_call(index: ToolIndex, messages: Sequence[Message], request: str) -> ToolCall | None:
+def _repeat_call(index: ToolRanking, messages: Sequence[Message], request: str) -> ToolCall | None:
     """Return the previous call with a new value: "and in Paris?" after the time in Tokyo."""
     calls = _calls_of(messages)
     if not calls or not _FOLLOWS.match(request):

@@ -16,7 +16,7 @@ from interlock.models.local.words import CHANGING, COMMON, bag, similarity, stem
 from interlock.models.model import ToolDefinition
 
 
-class IndexedTool(Struct, frozen=True):
+class RankedTool(Struct, frozen=True):
     """A tool with the words of its definition."""
 
     definition: ToolDefinition
@@ -32,7 +32,7 @@ class IndexedTool(Struct, frozen=True):
 class Candidate(Struct, frozen=True):
     """A tool with its arguments from a request. `score` is comparable between requests."""
 
-    tool: IndexedTool
+    tool: RankedTool
     filling: Filling
     score: float
     full_score: float  # the score if no argument were missing
@@ -84,7 +84,7 @@ _LOOK = re.compile(
 DEFINITE = bag("zone clock date url email path number expression sql quoted")
 
 
-class ToolIndex:
+class ToolRanking:
     """The tools of a conversation, indexed by their words."""
 
     def __init__(self, tools: Sequence[ToolDefinition]) -> None:
@@ -98,7 +98,7 @@ class ToolIndex:
         candidates = [self._weigh(request, spans, tool) for tool in self.tools]
         return sorted(candidates, key=lambda candidate: -candidate.score)
 
-    def _weigh(self, request: str, spans: list[Span], tool: IndexedTool) -> Candidate:
+    def _weigh(self, request: str, spans: list[Span], tool: RankedTool) -> Candidate:
         filling = fill(request, spans, tool.parameters, tool.vocabulary)
         words = stems(_without(request, filling.spans))
         coverage = self._coverage(words, filling, tool)
@@ -112,7 +112,7 @@ class ToolIndex:
                 score -= WEIGHTS.changing
         return Candidate(tool, filling, score - _missing_penalty(filling), score)
 
-    def _coverage(self, words: list[str], filling: Filling, tool: IndexedTool) -> float:
+    def _coverage(self, words: list[str], filling: Filling, tool: RankedTool) -> float:
         """Return the share of the request that is about the tool."""
         # A value of a kind that the tool accepts counts like a word.
         value = min(1.0, filling.value)
@@ -121,7 +121,7 @@ class ToolIndex:
         covered = sum(self._rare(word) * _found(word, tool.fields) for word in words) + value
         return covered / total
 
-    def _word_score(self, words: list[str], tool: IndexedTool) -> float:
+    def _word_score(self, words: list[str], tool: RankedTool) -> float:
         """Return the share of the tool's name or summary that is in the request."""
         precision = max(
             self._share(own, words) * weight
@@ -153,7 +153,7 @@ class ToolIndex:
         return self._rarity[word]
 
 
-def _indexed(tool: ToolDefinition) -> IndexedTool:
+def _indexed(tool: ToolDefinition) -> RankedTool:
     server, _, name = tool.name.rpartition("__")
     summary, _, rest = tool.description.strip().partition("\n")
     summary = summary[:300]
@@ -173,7 +173,7 @@ def _indexed(tool: ToolDefinition) -> IndexedTool:
     fields: dict[str, float] = {}
     for weight, words in places:
         fields.update((word, max(weight, fields.get(word, 0.0))) for word in words)
-    return IndexedTool(
+    return RankedTool(
         tool,
         name,
         summary,

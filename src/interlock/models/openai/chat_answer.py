@@ -55,6 +55,7 @@ class ChatAnswer:
         self._finish_reason = ""
         self._ends = False  # whether the last chunk had nothing but the usage
         self._usage = Usage()
+        self._model = ""  # that answered
 
     @property
     def is_stated(self) -> bool:
@@ -79,6 +80,7 @@ class ChatAnswer:
 
     def _add(self, chunk: Chunk) -> list[ModelEvent]:
         pieces: list[ModelEvent] = []
+        self._model = chunk.model or self._model
         for choice in chunk.choices or ():
             self._ends = False
             if choice.finish_reason:
@@ -178,7 +180,7 @@ class ChatAnswer:
         if stop_reason == "end" and (calls or self._refused):
             stop_reason = "tool_calls" if calls else "refusal"
         message = AssistantMessage(text, calls, self._data(attached))
-        return Reply(message, self._usage, stop_reason)
+        return Reply(message, self._usage, stop_reason, self._model)
 
     def _data(self, attached: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
         """Return the data that the provider needs back with the answer."""

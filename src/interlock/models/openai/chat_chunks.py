@@ -81,6 +81,7 @@ class Chunk(Struct):
 
     choices: list[Choice] | None = None
     usage: ChunkUsage | None = None
+    model: str | None = None
 
 
 def convert(event: Any) -> Chunk:

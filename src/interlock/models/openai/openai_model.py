@@ -1,11 +1,13 @@
 """Models of OpenAI, and of every other provider and server with OpenAI's API.
 
-A model that chat completions refuse is used through the Responses API. A server's reasoning is
-shown and stored, but sent back to the same server only.
+A model that chat completions refuse is used through the Responses API, and so are OpenAI's models
+that can load deferred tools, if a request has any. A server's reasoning is shown and stored, but
+sent back to the same server only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -38,6 +40,10 @@ from interlock.text import urls
 
 _CHAT_NEEDS = frozenset(("model", "messages", "tools"))
 _RESPONSES_NEED = frozenset(("model", "input", "instructions", "tools"))
+_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\w.])")
+_FIRST_DEFERRING = (5, 4)  # https://developers.openai.com/api/docs/guides/tools-tool-search
+# https://github.com/Oaklight/llm-rosetta/issues/394
+_NOT_DEFERRING = "gpt-5.4-nano"
 
 
 class OpenAIModel(HttpModel):
@@ -99,8 +105,18 @@ class OpenAIModel(HttpModel):
         api = ModelApi(endpoint, address, row.key_headers(key))
         return ModelRequests(api, self._limits, self._options, self._format)
 
-    def _format(self) -> RequestFormat:
-        if self._limits.lesson("responses"):
+    @property
+    def defers_tools(self) -> bool:
+        """Whether to defer definitions, for which the Responses API is used."""
+        found = _VERSION.match(self._model)
+        version = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+        is_able = version >= _FIRST_DEFERRING and not self._model.startswith(_NOT_DEFERRING)
+        is_able = is_able and self._provider.name == "openai" and self._is_at_provider
+        return is_able and self._limits.lesson("lists_tools") is None
+
+    def _format(self, tools: Sequence[ToolDefinition]) -> RequestFormat:
+        defers_tools = self._limits.may_defer(tools)
+        if (defers_tools and self.defers_tools) or self._limits.lesson("responses"):
             build, provider = self._response_request, f"responses:{self._source}"
             return RequestFormat(
                 "/responses",
@@ -108,6 +124,7 @@ class OpenAIModel(HttpModel):
                 build,
                 lambda: ResponsesAnswer(self.name, provider),
                 IMAGES | DOCUMENTS,
+                defers_tools=defers_tools,
             )
         needed = _CHAT_NEEDS | ({"reasoning_effort"} if self._limits.lesson("effort") else set())
         return RequestFormat(

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.errors import ModelInterrupted
-from interlock.messages import AssistantMessage, ToolCall, Usage
+from interlock.messages import SEARCH_TOOLS, AssistantMessage, ToolCall, Usage
 from interlock.models import lenient
 from interlock.models.answer_size import AnswerSize
 from interlock.models.call_arguments import tool_calls, unique_ids
@@ -32,6 +32,7 @@ _REASONING_EVENTS = (
 )
 _ENDS = ("response.completed", "response.incomplete", "response.done")
 _ARGUMENTS = "response.function_call_arguments."
+CALLS = ("function_call", "tool_search_call")
 
 
 class _Item(Struct):
@@ -69,6 +70,7 @@ class _Response(Struct):
     usage: _Usage | None = None
     incomplete_details: _Reason | None = None
     status: str | None = None
+    model: str | None = None
 
 
 class _Event(Struct):
@@ -218,7 +220,7 @@ class ResponsesAnswer:
         """
         items = self._all_items()
         text = "".join(self._text) + self._half.end()
-        written = [_arguments(each) for each in items if each.get("type") == "function_call"]
+        written = [_arguments(each) for each in items if each.get("type") in CALLS]
         check_end(
             self._name,
             stated=self.is_stated,
@@ -231,8 +233,9 @@ class ResponsesAnswer:
         if stop_reason == "end" and (calls or self._refused):
             stop_reason = "tool_calls" if calls else "refusal"
         data = None if stop_reason == "length" else self._data(items)
-        usage = (self._end and self._end.response and self._end.response.usage) or _Usage()
-        return Reply(AssistantMessage(text, calls, data), usage.as_usage(), stop_reason)
+        response = (self._end and self._end.response) or _Response()
+        usage = (response.usage or _Usage()).as_usage()
+        return Reply(AssistantMessage(text, calls, data), usage, stop_reason, response.model or "")
 
     def _stop_reason(self) -> str:
         if self._end is None or self._end.type != "response.incomplete":
@@ -250,7 +253,7 @@ class ResponsesAnswer:
             if place in self._arguments
             else item
             for place, item in self._begun.items()
-            if item.get("type") == "function_call"
+            if item.get("type") in CALLS
         }
         return [item for _, item in sorted((open_items | self._items).items())]
 
@@ -277,11 +280,12 @@ def _arguments(item: dict[str, Any]) -> str:
 
 
 def _calls(items: Sequence[dict[str, Any]], *, cut: bool) -> tuple[ToolCall, ...]:
-    found = [each for each in items if each.get("type") == "function_call"]
+    found = [each for each in items if each.get("type") in CALLS]
     if cut and found and not _arguments(found[-1]).strip():
         found.pop()  # the token limit came before the first argument
     calls: list[ToolCall] = []
     for each in found:
         about = lenient.convert(each, _Item)
-        calls += tool_calls(about.call_id or about.id, about.name, _arguments(each))
+        name = about.name if each["type"] == "function_call" else SEARCH_TOOLS
+        calls += tool_calls(about.call_id or about.id, name, _arguments(each))
     return unique_ids(calls)

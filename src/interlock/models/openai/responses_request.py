@@ -5,6 +5,9 @@ Rules:
 1. Nothing is stored at OpenAI: each request carries the whole conversation.
 2. The items of an answer, such as encrypted reasoning, are stored and sent back unchanged to the
    same model. If the API refuses them, the request is repeated without them.
+3. If a request has deferred tools, the model's search for tools has items of its own. The item of
+   its result has the definitions, which the API places at the end of the context; they are in no
+   other part of the request.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ from typing import Any
 import msgspec
 
 from interlock.messages import (
+    SEARCH_TOOLS,
     AssistantMessage,
     Attachment,
     Message,
     SystemMessage,
+    ToolCall,
     ToolMessage,
 )
 from interlock.models.model import ToolDefinition
+from interlock.models.openai.responses_answer import CALLS
 from interlock.models.vendors import (
     DOCUMENTS,
     IMAGES,
@@ -58,12 +64,11 @@ def response_request(
         provider: The provider whose items are sent back; those of others are omitted.
         signed: Whether to send items of the API, such as encrypted reasoning, back unchanged.
     """
+    items = _Items(provider, tools, signed=signed)
     request: dict[str, Any] = {
         "model": model,
         "input": [
-            item
-            for each in without_files(messages, IMAGES | DOCUMENTS)
-            for item in _items(each, provider, signed)
+            item for each in without_files(messages, IMAGES | DOCUMENTS) for item in items.of(each)
         ],
         "stream": True,
         "store": False,
@@ -73,7 +78,7 @@ def response_request(
     if system:
         request["instructions"] = "\n\n".join(system)
     if tools:
-        request["tools"] = [_wire_tool(tool) for tool in tools]
+        request["tools"] = [items.tool(each) for each in tools if not each.deferred]
     others: dict[str, Any] = {}
     for name, value in options.items():
         if name in _LIMITS:
@@ -85,20 +90,65 @@ def response_request(
     return request | others
 
 
-def _items(message: Message, provider: str, signed: bool) -> list[dict[str, Any]]:
-    if isinstance(message, SystemMessage):
-        return []
-    if isinstance(message, AssistantMessage):
-        return (signed and _stored_items(message, provider)) or _assistant_items(message)
-    if isinstance(message, ToolMessage):
-        text = stated_result(message)
-        output = _parts(text, message.attachments) if message.attachments else text
-        id = call_id(message.tool_call_id)
-        return [{"type": "function_call_output", "call_id": id, "output": output}]
-    text = message.content if message.content.strip() else ""
-    if not (text or message.attachments):
-        text = "(empty message)"
-    return [{"role": "user", "content": _parts(text, message.attachments)}]
+class _Items:
+    """Writes messages as items of the API."""
+
+    def __init__(self, provider: str, tools: Sequence[ToolDefinition], *, signed: bool) -> None:
+        self._provider = provider
+        self._signed = signed
+        self._deferred = {each.name: each for each in tools if each.deferred}
+        self._searches: set[str] = set()  # ids of calls that are items of the search
+
+    def tool(self, tool: ToolDefinition) -> dict[str, Any]:
+        if tool.name != SEARCH_TOOLS or not self._deferred:
+            return _wire_tool(tool)
+        return {
+            "type": "tool_search",
+            "execution": "client",
+            "description": tool.description,
+            "parameters": msgspec.json.decode(tool.input_schema),
+        }
+
+    def of(self, message: Message) -> list[dict[str, Any]]:
+        if isinstance(message, SystemMessage):
+            return []
+        if isinstance(message, AssistantMessage):
+            kinds = [self._kind_of(each) for each in message.tool_calls]
+            return (self._signed and _stored_items(message, self._provider, kinds)) or [
+                *_text_items(message),
+                *map(_call_item, message.tool_calls, kinds),
+            ]
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id in self._searches:
+                return self._found(message)
+            text = stated_result(message)
+            output = _parts(text, message.attachments) if message.attachments else text
+            id = call_id(message.tool_call_id)
+            return [{"type": "function_call_output", "call_id": id, "output": output}]
+        text = message.content if message.content.strip() else ""
+        if not (text or message.attachments):
+            text = "(empty message)"
+        return [{"role": "user", "content": _parts(text, message.attachments)}]
+
+    def _kind_of(self, call: ToolCall) -> str:
+        if call.name != SEARCH_TOOLS or not self._deferred:
+            return "function_call"
+        self._searches.add(call.id)
+        return "tool_search_call"
+
+    def _found(self, message: ToolMessage) -> list[dict[str, Any]]:
+        loaded = [self._deferred[each] for each in message.loads if each in self._deferred]
+        found: dict[str, Any] = {
+            "type": "tool_search_output",
+            "call_id": call_id(message.tool_call_id),
+            "execution": "client",
+            "status": "completed",
+            "tools": [{**_wire_tool(each), "defer_loading": True} for each in loaded],
+        }
+        if message.loads:
+            return [found]
+        # The item has no text, in which the model would read why nothing was found.
+        return [found, {"role": "developer", "content": stated_result(message)}]
 
 
 def _parts(text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
@@ -112,31 +162,31 @@ def _file_part(file: Attachment) -> dict[str, Any]:
     return {"type": "input_file", "filename": file.name or "file", "file_data": url}
 
 
-def _assistant_items(message: AssistantMessage) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    if message.content.strip():
-        items.append({"role": "assistant", "content": message.content})
-    items += (
-        {
-            "type": "function_call",
-            "call_id": call_id(call.id),
-            "name": call_name(call.name),
-            "arguments": encode_lossy(call.input).decode(),
-        }
-        for call in message.tool_calls
-    )
-    return items
+def _text_items(message: AssistantMessage) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": message.content}] if message.content.strip() else []
 
 
-def _stored_items(message: AssistantMessage, provider: str) -> list[dict[str, Any]]:
+def _call_item(call: ToolCall, kind: str) -> dict[str, Any]:
+    item: dict[str, Any] = {"type": kind, "call_id": call_id(call.id)}
+    if kind == "tool_search_call":
+        return {**item, "execution": "client", "status": "completed", "arguments": call.input}
+    arguments = encode_lossy(call.input).decode()
+    return {**item, "name": call_name(call.name), "arguments": arguments}
+
+
+def _stored_items(
+    message: AssistantMessage, provider: str, kinds: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the stored items of an answer; none if its calls are now written in another way."""
     data = message.provider_data or {}
     items = data.get("items")
     if data.get("provider") != provider or not isinstance(items, list):
         return []
     if not all(isinstance(item, dict) for item in items):
         return []
-    calls = [item.get("call_id") for item in items if item.get("type") == "function_call"]
-    return items if calls == [call.id for call in message.tool_calls] else []
+    stored = [(each["type"], each.get("call_id")) for each in items if each.get("type") in CALLS]
+    now = [(kind, call.id) for kind, call in zip(kinds, message.tool_calls, strict=True)]
+    return items if stored == now else []
 
 
 def _wire_tool(tool: ToolDefinition) -> dict[str, Any]:

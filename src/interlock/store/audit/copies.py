@@ -25,7 +25,7 @@ from threading import Thread
 import msgspec
 
 from interlock import aio
-from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.gateway_key import GatewayKey, TrailKey
 from interlock.config.gateway import Audit
 from interlock.store.audit.names import Pseudonyms, people_of
 from interlock.store.audit.records import as_object
@@ -134,7 +134,7 @@ class AuditCopy:
 class LineChain:
     """The end of a writer's chain of lines."""
 
-    def __init__(self, key: GatewayKey) -> None:
+    def __init__(self, key: TrailKey) -> None:
         self.line = 0
         self.mac = b""
         self._key = key.derive("audit copy")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.gateway_key import GatewayKey, TrailKey
 from interlock.errors import ConfigError
 from interlock.store.audit.copies import LineChain, files_of
 from interlock.store.audit.names import people_of
@@ -76,7 +76,7 @@ def read_copy(
             content = line.content
             chain = chains.get(content.writer)
             if chain is None:
-                chain = chains[content.writer] = _CopiedChain(key, line)
+                chain = chains[content.writer] = _CopiedChain(key.of(content.writer), line)
             copy.problems += [(content.writer, *problem) for problem in chain.check(line)]
             copy.first = min(copy.first or content.at, content.at)
             mark = copy.marks.get(content.writer)
@@ -104,7 +104,7 @@ class _Line(NamedTuple):
 class _CopiedChain:
     """The check of one writer's lines."""
 
-    def __init__(self, key: GatewayKey, first: _Line) -> None:
+    def __init__(self, key: TrailKey, first: _Line) -> None:
         self._chain = LineChain(key)
         self._chain.line = first.number - 1  # the lines before may be in a file that expired
         self._can_check = first.number == 1  # whether the line before is known
@@ -126,6 +126,15 @@ class _CopiedChain:
         chain.line, chain.mac = line.number, line.mac
         self._can_check = True
         self._seq = max(known, content.seq)
+
+
+def writers_in(folder: Path) -> set[str]:
+    """Return the ids of the writers whose lines a folder of a copy contains.
+
+    Raises:
+        ConfigError: A file cannot be read.
+    """
+    return {line.content.writer for path in files_of(folder) for line in _lines(path)}
 
 
 def line_of(raw: bytes) -> _Line | None:

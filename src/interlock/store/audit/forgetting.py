@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.store.audit.copies import files_of, open_locked
 from interlock.store.audit.copy_reading import line_of
-from interlock.store.audit.names import OF_CALLS, people_in, quoted
+from interlock.store.audit.names import OF_CALLS, Pseudonyms, people_in, quoted
 from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.database.rows import storable
 
@@ -25,21 +26,23 @@ _BODIES = (
 _REPLACE = "UPDATE audit SET body = ? WHERE writer = ? AND seq = ?"
 
 
-async def forget_in_trail(tables: AuditTables, name: str, pseudonym: str) -> int:
+async def forget_in_trail(tables: AuditTables, name: str, key: GatewayKey) -> int:
     """Replace a name in all records of a trail; return the number of changed columns.
 
     Args:
         tables: The audit tables.
         name: The person's id, such as "user:anna".
-        pseudonym: The person's pseudonym; see `names.Pseudonyms`.
+        key: The key of the database, from which the pseudonyms are derived. Records that were
+            written with a key that it replaced get the pseudonym of that key.
 
     Raises:
         AuditUnavailable: The database does not answer; the next call continues the work.
     """
-    name = storable(name)
-    old, new = quoted(name), quoted(pseudonym)
-    changed = 0
+    person, name = name, storable(name)
+    old, changed = quoted(name), 0
     for writer, first, last in await tables.fetch(_CHAINS):
+        pseudonym = Pseudonyms(key.of(writer))[person]
+        new = quoted(pseudonym)
         for start in range(first, last + 1, _AT_ONCE):
             part = (writer, start, start + _AT_ONCE - 1)
             changed += await tables.write((_RENAME, [(pseudonym, *part, name)]))
@@ -55,18 +58,17 @@ async def forget_in_trail(tables: AuditTables, name: str, pseudonym: str) -> int
     return changed
 
 
-def forget_in_copy(folder: Path, name: str, pseudonym: str) -> int:
+def forget_in_copy(folder: Path, name: str, key: GatewayKey) -> int:
     """Replace a name in the files of a copy; return the number of changed lines.
 
     Raises:
         OSError: A file cannot be read or replaced.
     """
-    old, new = quoted(storable(name)).encode(), quoted(pseudonym).encode()
-    return sum(_forget_in_file(path, name, old, new) for path in files_of(folder))
+    return sum(_forget_in_file(path, name, key) for path in files_of(folder))
 
 
-def _forget_in_file(path: Path, name: str, old: bytes, new: bytes) -> int:
-    changed = 0
+def _forget_in_file(path: Path, name: str, key: GatewayKey) -> int:
+    old, changed = quoted(storable(name)).encode(), 0
     with os.fdopen(open_locked(path, os.O_RDWR), "rb") as file:  # writers wait meanwhile
         if not any(old in line for line in file):
             return 0
@@ -76,7 +78,8 @@ def _forget_in_file(path: Path, name: str, old: bytes, new: bytes) -> int:
                 for raw in file:
                     line = line_of(raw) if old in raw else None
                     if line is not None and name in line.people:
-                        raw = raw.replace(old, new)
+                        pseudonym = Pseudonyms(key.of(line.content.writer))[name]
+                        raw = raw.replace(old, quoted(pseudonym).encode())
                         changed += 1
                     other.write(raw)
                 other.flush()

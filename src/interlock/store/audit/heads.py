@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.gateway_key import GatewayKey, TrailKey
 from interlock.errors import AuditUnavailable
 from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.postgres_tables import AuditTables
@@ -49,7 +49,7 @@ def chain_hash(
     return hmac.digest(key, message, "sha256")
 
 
-def chain_key(key: GatewayKey) -> bytes:
+def chain_key(key: TrailKey) -> bytes:
     """Return the key of the records' hashes."""
     return key.derive("audit chain")
 
@@ -61,7 +61,7 @@ class ChainHash:
     record would take longer than the rest.
     """
 
-    def __init__(self, key: GatewayKey) -> None:
+    def __init__(self, key: TrailKey) -> None:
         self.key = chain_key(key)
         self.pseudonyms = Pseudonyms(key)
         block = self.key.ljust(64, b"\0")
@@ -96,6 +96,13 @@ class StoredHead(Struct, frozen=True):
         """Return the head of a chain whose records up to `seq` are deleted."""
         signature = key.sign(_base_message(self.writer, seq, hash))
         return msgspec.structs.replace(self, base_seq=seq, base_hash=hash, base_signature=signature)
+
+    def under(self, old: GatewayKey, new: GatewayKey) -> StoredHead:
+        """Return the head signed with another key, unless the old key has not signed it."""
+        if self.invalid_columns() or self.problem(old):
+            return self
+        head = self.signed(new)
+        return head.purged(new, head.base_seq, head.base_hash) if head.base_hash else head
 
     def problem(self, key: GatewayKey) -> str:
         """Return what is wrong with the signatures; "" if nothing is."""
@@ -148,6 +155,22 @@ class Register(NamedTuple):
         is_whole = self == EMPTY or self.is_signed(key)
         return Register(*columns, _mac(key, *columns) if is_whole else b"")
 
+    def under(
+        self,
+        old: GatewayKey,
+        before: Iterable[StoredHead],
+        new: GatewayKey,
+        after: list[StoredHead],
+    ) -> Register:
+        """Return the register of the same heads, signed with another key.
+
+        If it was tampered with, it is not signed again.
+        """
+        total = sum(_term(new, head) for head in after) % _MODULUS
+        columns = (self.version + 1, self.heads, total.to_bytes(32, "big"))
+        is_whole = self.is_signed(old) and self.fits(old, before)
+        return Register(*columns, _mac(new, *columns) if is_whole else b"")
+
 
 EMPTY = Register(0, 0, bytes(32), b"")
 
@@ -184,6 +207,7 @@ async def change_head(
     writer: str,
     change: Callable[[StoredHead | None], StoredHead | None],
     *others: Statement,
+    claim: Claim | None = None,
 ) -> None:
     """Change, insert or delete the head of a chain, together with the register.
 
@@ -193,9 +217,11 @@ async def change_head(
         writer: The writer whose head is changed.
         change: Returns the new head for the stored one; None stands for no head.
         others: Further statements for the same transaction.
+        claim: A claim that must succeed in the same transaction; None if there is none.
 
     Raises:
         AuditUnavailable: The database does not answer.
+        ClaimFailed: The claim failed, so nothing was changed.
     """
     for _ in range(_ATTEMPTS):
         (row,) = await tables.fetch(_SELECT_BOTH, writer)
@@ -208,15 +234,17 @@ async def change_head(
         if after == before and not others:
             return
         new = register.changed(key, before, after)
-        claim = (
+        step = (
             Claim(_INSERT_REGISTER, tuple(new))
             if row[0] is None
             else Claim(_CHANGE_REGISTER, (*new, register.version))
         )
-        statements = [*others, *_head_statement(before, after)]
+        claims = [step] if claim is None else [claim, step]
         try:
-            await tables.write(claim, *statements)
+            await tables.write(*claims, *others, *_head_statement(before, after))
         except ClaimFailed:
+            if claim is not None and claim.has_failed:
+                raise
             continue
         return
     raise AuditUnavailable("the register of the audit trail is changed too often: try again")

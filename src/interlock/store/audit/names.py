@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.gateway_key import TrailKey
 from interlock.types import JsonObject
 
 FORGOTTEN = "forgotten:"  # begins each pseudonym, and no name of a principal
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 class Pseudonyms(dict[str, str]):
     """The pseudonym of each name, which only a process with the gateway's key can derive."""
 
-    def __init__(self, key: GatewayKey) -> None:
+    def __init__(self, key: TrailKey) -> None:
         self._key = key.derive(_PURPOSE)
 
     def __missing__(self, name: str) -> str:

@@ -43,7 +43,7 @@ class PostgresAudit:
         self._using = asyncio.Lock()  # because a connection can run only one statement at a time
 
     async def hold(self, writer: str) -> None:
-        self._held = _lock_of(writer)
+        self._held = lock_of(writer)
         self._drop()
 
     async def renew(self) -> None:
@@ -62,14 +62,14 @@ class PostgresAudit:
 
     async def take_over(self, writer: str) -> bool:
         """Take a dead writer's lock, until `forget`; return False if another process has it."""
-        lock = _lock_of(writer)
+        lock = lock_of(writer)
         if lock == self._held:
             return False
         ((is_free,),) = await self.fetch("SELECT pg_try_advisory_lock(?)", lock)
         return bool(is_free)
 
     async def forget(self, writer: str) -> None:
-        await self.fetch("SELECT pg_advisory_unlock(?)", _lock_of(writer))
+        await self.fetch("SELECT pg_advisory_unlock(?)", lock_of(writer))
 
     async def write(self, *statements: Statement | Claim) -> int:
         """Run statements in one transaction; return how many rows the last statement changed.
@@ -98,7 +98,7 @@ class PostgresAudit:
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(*_driver_errors()):
+            with suppress(*postgres.server_errors()):
                 await connection.close(timeout=TIMEOUT)
 
     async def _do(self, work: Callable[[Any], Awaitable[T]]) -> T:
@@ -111,7 +111,7 @@ class PostgresAudit:
                 raise
             except StoreError as error:
                 raise AuditUnavailable(str(error)) from error
-            except _driver_errors() as error:
+            except postgres.server_errors() as error:
                 self._drop()
                 raise AuditUnavailable(str(store_error(error, public_name(self._url)))) from error
             except BaseException:
@@ -172,13 +172,9 @@ async def _execute(connection: Any, statement: Statement) -> int:
     return int(answer.rpartition(" ")[2])  # the answer is like "UPDATE 1"
 
 
-def _lock_of(writer: str) -> int:
+def lock_of(writer: str) -> int:
+    """Return the key of the advisory lock that a writer holds while it is alive."""
     return int(writer, 36)  # a writer's id has at most twelve digits and lower-case letters
-
-
-def _driver_errors() -> tuple[type[Exception], ...]:
-    asyncpg = postgres.import_driver()
-    return (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 AuditTables: TypeAlias = SqliteAudit | PostgresAudit

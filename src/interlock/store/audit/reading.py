@@ -14,7 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.gateway_key import GatewayKey, RetiredKey
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store.audit.copy_reading import TrailCopy
 from interlock.store.audit.following import TrailFollower
@@ -43,6 +43,7 @@ _CHAIN_START = f"{_CHAIN} ORDER BY seq LIMIT ?"
 _CHAIN_REST = f"{_CHAIN} AND seq > ? ORDER BY seq LIMIT ?"
 _FIRST_WRITER = "SELECT min(writer) FROM audit"
 _NEXT_WRITER = f"{_FIRST_WRITER} WHERE writer > ?"
+_RETIRED = "SELECT fingerprint, sealed FROM retired_keys ORDER BY retired, fingerprint"
 _OWNER = 'SELECT "user" FROM keys WHERE id = ?'
 _USED_BY = "SELECT call, used_by_call FROM approvals WHERE used_by_call <> call AND call IN ({})"
 _OPEN_WRITERS = "SELECT writer, COALESCE(open_seq, 0) FROM audit_heads WHERE ended IS NULL"
@@ -265,11 +266,21 @@ class AuditReader:
         """Return a chart of calls over time; see `rollup_series.read_series`."""
         return await read_series(self._tables, by, since, until, buckets=buckets, failures=failures)
 
+    async def complete(self, key: GatewayKey) -> GatewayKey:
+        """Set the keys that a key has replaced, which are needed to verify; return the key.
+
+        Raises:
+            ConfigError: What is remembered of a key was changed, or belongs to another key.
+        """
+        rows = await self._queries.fetch(_RETIRED)
+        key.retired = [RetiredKey.opened(sealed, name, key) for name, sealed in rows]
+        return key
+
     async def verify(self, key: GatewayKey, copy: TrailCopy | None = None) -> Verification:
         """Verify all records of the trail.
 
         Args:
-            key: The key that the trail was written with.
+            key: The key of the database; see `complete`.
             copy: Copies that the database must agree with, from `read_copy`.
         """
         try:

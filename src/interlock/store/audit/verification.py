@@ -3,6 +3,9 @@
 Each record is checked against the stored record before it, so that one change is reported once,
 where it is. The signed heads then show whether a chain was rewritten or cut off. The heads in a
 copy of the trail show whether the whole database was replaced by an older one.
+
+If the key was replaced, the chains of before keep their hashes. Their ends are signed with the
+present key, so nobody can change them or add to them, even with the old key.
 """
 
 from __future__ import annotations
@@ -86,7 +89,7 @@ class Verification:
         self._purged_before = ""  # a time; records before it may have been purged
         self._copy = copy or TrailCopy(0)
         self._key = key
-        self._hash = ChainHash(key)
+        self._hashes: dict[str, ChainHash] = {}  # by the fingerprint of the key
         self._register = register
         self._all_heads = list(heads)
         self._has_bad_head = False
@@ -169,7 +172,12 @@ class Verification:
         if writer not in self._heads:
             self._headless.add(writer)
             self._report(writer, 0, "has records but no head")
-        self._chain = _Chain(writer, self._heads.get(writer), self._copy, self._hash, self._report)
+        head, key = self._heads.get(writer), self._key.of(writer)
+        if head is not None and head.ended is None and key is not self._key:
+            self._report(writer, head.seq, "is not closed, though its key was replaced")
+        if (hash := self._hashes.get(key.fingerprint)) is None:
+            hash = self._hashes[key.fingerprint] = ChainHash(key)
+        self._chain = _Chain(writer, head, self._copy, hash, self._report)
         return self._chain
 
     def _end_chain(self) -> None:

@@ -52,6 +52,8 @@ _INSERT = (
 )
 _KIND, _CALL = 4, 5  # positions in a row
 _OWNER = "SELECT fingerprint FROM gateway_key"
+_OWN = "INSERT INTO gateway_key (id, fingerprint) VALUES (1, ?) ON CONFLICT DO NOTHING"
+_IS_OWN = "UPDATE gateway_key SET fingerprint = fingerprint WHERE fingerprint = ?"
 _ENDED = "SELECT ended FROM audit_heads WHERE writer = ?"
 LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
 
@@ -176,13 +178,9 @@ class AuditWriter:
         name = f"the audit trail in {public_name(place) if isinstance(place, str) else place}"
         writer = cls(tables, name, key=key, copy=copy, on_failed=on_failed)
         try:
-            for (owner,) in await tables.fetch(_OWNER):
-                key.check_owner(owner, name)
+            await writer._check_owner(name)
             await tables.hold(writer.id)
-            first = writer._first_head()
-            await change_head(tables, key, writer.id, lambda _: first)
-            if copy is not None:
-                copy.add_head(writer.id, *START, first.started)
+            await writer._begin(name)
         except BaseException:
             await tables.close()
             raise
@@ -413,6 +411,24 @@ class AuditWriter:
         self.is_failing, self._written_at = False, monotonic()
         if self._copy is not None:
             self._copy.add_head(self.id, *end, at)
+
+    async def _check_owner(self, name: str) -> None:
+        if not (found := await self._tables.fetch(_OWNER)):
+            await self._tables.write((_OWN, [(self._key.fingerprint,)]))
+            found = await self._tables.fetch(_OWNER)
+        self._key.check_owner(found[0][0], name)
+
+    async def _begin(self, name: str) -> None:
+        """Insert the head of the chain, unless the database's key is replaced at this moment."""
+        first = self._first_head()
+        is_own = Claim(_IS_OWN, (self._key.fingerprint,))
+        try:
+            await change_head(self._tables, self._key, self.id, lambda _: first, claim=is_own)
+        except ClaimFailed:
+            await self._check_owner(name)
+            raise
+        if self._copy is not None:
+            self._copy.add_head(self.id, *START, first.started)
 
     def _first_head(self) -> StoredHead:
         at, host = now_micros(), storable(socket.gethostname())

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -31,7 +33,7 @@ from interlock.errors import StoreError
 from interlock.histogram import DATABASE_BOUNDS, Histogram
 from interlock.store.database import postgres, sqlite_file
 from interlock.store.database.connection import AsyncConnection, connect, dispose
-from interlock.store.database.creation import create, is_created
+from interlock.store.database.creation import is_usable, prepare, revision_of
 from interlock.store.database.disk_reserve import DiskReserve
 from interlock.store.database.error_mapping import (
     damage_error,
@@ -47,7 +49,7 @@ LOCK_TIMEOUT = 5.0
 COMMAND_TIMEOUT = 6.0  # seconds to wait for PostgreSQL's answer to a command
 # The errors of SQLAlchemy and its drivers. Any other exception is a bug, so it is not converted.
 DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
-_CREATION_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
+_PREPARATION_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
@@ -178,7 +180,7 @@ class Database:
 
 
 async def open_database(location: str | Path | None) -> Database:
-    """Open the database at a path or URL, or the user's default one; create missing tables.
+    """Open the database at a path or URL, or the user's default one; create or expand its tables.
 
     Raises:
         StoreError: The database cannot be opened; the subclass and the text state the reason.
@@ -190,6 +192,53 @@ async def open_database(location: str | Path | None) -> Database:
     return await _open_postgres(found)
 
 
+async def connect_database(
+    location: str | Path | None, *, is_new: bool = False, is_patient: bool = False
+) -> Database:
+    """Open a database as it is; see `open_database`.
+
+    Args:
+        location: The path or URL.
+        is_new: Whether to create the file, which does not exist yet.
+        is_patient: Whether a statement may take as long as it needs.
+    """
+    found = find(location)
+    if isinstance(found, str):
+        return Database(
+            _postgres_engine(found, None if is_patient else COMMAND_TIMEOUT), public_name(found)
+        )
+    file = without_links(found)
+    writable = prepare_file(found) if is_new else os.access(found, os.W_OK)
+    return Database(_sqlite_engine(file, writable), str(found), file)
+
+
+async def _prepare(database: Database) -> None:
+    is_older = await _is_older(database)
+    try:
+        await database.write(lambda each: prepare_alone(each, database.location))
+    except StoreError as error:
+        if is_older:
+            error.add_note(
+                "its tables are older than this interlock: `interlock db upgrade` adds what they"
+                " lack, without a time limit, and perhaps as a user with more rights"
+            )
+        raise
+
+
+async def _is_older(database: Database) -> bool:
+    return await database.read(lambda each: each.run_sync(revision_of)) is not None
+
+
+async def prepare_alone(
+    connection: AsyncConnection, location: str, *, on_request: bool = False
+) -> None:
+    """Create or expand the tables, while no other process does so; see `creation.prepare`."""
+    if connection.dialect.name == "postgresql":  # a write to an SQLite file is alone anyway
+        lock = text("SELECT pg_advisory_xact_lock(:key)")
+        await connection.execute(lock, {"key": _PREPARATION_LOCK})
+    await connection.run_sync(partial(prepare, on_request=on_request), location)
+
+
 # SQLite
 
 
@@ -199,10 +248,11 @@ async def _open_sqlite(path: Path) -> Database:
     database = Database(_sqlite_engine(file, writable), str(path), file)
     try:
         await database.read(lambda connection: _check(connection, database.location))
-        if not await database.read(lambda connection: connection.run_sync(is_created, str(path))):
+        if not await database.read(lambda connection: connection.run_sync(is_usable, str(path))):
             if not writable and not sqlite_file.is_unsynced(file):
-                raise StoreError(f"{path} is read-only and empty: make it writable")
-            await database.write(lambda connection: connection.run_sync(create, str(path)))
+                what = "of an older interlock" if await _is_older(database) else "empty"
+                raise StoreError(f"{path} is read-only and {what}: make it writable")
+            await _prepare(database)
         if writable:
             await database.read(_enable_log)
     except BaseException:
@@ -262,17 +312,12 @@ def _sqlite_engine(file: Path, writable: bool) -> Engine:
 async def _open_postgres(url: str) -> Database:
     name = public_name(url)
 
-    async def create_alone(connection: AsyncConnection) -> None:
-        lock = text("SELECT pg_advisory_xact_lock(:key)")
-        await connection.execute(lock, {"key": _CREATION_LOCK})
-        await connection.run_sync(create, name)
-
     database = Database(_postgres_engine(url), name)
     try:
         if await database.read(_is_pooled):
             await postgres.refuse_transaction_pooler(url, timeout=LOCK_TIMEOUT)
-        if not await database.read(lambda each: each.run_sync(is_created, name)):
-            await database.write(create_alone)
+        if not await database.read(lambda each: each.run_sync(is_usable, name)):
+            await _prepare(database)
     except BaseException:
         await database.close()
         raise
@@ -286,11 +331,11 @@ async def _is_pooled(connection: AsyncConnection) -> bool:
     return bool(stated is not None and stated.get_server_pid() != process)
 
 
-def _postgres_engine(url: str) -> Engine:
+def _postgres_engine(url: str, command_timeout: float | None = COMMAND_TIMEOUT) -> Engine:
     postgres.import_driver()
 
     async def asyncpg_connection(*_: object, **__: object) -> Any:
-        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=COMMAND_TIMEOUT)
+        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=command_timeout)
 
     engine = create_engine(
         "postgresql+asyncpg://",

@@ -1,4 +1,4 @@
-"""The row that states to which gateway key a database belongs.
+"""The row that states to which gateway key a database belongs, and the keys that it replaced.
 
 A gateway with another key could not open what this key has sealed: credentials, the arguments of
 approvals, and the states of its clients.
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from sqlalchemy import insert, select
 
-from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.gateway_key import GatewayKey, RetiredKey
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, open_database
 from interlock.store.database.on_conflict import KEEP_EXISTING
-from interlock.store.database.tables import gateway_key
+from interlock.store.database.tables import gateway_key, retired_keys
 
 
 async def open_owned(location: str | Path | None, key: GatewayKey) -> Database:
@@ -34,7 +34,7 @@ async def open_owned(location: str | Path | None, key: GatewayKey) -> Database:
 
 
 async def claim(database: Database, key: GatewayKey) -> None:
-    """Record the key in a database that does not belong to a key yet.
+    """Record the key in a database that does not belong to a key yet; set the keys it replaced.
 
     Raises:
         ConfigError: The database belongs to another gateway key.
@@ -51,3 +51,15 @@ async def claim(database: Database, key: GatewayKey) -> None:
 
         found = await database.write(work)
     key.check_owner(found, database.location)
+    key.retired = await database.read(lambda connection: read_retired(connection, key))
+
+
+async def read_retired(connection: AsyncConnection, key: GatewayKey) -> list[RetiredKey]:
+    """Return the keys that this one replaced, the oldest first.
+
+    Raises:
+        ConfigError: A row was changed.
+    """
+    query = select(retired_keys).order_by(retired_keys.c.retired, retired_keys.c.fingerprint)
+    rows = await connection.execute(query)
+    return [RetiredKey.opened(row.sealed, row.fingerprint, key) for row in rows]

@@ -45,6 +45,12 @@ def folder_beside(location: str | Path | None) -> Path:
     return found.parent if isinstance(found, Path) else user_data_path("interlock")
 
 
+def public(location: str | Path | None) -> str:
+    """Return the database that `find` finds, without user and password."""
+    found = find(location)
+    return public_name(found) if isinstance(found, str) else str(found)
+
+
 def public_name(url: str) -> str:
     """Return a PostgreSQL URL's server and database, without user and password."""
     try:

@@ -25,17 +25,28 @@ def import_driver() -> Any:
     return asyncpg
 
 
+def driver_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of asyncpg, which may also raise an `OSError`: see `server_errors`."""
+    asyncpg = import_driver()
+    return (asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+def server_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that are raised if the server refuses, fails or cannot be reached."""
+    return (OSError, *driver_errors())
+
+
 def _lock_timeout(seconds: float) -> str:
     return f"SET lock_timeout = {int(seconds * 1_000)}"
 
 
-async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
+async def connect(url: str, *, timeout: float, command_timeout: float | None) -> Any:
     """Return a new asyncpg connection.
 
     Args:
         url: The URL of the server and database.
         timeout: Seconds to wait for the connection, and for another session's lock.
-        command_timeout: Seconds to wait for the answer to each command.
+        command_timeout: Seconds to wait for the answer to each command; None for no limit.
 
     Raises:
         StoreError: The server cannot be reached or refuses the connection.

@@ -70,9 +70,11 @@ def row_from_message(message: Message) -> dict[str, str | None]:
                 columns["provider_data"] = _encode(data, "provider data")
             if usage is not None:
                 columns["usage"] = _encode(msgspec.to_builtins(usage), "usage")
-        case ToolMessage(tool_call_id=id, name=name, is_error=is_error):
+        case ToolMessage(tool_call_id=id, name=name, is_error=is_error, loads=loads):
             columns["role"] = "tool"
-            result = {"tool_call_id": id, "name": name, "is_error": is_error}
+            result: dict[str, Any] = {"tool_call_id": id, "name": name, "is_error": is_error}
+            if loads:
+                result["loads"] = loads
             columns["tool_results"] = _encode([result], "tool result")
     return columns
 
@@ -163,7 +165,10 @@ def _message(row: Mapping[str, Any]) -> Message:
             return AssistantMessage(content, made, data, usage, why)
         case "tool":
             (result,) = _decode(row["tool_results"] or '[{"tool_call_id":""}]')
-            return ToolMessage(content=content, **result, attachments=_attachments(row))
+            loads = tuple(result.pop("loads", ()))
+            return ToolMessage(
+                content=content, **result, attachments=_attachments(row), loads=loads
+            )
         case role:
             raise ValueError(f"role {role!r}")
 

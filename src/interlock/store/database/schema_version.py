@@ -1,42 +1,42 @@
 """The version of the database's tables. This module does not import SQLAlchemy.
 
-Until the first release, each edit of `tables.py` changes the version automatically. There are no
-migrations: a database with another version is refused. A release must set `REVISION` to a number.
+`tables.py` describes the tables of this version. To change them:
 
-A later version of the tables may state that programs of this version can use them, too: it is
-`compatible_from` this version. Then gateways of both versions can run, and restart, beside each
-other. Such tables have all that these have, and what they add is optional: new columns have
-defaults, and what was removed here is removed in the version after.
+1. Add tables, indexes, or columns that are optional or have a default, and raise `REVISION`. An
+   older database gets what it lacks when a program of this version opens it. `COMPATIBLE_FROM`
+   stays, so programs of the older version go on using it: both may run beside each other.
+2. Remove or change what an older version has only in a later release, when no program of the
+   release before uses it, and raise `COMPATIBLE_FROM` to the oldest version that can do without.
+
+The databases in `tests/store/releases` show that a database of each release becomes the same as a
+new one.
 """
 
 from __future__ import annotations
 
-import re
-from hashlib import sha256
-from pathlib import Path
+from typing import Literal
 
-UNRELEASED = "dev-"
-# Versions of development checkouts that had migrations. A release must not use these numbers.
-OUTDATED = frozenset(f"{number:04}" for number in range(1, 20))
+REVISION = "0020"  # 0.2.0
+COMPATIBLE_FROM = "0020"  # the oldest version whose programs can use these tables
+FIRST = "0020"  # databases with lower numbers, or with none, are of checkouts before 0.2.0
 
-
-def revision_of(source: str) -> str:
-    """Return the version for the source of `tables.py`, without docstrings, comments and space."""
-    code = re.sub(r'(?m)"""(?:.|\n)*?"""|(?:^|  )# .*', "", source)
-    return UNRELEASED + sha256("".join(code.split()).encode()).hexdigest()[:16]
+# "newer" includes only tables that this program can use, "unreleased" those of old checkouts.
+Standing = Literal["current", "newer", "too new", "older", "unreleased"]
 
 
-def suffices(own: str, compatible_from: str) -> bool:
-    """Return whether a program of version `own` can use tables that need `compatible_from`.
+def standing(revision: str | None, compatible_from: str | None, own: str = REVISION) -> Standing:
+    """Compare the tables of a database with those of this program.
 
     Args:
+        revision: The version of the database's tables; None if none is stated.
+        compatible_from: The oldest version whose programs can use the tables; None if not stated.
         own: The version of the program's tables.
-        compatible_from: The oldest version whose programs can use the tables.
     """
-    is_numbered = own.isdecimal() and compatible_from.isdecimal()
-    return own == compatible_from or (is_numbered and int(own) > int(compatible_from))
-
-
-# A hash of the source, not of SQLAlchemy's DDL: the DDL differs between SQLAlchemy's versions, and
-# computing it would require importing SQLAlchemy.
-REVISION = revision_of(Path(__file__).with_name("tables.py").read_text(encoding="utf-8"))
+    if revision == own:
+        return "current"
+    if revision is None or not revision.isdecimal() or int(revision) < int(FIRST):
+        return "unreleased"
+    if int(revision) < int(own):
+        return "older"
+    is_usable = (compatible_from or "").isdecimal() and int(compatible_from or 0) <= int(own)
+    return "newer" if is_usable else "too new"

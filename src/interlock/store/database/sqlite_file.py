@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from interlock.store.database.schema_version import REVISION, suffices
+from interlock.store.database import schema_version
 
 # After this many commits of a connection, or when the log is longer than this many bytes, the log
 # is copied into the file and starts over. It keeps its length then, because overwriting bytes and
@@ -48,7 +48,7 @@ def is_unsynced(file: Path) -> bool:
 
 
 def is_ready(file: Path) -> bool:
-    """Return whether the file is intact and has this program's version.
+    """Return whether the file is intact and its tables can be used as they are.
 
     If it is not, `open_database` prepares the file, or raises an error with the reason.
     """
@@ -60,7 +60,8 @@ def is_ready(file: Path) -> bool:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             (since,) = connection.execute(_COMPATIBLE_FROM).fetchone()
-            if mode != "wal" or (revision != REVISION and not suffices(REVISION, since)):
+            standing = schema_version.standing(revision, since, schema_version.REVISION)
+            if mode != "wal" or standing not in ("current", "newer"):
                 return False
             return bool(pages > CHECK_PAGES or connection.execute(_CHECK).fetchone() == ("ok",))
     except (sqlite3.Error, TypeError):  # TypeError: the version table has no row

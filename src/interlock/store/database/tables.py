@@ -1,7 +1,6 @@
 """The tables, their indexes, and the index of words; see `store.chat.conversation_search`.
 
-Edit them here until the first release. Every edit of code changes the version of the
-tables, and databases of other versions are refused; see `schema_version`.
+They are those of version `REVISION`; see `schema_version` before you change them.
 """
 
 from __future__ import annotations
@@ -55,7 +54,8 @@ def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -
     return Index(name, *columns, unique=unique, info={"where": text(where)})
 
 
-def _set_conditions(table: Table, connection: Connection, **_: object) -> None:
+def set_conditions(table: Table, connection: Connection, **_: object) -> None:
+    """Set the conditions of a table's indexes for the database of a connection."""
     # `Index(sqlite_where=…, postgresql_where=…)` would load both dialects in every process.
     for index in table.indexes:
         index.dialect_options[connection.dialect.name]["where"] = index.info.get("where")
@@ -94,7 +94,7 @@ messages = Table(
     Column("created", UtcDateTime, nullable=False),
     # The columns below are JSON, or NULL where a message has no such part.
     Column("tool_calls", Text),  # of an assistant message: [{id, name, input, malformed?}]
-    Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error}]
+    Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error, loads?}]
     Column("provider_data", Text),
     Column("content_json", Text),  # the exact content, where a text column cannot hold it
     Column("model", Text),  # the model that wrote it; NULL for others
@@ -247,7 +247,7 @@ audit = Table(
 )
 
 
-event.listen(audit, "before_create", _set_conditions)
+event.listen(audit, "before_create", set_conditions)
 
 audit_heads = Table(
     "audit_heads",
@@ -338,6 +338,15 @@ gateway_key = Table(
     Column("fingerprint", String, nullable=False),
 )
 
+# Keys that were replaced, with what is still needed of them; see `database.retired_keys`.
+retired_keys = Table(
+    "retired_keys",
+    metadata,
+    Column("fingerprint", String, primary_key=True),
+    Column("retired", BigInteger, nullable=False),  # microseconds since 1970
+    Column("sealed", LargeBinary, nullable=False),  # with the present key
+)
+
 # Numbers that outlive a process, such as the calls of a key in a day.
 counters = Table(
     "counters",
@@ -382,7 +391,7 @@ approvals = Table(
     ),
 )
 
-event.listen(approvals, "before_create", _set_conditions)
+event.listen(approvals, "before_create", set_conditions)
 
 # The definitions that an operator accepted, and what servers offer instead.
 pins = Table(
@@ -395,8 +404,12 @@ pins = Table(
     Column("state", String, nullable=False),  # accepted, changed, new, gone
     Column("hash", String),  # hash of the accepted definition; NULL for none
     Column("definition", Text),
+    Column("format", Integer, nullable=False, server_default=text("1")),  # of the definition
+    Column("source", String),  # hash of what the server itself states; NULL if that is `hash`
     Column("seen_hash", String),  # hash of the server's definition, where it differs
     Column("seen_definition", Text),
+    Column("seen_format", Integer, nullable=False, server_default=text("1")),
+    Column("seen_source", String),
     Column("risk", String),  # as the operator stated it
     Column("decided_by", String),
     Column("decided_at", BigInteger),  # microseconds since 1970
@@ -529,7 +542,7 @@ compatibility = Table(
     Column("compatible_from", String(32), nullable=False),
 )
 
-# Made as by Alembic, because earlier checkouts read it, and later releases will.
+# One row, the version of the tables. It is made as by Alembic, as checkouts before 0.2.0 read it.
 versions = Table(
     "alembic_version",
     MetaData(),

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from functools import partial
 
 from interlock.agent import Agent, AgentEvent, ToolFinished
+from interlock.config import ToolSearch
 from interlock.errors import UnknownConversation
 from interlock.messages import (
     AssistantMessage,
@@ -31,20 +32,21 @@ from interlock.web.chat.turn_toolbox import Approve, MayUse, TurnToolbox
 LONGEST_TITLE = 80  # characters
 
 
-def agents_of(engine: str) -> Callable[..., Agent]:
+def agents_of(engine: str, tool_search: ToolSearch | str = "auto") -> Callable[..., Agent]:
     """Return the function that constructs a configured engine's agents.
 
     Args:
         engine: "agent", or "graph" for agents whose loop is a LangGraph graph.
+        tool_search: Whether models search for tools.
 
     Raises:
         MissingExtra: LangGraph is not installed.
     """
     if engine == "agent":
-        return Agent
+        return partial(Agent, tool_search=tool_search)
     from interlock.langgraph.agent import GraphAgent, agent_graph
 
-    return partial(GraphAgent, graph=agent_graph())
+    return partial(GraphAgent, graph=agent_graph(tool_search=tool_search))
 
 
 class AgentEngine:
@@ -120,7 +122,14 @@ class AgentEngine:
         turn.streamed = answer = StreamedAnswer(append)
         turn.tool_states = dict(conversation.settings.get("tools", {}))
         tools = None if self.toolbox is None else self._tools_of(self.toolbox, turn)
-        agent = self._agent(model, tools, record=answer.record, caller=turn.caller, progress=True)
+        agent = self._agent(
+            model,
+            tools,
+            record=answer.record,
+            caller=turn.caller,
+            progress=True,
+            conversation=lambda: conversation.id,
+        )
         async with aclosing(agent.stream(messages)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):

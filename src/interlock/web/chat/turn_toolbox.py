@@ -14,10 +14,17 @@ from interlock import aio
 from interlock.agent import ApprovalAsked, approval_hash
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.config.gateway import CALLER, OWN
-from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
+from interlock.errors import (
+    ApprovalMissing,
+    CallRefused,
+    InvalidArguments,
+    ServerUnavailable,
+    UnknownTool,
+)
 from interlock.store.approvals import Approval
 from interlock.toolbox import Toolbox
 from interlock.toolbox.resource_tool import READ_RESOURCE
+from interlock.toolbox.tool_directory import unknown_to_model
 from interlock.types import JsonObject
 from interlock.web.app_documents import app_of
 from interlock.web.chat.questions import ASKABLE, TurnQuestions
@@ -90,11 +97,19 @@ class TurnToolbox:
         return is_on and self._may_use(self._turn.caller, entry)
 
     def find(self, name: str, caller: Caller) -> Entry:
-        """Find a tool; raise the error for an unknown tool if it is not offered in this turn."""
-        found = self._toolbox.find(name, caller)
-        if not self._is_offered(found):
-            raise UnknownTool(f"no tool {name!r}")
-        return found
+        """Find a tool; raise the error for an unknown tool if it is not offered in this turn.
+
+        The error is the same whether or not the tool exists for other users.
+        """
+        try:
+            found = self._toolbox.find(name, caller)
+        except (UnknownTool, ServerUnavailable):
+            if caller.principal is None:
+                raise
+        else:
+            if self._is_offered(found):
+                return found
+        raise unknown_to_model(name, self.tools)
 
     async def handle(self, call: Call) -> Outcome:
         """Make a call, which a person can stop, or change before it runs."""

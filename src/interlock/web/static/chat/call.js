@@ -76,7 +76,7 @@ export function summaryOf(card) {
   if (card.state !== "ran" && card.state !== "running") return reasonOf(card.state, card.reason);
   const given = card.arguments;
   if (!isBranch(given)) return "";
-  const values = Object.values(given).filter((each) => each !== null && !isBranch(each));
+  const values = Object.values(given).flat().slice(0, 50).filter((each) => each !== null && !isBranch(each));
   return values.map((each) => String(each).slice(0, 500).replace(/\s+/g, " ")).join(" · ").slice(0, 160);
 }
 

@@ -8,6 +8,7 @@ import { page } from "./page.js";
  * @typedef {object} Me
  * @property {string} user
  * @property {string[]} scopes
+ * @property {string} [traces] The URL of a trace, with `{trace_id}`.
  */
 
 /** The person; null before it is known, false if signed out. */

@@ -16,6 +16,7 @@ import { go } from "../../shared/route.js";
 import { save as saveAs } from "../../shared/save.js";
 import { Tabs } from "../../shared/tabs.js";
 import { t as common } from "../../shared/text.js";
+import { TraceLink } from "../../shared/trace.js";
 import { Window } from "../../shared/window.js";
 import { API, bucketsOf, Explained, nameOf, partsOf, typed, words } from "../parts.js";
 import { Screen } from "../side.js";
@@ -275,6 +276,7 @@ function Record({ id, line, close }) {
       ${begin?.tool && html`<div><${Address} address=${begin.tool} /></div>`}
       <div class="muted small">${begin && t("audit.by", { user: begin.user ?? "–", time: `${day(begin.at)}, ${instant(begin.at)}` })}</div>
       ${reason && html`<div class="small">${words(reason)}</div>`}
+      <div class="small"><${TraceLink} of=${all.find((each) => each.traceparent)?.traceparent} /></div>
     </div>
     ${records.error && html`<${Problem} error=${records.error} />`}
     ${begin && html`<${Tabs} label=${t("audit.record")} chosen=${tab} choose=${setTab}

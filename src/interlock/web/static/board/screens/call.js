@@ -7,6 +7,7 @@ import { ago } from "../../shared/format.js";
 import { Arguments, JsonView } from "../../shared/json.js";
 import { Missing, useLoad } from "../../shared/load.js";
 import { may } from "../../shared/session.js";
+import { TraceLink } from "../../shared/trace.js";
 import { Link, words } from "../parts.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
@@ -19,7 +20,7 @@ export default function Call({ id }) {
   return html`<${Screen} title=${t("call")} about=${id}>
     <div class="stack">
       ${call ? html`<${Shown} call=${call} path=${path} done=${loaded.reload} />` : html`<${Missing} of=${loaded} />`}
-      ${call && may("admin:read") && html`<p><${Link} to=${`/gateway/audit?call=${encodeURIComponent(id)}`}>${t("call.records")}<//></p>`}
+      ${call && may("admin:read") && html`<p><${Link} to=${`/gateway/audit?call=${encodeURIComponent(id)}`}>${t("call.records")}<//> <${TraceLink} of=${call.traceparent} /></p>`}
     </div>
   <//>`;
 }

@@ -1,0 +1,1 @@
+"""Checks of a gateway's deployment, for `interlock doctor --deployment`. They change nothing."""

@@ -1,0 +1,1 @@
+"""Backups, moves and new keys of whole databases."""
