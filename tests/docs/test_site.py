@@ -70,5 +70,4 @@ def test_site_has_every_page_for_readers_and_for_programs_and_no_mistakes(site: 
         assert (site / name).with_suffix(".html").exists()
         assert ":::" not in text
         assert [each[0] for each in links.finditer(text) if not each["file"].startswith("/")] == []
-    assert "async def call_tool" not in (site / "llms-full.txt").read_text()
     assert "Client.call_tool(self, name: " in (site / "reference/api/client.md").read_text()
