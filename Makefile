@@ -346,7 +346,7 @@ build/helm/.stamp: npm_flags := --legacy-peer-deps
 # The packages of the image are those for Debian's Python, whatever .venv has.
 image := build/image
 build/image/.stamp: requirements/image.txt $(wildcard deploy/image/*) pyproject.toml .venv/.stamp-deploy \
-        $(shell find src/interlock -type f ! -name '*.pyc' 2>/dev/null)
+        $(shell test -d src && find src/interlock -type f ! -name '*.pyc')
 	@for program in mmdebstrap umoci runc strip systemd-analyze; do command -v $$program; done \
 	    | wc -l | grep -q 5 || { \
 	    echo "installing mmdebstrap, umoci, runc, binutils and systemd with apt-get" >&2; \

@@ -26,10 +26,6 @@ from interlock.text.surrogates import path_text
 from interlock.text.urls import display
 
 if TYPE_CHECKING:
-    from interlock.telemetry.exporter import Exporter
-    from interlock.telemetry.metering import MetricExporter
-    from interlock.telemetry.sdk import SdkExporter
-    from interlock.telemetry.settings import Export
     from interlock.toolbox import ServerStatus
 
 _TRACERS = ("LANGSMITH", "LANGCHAIN")  # prefixes of environment variables
@@ -267,40 +263,16 @@ def _effects(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _telemetry(report: Report) -> None:
     """Check where traces and metrics are exported to, and whether the collector answers."""
-    from interlock.telemetry.exporter import Exporter
-    from interlock.telemetry.metering import MetricExporter
-    from interlock.telemetry.settings import read_settings
+    from interlock.telemetry.checking import check_signals
 
     try:
-        settings = read_settings(os.environ, "doctor")
+        for each in check_signals(os.environ, "doctor"):
+            setattr(report, each.name, each.target)
+            if each.problem:
+                text = f"{each.name} are not exported to {each.target}: {each.problem}"
+                report.problems.append(text)
     except InterlockError as error:
         report.problems.append(str(error))
-        return
-    tracing, metering = settings.tracing, settings.metering
-    if tracing is not None:
-        spans: Exporter | SdkExporter
-        if tracing.needs_sdk:
-            from interlock.telemetry.sdk import SdkExporter
-
-            spans = SdkExporter(tracing.export, tracing.resource)
-        else:
-            spans = Exporter(tracing.export, tracing.resource)
-        report.traces = _checked(report, "traces", spans, tracing.export)
-    if metering is not None:
-        metrics = MetricExporter(metering.export, metering.resource)
-        report.metrics = _checked(report, "metrics", metrics, metering.export)
-
-
-def _checked(
-    report: Report,
-    signal: str,
-    exporter: Exporter | MetricExporter | SdkExporter,
-    export: Export,
-) -> str:
-    """Note if a collector does not accept a signal; return its URL, for people."""
-    if problem := exporter.check():
-        report.problems.append(f"{signal} are not exported to {exporter.shown}: {problem}")
-    return f"{exporter.shown}, with headers" if export.headers else exporter.shown
 
 
 # Processes

@@ -212,6 +212,9 @@ for _method in (LangChainTool._arun, LangChainTool._run):
     _method.__annotations__ = {}
 
 
+_BUG = "error: the call failed because of a bug in the client program"
+
+
 async def run(
     toolbox: Tools,
     name: str,
@@ -244,23 +247,13 @@ async def run(
     handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
         entry = toolbox.find(name, caller)
-        if not isinstance(arguments, dict):
-            kind = type(arguments).__name__
-            raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
-        call = Call(
-            entry,
-            given,
-            caller,
-            progress=progress,
-            id=id or new_call_id(),
-            tool_call_id=tool_call_id,
-        )
-        if entry.wire_name != SEARCH_TOOLS:
-            return finished((await handle(call)).result, images)
+        given = _to_server(entry, arguments)
+        call = Call(entry, given, caller, progress=progress, id=id or new_call_id())
+        call.tool_call_id = tool_call_id
         call.offered = offered or (lambda: toolbox.tools)
         result = (await handle(call)).result
-        return replace(finished(result), loads=loads_of(result))
+        done = finished(result, images)
+        return replace(done, loads=loads_of(result)) if entry.wire_name == SEARCH_TOOLS else done
     except InvalidArguments as error:
         done = failed(error)
         return replace(done, content=with_parameters(done.text, entry)) if explains else done
@@ -268,8 +261,19 @@ async def run(
         return failed(error)
     except Exception:
         _log.exception("calling %s failed", name)
-        text = "error: the call failed because of a bug in the client program"
-        return Finished(text, True, "failed")
+        return Finished(_BUG, True, "failed")
+
+
+def _to_server(entry: Entry, arguments: Any) -> JsonObject:
+    """Return arguments with the server's names.
+
+    Raises:
+        InvalidArguments: The arguments are not an object.
+    """
+    if not isinstance(arguments, dict):
+        kind = type(arguments).__name__
+        raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
+    return portable(entry.input_schema).to_server(repair_value(dict(arguments)))
 
 
 def tools(

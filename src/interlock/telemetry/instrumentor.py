@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from opentelemetry.instrumentation import instrumentor
+from opentelemetry.instrumentation import (  # type: ignore[attr-defined, unused-ignore]
+    instrumentor,  # untyped
+)
 
 from interlock import observing
 from interlock.telemetry import enable
 
-_BaseInstrumentor: Any = instrumentor.BaseInstrumentor  # type: ignore[attr-defined]  # untyped
+_BaseInstrumentor: Any = instrumentor.BaseInstrumentor  # type: ignore[attr-defined, unused-ignore]
 
 
 class InterlockInstrumentor(_BaseInstrumentor):

@@ -19,8 +19,7 @@ from interlock.gateway.deployment.stored import (
 )
 from interlock.gateway.parts import Parts, make_parts
 from interlock.store.database import location
-from interlock.telemetry.exporter import Exporter
-from interlock.telemetry.settings import read_settings
+from interlock.telemetry.checking import check_signals
 from interlock.toolbox import Toolbox
 
 IDLE_TIMEOUT = 10.0  # seconds without any news of the servers
@@ -65,7 +64,7 @@ async def _results(
     yield check_audit(settings.audit, stored, settings.database)
     async for each in _check_servers(parts):
         yield each
-    for each in await in_thread(lambda: [*_check_traces(environ)]):
+    for each in await in_thread(lambda: [*_check_telemetry(environ)]):
         yield each
 
 
@@ -91,15 +90,11 @@ async def _check_servers(parts: Parts) -> AsyncIterator[CheckResult]:
         await toolbox.close()
 
 
-def _check_traces(environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check that the collector answers; yield nothing if traces are off."""
+def _check_telemetry(environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Check that the collector answers; yield nothing if nothing is exported."""
     try:
-        settings = read_settings(environ, "doctor")
+        for each in check_signals(environ, "serve"):
+            text = f"not exported to {each.target}: {each.problem}" if each.problem else each.target
+            yield error(each.name, text) if each.problem else ok(each.name, text)
     except InterlockError as found:
         yield error("traces", str(found))
-        return
-    if settings is not None:
-        exporter = Exporter(settings.export, settings.resource)
-        problem = exporter.check()
-        text = f"not exported to {exporter.shown}: {problem}" if problem else exporter.shown
-        yield error("traces", text) if problem else ok("traces", text)
