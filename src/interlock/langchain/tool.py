@@ -38,6 +38,7 @@ from interlock.types import JsonObject
 
 LANGCHAIN = Caller(surface="langchain")
 _log = logging.getLogger("interlock.langchain")
+_BUG = "error: the call failed because of a bug in the client program"
 
 _Made = dict[str, tuple[bytes, "LangChainTool"]]
 
@@ -232,8 +233,7 @@ async def run(
     """Call a tool. Raise nothing but `CancelledError`.
 
     Args:
-        toolbox: The toolbox.
-        name: Address or wire name.
+        toolbox, name: The toolbox, and the tool's address or wire name.
         arguments: Arguments by parameter name.
         caller: The caller on whose behalf the tool is called.
         progress: Called with each `Progress`.

@@ -127,7 +127,7 @@ class ForwardedTool:
             TaskBegun: The server runs the call as a task.
             MalformedAnswer: The answers to questions, or the state sent with them, are not valid.
         """
-        id = new_call_id()
+        id, context.called = new_call_id(), self.entry.address
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
             if given is None:  # some clients write null for missing arguments
@@ -253,6 +253,7 @@ class UnusableTool:
         self.is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
+        context.called = self.item.address if self.is_known else ""
         context.error_type = self.reason
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
         error = CallRefused(text, self.reason, self.next_try)
