@@ -85,7 +85,8 @@ PROGRAMS = {
     "site": "Zensical",
     "interop": "clients and servers of others",
 }
-SLOW = {"evil": "starts a program"}  # fixtures whose cases get the mark `slow`
+# Fixtures and folders whose cases get the mark `slow`.
+SLOW = {"evil": "starts a program", "backup": "fills databases"}
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
