@@ -205,9 +205,18 @@ class Shell:
         os.close(inside)
         output = os.fdopen(terminal, encoding="utf-8")
         self._jobs[max(self._jobs, default=0) + 1] = (process, output)
-        printed = [output.readline() for _ in shown]
-        lines = [CONTROL.sub("", self._of_page(each)).rstrip("\n") for each in printed]
-        compare(lines, shown, shlex.join(words))
+        printed = []
+        for line in shown:
+            text = self._line_of(output)
+            # On a busy machine, servers are still starting; a later line says that they are up.
+            while _UP.fullmatch(line) and not re.fullmatch(pattern_of(line), text):
+                assert process.poll() is None, f"{shlex.join(words)}: no line {line}"
+                text = self._line_of(output)
+            printed.append(text)
+        compare(printed, shown, shlex.join(words))
+
+    def _line_of(self, output: TextIO) -> str:
+        return CONTROL.sub("", self._of_page(output.readline())).rstrip("\n")
 
     def _end(self, running: tuple[subprocess.Popen[bytes], TextIO]) -> None:
         process, output = running
