@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -94,11 +95,17 @@ class Traced:
     """
 
     def __init__(
-        self, program: Start, folder: Path, collector: Collector, others: Json | None = None
+        self,
+        program: Start,
+        folder: Path,
+        collector: Collector,
+        others: Json | None = None,
+        **variables: str,
     ) -> None:
         self.variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=canary-header",
+            **variables,
         }
         (folder / "tools.py").write_text(TOOLS)
         run = ["-m", "interlock", "run", str(folder / "tools.py")]
@@ -440,3 +447,41 @@ def test_a_command_without_telemetry_passes_its_trace_on_and_imports_nothing(
         assert "vendor=a" in ran.stdout
         assert "tracer" not in ran.stderr
         assert disabled or ran.stderr.splitlines()[-1] == "[]"
+
+
+async def say(entry: Json, count: int) -> None:
+    """Call a tool that many times, and check its results."""
+    async with Client.http(**entry) as client:
+        for number in range(count):
+            assert (await client.call_tool("e__say", {"text": str(number)})).text == str(number)
+
+
+@pytest.mark.parametrize("failure", ["away", "silent", "unavailable"])
+def test_a_failing_collector_delays_no_call_and_no_end(
+    failure: str, program: Start, tmp_path: Path, home: Path, collector: Collector, servers
+):
+    servers()
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        away = Collector(f"http://127.0.0.1:{unused.getsockname()[1]}")
+    if failure == "silent":
+        collector.answers.clear()
+    if failure == "unavailable":
+        collector.script = [(503, {"retry-after": "600"})] * 1_000
+    patient = {
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "600000",
+        "OTEL_METRIC_EXPORT_INTERVAL": "50",
+    }
+    failing = away if failure == "away" else collector
+    traced = Traced(program, tmp_path, failing, **patient)
+    asyncio.run(say(traced.entry(), 1))
+    if failing is collector:
+        collector.wait_for(1)
+    # Each of these calls and programs ends before the collector answers or is asked again.
+    asyncio.run(say(traced.entry(), 20))
+    traced.end()
+    call = program("call", "e:say", "text=x", env={**os.environ, **traced.variables})
+    answer, errors = call.communicate()
+    assert (call.returncode, answer.strip()) == (0, "x"), errors
+    shown = [each["message"] for each in traced.lines if each["logger"] == "interlock.telemetry"]
+    assert len(shown) <= 2, shown  # one line for spans, and one for metrics
