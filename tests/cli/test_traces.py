@@ -25,6 +25,7 @@ from tests.support.otlp_collector import Collector, Json, collecting
 from tests.support.served import serving
 
 Start = Callable[..., subprocess.Popen[str]]
+PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 REVISIONS = ("2025-11-25", "2026-07-28")
 PEERS = Path(__file__).parents[1] / "interop" / "peers"
 CANARIES = (
@@ -54,6 +55,8 @@ from interlock import Context, Server
 server = Server("shows")
 
 def shown(context):
+    with open(f"{__file__}.txt", "a") as file:
+        print(context.trace.parent, file=file)
     return f"{context.trace.parent} {context.trace.state}"
 
 @server.tool
@@ -416,6 +419,23 @@ def test_a_command_continues_the_trace_of_the_program_that_started_it(
     failed = interlock("call", "env:x")
     assert failed.code == 1
     assert "has []" in failed.err  # programs get none of these variables
+
+
+def test_a_chat_without_telemetry_passes_its_trace_on_with_resources_and_prompts(
+    servers, terminal, script, home: Path
+):
+    (home / "shows.py").write_text(SHOWS)
+    run = ["-m", "interlock", "run", str(home / "shows.py")]
+    servers(s={"command": sys.executable, "args": run})
+    parent = f"00-{'4b' * 16}-{'00f1' * 4}-01"
+    chat = terminal("chat", "--model", script("Read.", "Sent."), TRACEPARENT=parent)
+    for line, answer in (("/read s:show://x Why?", "Read."), ("/prompt s:prompt", "Sent.")):
+        chat.expect(PROMPT)
+        chat.type(f"{line}\r")
+        chat.expect(answer)
+
+    shown = (home / "shows.py.txt").read_text().splitlines()
+    assert shown == [parent, parent]
 
 
 def test_a_command_without_telemetry_passes_its_trace_on_and_imports_nothing(
