@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -49,6 +50,13 @@ async def fail() -> str:
     raise ToolError("canary-result")
 """
 
+# Starts a program the first time only.
+ONCE = """
+import os, sys
+
+os.close(os.open(f"{__file__}.started", os.O_CREAT | os.O_EXCL))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 SHOWS = """
 from interlock import Context, Server
 
@@ -111,17 +119,20 @@ class Traced:
             **variables,
         }
         (folder / "tools.py").write_text(TOOLS)
+        (folder / "once.py").write_text(ONCE)
         run = ["-m", "interlock", "run", str(folder / "tools.py")]
         servers = {
             "t": {"command": sys.executable, "args": run, "env": self.variables},
             "e": {"command": sys.executable, "args": ECHO, "env": {"API_TOKEN": "canary-secret"}},
-            "x": {"command": sys.executable, "args": ECHO},
+            "x": {"command": sys.executable, "args": [str(folder / "once.py"), *ECHO]},
             **(others or {}),
         }
         policy = {
             "rules": [
                 {"id": "most", "effect": "allow", "who": ["*"], "tools": ["*:*"]},
                 {"id": "never", "effect": "deny", "who": ["*"], "tools": ["e:picture"]},
+                {"id": "rude", "effect": "deny", "who": ["*"], "tools": ["e:say"]}
+                | {"arguments": {"text": {"const": "canary-argument"}}},
                 {"id": "asked", "effect": "ask", "who": ["*"], "tools": ["e:fail"]},
             ]
         }
@@ -151,6 +162,13 @@ class Traced:
     def lines(self) -> list[Json]:
         """The lines of the gateway's log."""
         return [json.loads(each) for each in self._log.read_text().splitlines()]
+
+    def scrape(self) -> str:
+        """Return the metrics of the gateway."""
+        request = Request(self.url.replace("/mcp", "/metrics"), headers=self.entry()["headers"])
+        with urlopen(request) as page:
+            text: str = page.read().decode()
+        return text
 
     def end(self) -> str:
         """End the gateway; return what it has written since it was ready."""
@@ -325,6 +343,16 @@ def test_servers_of_others_continue_the_trace_over_each_transport(
         ]
 
 
+def error_types(text: str, metric: str) -> set[tuple[str, str]]:
+    """Return the tools, or else the methods, and the errors of a metric."""
+    found = set()
+    for line in re.findall(f"^{metric}_count{{(.+?)}}", text, re.M):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+        name = labels.get("gen_ai_tool_name") or labels["mcp_method_name"]
+        found.add((name, labels.get("error_type", "")))
+    return found
+
+
 async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
     """Return the references that the client gets with its errors."""
     under_way = asyncio.Event()
@@ -335,6 +363,7 @@ async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
             ("t__add", {"a": "canary-argument", "b": 1}),
             ("e__picture", {}),
             ("e__fail", {"text": "canary-argument"}),
+            ("e__say", {"text": "canary-argument"}),
             ("canary-made-up", {}),
         ):
             with suppress(RemoteError):
@@ -352,8 +381,8 @@ async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
         await under_way.wait()
         cancelled.cancel()
         if revision == REVISIONS[-1]:
-            with suppress(RemoteError):
-                await client.call_tool("x__exit", {})
+            for name in ("x__exit", "x__say"):
+                assert (await client.call_tool(name, {})).is_error
     return references
 
 
@@ -364,6 +393,7 @@ def test_spans_state_how_requests_failed_and_made_up_names_name_none(
     references = set[str]().union(
         *(asyncio.run(call_in_each_failing_way(traced.entry(key), each)) for each in REVISIONS)
     )
+    timed = error_types(traced.scrape(), "mcp_server_operation_duration_seconds")
     errors = traced.end()
 
     served = [
@@ -381,13 +411,19 @@ def test_spans_state_how_requests_failed_and_made_up_names_name_none(
         ("tools/call t__add", "arguments_invalid", 2),
         ("tools/call e__fail", "approval_pending", 2),
         ("tools/call e__wait", "cancelled", 2),
+        ("tools/call e__say", "denied_by_rule", 2),
         ("tools/call x__exit", "upstream_closed", 2),
+        ("tools/call x__say", "server_down", 2),
         ("tools/call", "unknown_tool", 2),
         ("_OTHER", "-32601", 2),
         ("resources/read", "-32002", 2),
         ("resources/read", "-32602", 2),
         ("prompts/get", "arguments_invalid", 2),
     }
+    expected = {
+        (name.removeprefix("tools/call ").replace("__", ":"), error) for name, error, _ in failed
+    }
+    assert timed >= expected
     assert len(references) >= 3
     assert references <= {each["attributes"].get("interlock.call.id") for each in served}
     logged = {each.get("call_id") for each in traced.lines if "trace_id" in each}
