@@ -82,6 +82,7 @@ PROGRAMS = {
     "deploy": "nginx, HAProxy, Caddy, Prometheus, Helm and runc",
     "claude_program": "Claude Code",
     "browser": "Chromium",
+    "site": "Zensical",
     "interop": "clients and servers of others",
 }
 # Fixtures and folders whose cases get the mark `slow`.

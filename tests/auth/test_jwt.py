@@ -369,7 +369,7 @@ def fetching(issuer: Issuer) -> JwtVerifier:
 
 async def fetched(verify: JwtVerifier) -> None:
     """Wait for a fetch that runs in the background."""
-    task = verify._keys._fetching
+    task = verify._statements._keys._fetching
     if task is not None:
         await task
 

@@ -8,10 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 from playwright.async_api import Page, expect
 
 from interlock import Server
 from interlock.errors import ToolError
+from interlock.text.timestamps import now_micros
 from tests.browser.board import board
 from tests.browser.conftest import (
     TIMERS,
@@ -23,6 +25,7 @@ from tests.browser.conftest import (
 )
 from tests.gateway.conftest import offering
 from tests.server.http.conftest import Http
+from tests.store.releases.contents import AUTHORIZATION
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
 DOWN = {"command": "sh", "args": ["-c", "echo 'certificate has expired' >&2; exit 1"]}
@@ -737,6 +740,39 @@ async def test_changed_definition_is_compared_and_accepted(open_page: OpenPage, 
         assert len(calls_of(ops)) == 1
 
 
+# Clients
+
+
+async def test_client_is_blocked_and_the_access_of_a_person_ends(
+    open_page: OpenPage, tmp_path: Path
+):
+    settings = {"publicUrl": "https://tools.example.com/mcp", "auth": {"oauth": {}}}
+    async with board(tmp_path, open_page, settings, crm=offering("get")) as gateway:
+        door = gateway.assembly.services.front_door
+        assert door is not None
+        other = replace(AUTHORIZATION, id="BBBBBBBBBBBB", user="user:ben")
+        for each in (AUTHORIZATION, other):
+            await door.store.add(replace(each, expires=now_micros() * 2))
+        page = await gateway.open("/gateway/clients")
+        client = page.get_by_role("region", name="client.example.com")
+        await client.get_by_role("button", name="2 people").click()
+        row = client.get_by_role("listitem").filter(has_text="user:ben")
+        await row.get_by_role("button", name="End access").click()
+        await page.get_by_role("dialog").get_by_role("button", name="End access").click()
+        await expect(row).to_contain_text("revoked")
+        await expect(client.get_by_role("button", name="1 person")).to_be_visible()
+        assert await violations_everywhere(page) == []
+        await client.get_by_role("button", name="Block").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Block").click()
+        await expect(client).to_contain_text("blocked")
+        assert [each.reason for each in await door.store.list(user=AUTHORIZATION.user)] == [
+            "blocked"
+        ]
+        await client.get_by_role("button", name="Allow").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Allow").click()
+        await expect(client).to_contain_text("allowed")
+
+
 # Everywhere
 
 SCREENS = [
@@ -748,6 +784,7 @@ SCREENS = [
     "/tools/crm%3Arefund?as=user%3Aben",
     "/keys",
     "/keys/ID",
+    "/clients",
     "/approvals",
     "/audit",
     "/pins",

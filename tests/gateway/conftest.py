@@ -59,7 +59,7 @@ class RunningGateway:
         """Make the endpoint, for one view or for all."""
         self.endpoint = Endpoint(
             self.assembly,
-            RESOURCE,
+            self.assembly.parts.settings.public_url or RESOURCE,
             address=Address("127.0.0.1", 8000),
             view=view,
             chat=GatewayChat,

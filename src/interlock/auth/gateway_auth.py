@@ -1,5 +1,7 @@
 """Authentication of requests to a gateway, by an API key or a token in either of two headers.
 
+A token is one of the front door, which is for one resource only, or one of a trusted issuer.
+
 1. A request has one credential, in `Authorization: Bearer` or `X-API-Key`. Two are refused.
 2. Every refused credential gets the same response, whatever the reason. Only `on_refused` receives
    the reason, for the audit trail.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,14 +22,18 @@ from interlock.auth.api_key import API_KEY
 from interlock.auth.authenticator import Headers
 from interlock.auth.bearer import WELL_KNOWN, BearerAuth, check_url
 from interlock.auth.issuers import Issuers, KnownToken
-from interlock.auth.key_format import PREFIX
+from interlock.auth.key_format import ACCESS_PREFIX, PREFIX
 from interlock.auth.key_ring import KeyRing, KnownKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.auth.verifier import TOKEN
 from interlock.errors import AuthError, AuthRequired, AuthUnavailable, InsufficientScope
 
+if TYPE_CHECKING:
+    from interlock.auth.authorization_ring import AuthorizationRing, KnownAccess
+
 _KEY_PREFIX = PREFIX.encode()
+_ACCESS_PREFIX = ACCESS_PREFIX.encode()
 
 
 class RefusedCredential(Struct, frozen=True):
@@ -55,6 +62,8 @@ class GatewayAuth:
             a 404.
         scope_prefix: A prefix that at least one of the credential's scopes must have.
         on_refused: Called for each refused credential.
+        grants: Verifies the front door's tokens; None to accept none.
+        login_at: The front door's issuer, which challenges name first; "" without a front door.
     """
 
     def __init__(
@@ -67,9 +76,13 @@ class GatewayAuth:
         scope_prefix: str = "mcp:",
         scopes_supported: Sequence[str] = ("mcp:*", "mcp:read"),
         on_refused: Callable[[RefusedCredential], None] = lambda _: None,
+        grants: AuthorizationRing | None = None,
+        login_at: str = "",
     ) -> None:
         self._keys = keys
         self._issuers = issuers
+        self._grants = grants
+        self._login_at = login_at
         self._view = view
         self._scope_prefix = scope_prefix
         self._on_refused = on_refused
@@ -80,12 +93,14 @@ class GatewayAuth:
 
     @cached_property  # because most requests never need it
     def _metadata(self) -> BearerAuth | None:
-        if self._issuers is None:
+        named = [self._login_at] if self._login_at else []
+        named += self._issuers.names if self._issuers is not None else []
+        if not named:
             return None
         return BearerAuth(
             verify=_refuse,
             resource=self._resource,
-            authorization_servers=self._issuers.names,
+            authorization_servers=named,
             scopes_supported=self._scopes_supported,
         )
 
@@ -121,6 +136,8 @@ class GatewayAuth:
             if not credential.startswith(b"Bearer "):
                 return None
             credential = credential[len(b"Bearer ") :]
+        if self._grants is not None and credential.startswith(_ACCESS_PREFIX):
+            return self._grants.admitted(credential, self._place)
         return self._keys.admitted(credential, self._place)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
@@ -166,7 +183,7 @@ class GatewayAuth:
             if seen is None:
                 seen = known.in_views[view] = replace(principal, view=view)
             principal = seen
-        if isinstance(known, KnownKey):
+        if not isinstance(known, KnownToken):
             known.admitted[self._place] = principal
         return principal
 
@@ -177,9 +194,16 @@ class GatewayAuth:
             first = self._metadata.challenge
         return f"{first}, {error}" if error else first
 
-    async def _found(self, credential: bytes, peer: str | None) -> KnownKey | KnownToken:
+    async def _found(
+        self, credential: bytes, peer: str | None
+    ) -> KnownKey | KnownToken | KnownAccess:
         if credential.startswith(_KEY_PREFIX):
             return await self._found_key(credential, peer)
+        if credential.startswith(_ACCESS_PREFIX):
+            access = None if self._grants is None else await self._grants.find(credential)
+            if access is None or access.token.view != self._view:
+                raise self._refused("bad_credential", peer)
+            return access
         token = None
         if self._issuers is not None and TOKEN.fullmatch(credential):
             token = await self._issuers.find(credential)

@@ -22,6 +22,7 @@ from interlock.auth.scopes import intersection
 from interlock.auth.verifier import MAX_TOKEN_BYTES, Verify, verified
 
 REMEMBERED_FOR = 60.0  # seconds that a verified token is cached
+EVERYBODY = "*"  # in the scopes of groups: everybody whom the issuer names
 MAX_REMEMBERED = 10_000  # cached tokens; the least recently used token is evicted first
 
 
@@ -122,6 +123,11 @@ class Issuers:
         return min(REMEMBERED_FOR, expires - self._wall())
 
 
+def stated_issuer(token: bytes) -> str:
+    """Return the issuer that a token names, before it is verified; "" if it names none."""
+    return _payload_of(token).iss
+
+
 class _Payload(Struct):
     iss: str = ""
     exp: float = 0.0
@@ -157,14 +163,15 @@ def with_groups(
     Args:
         principal: The token's owner.
         claim: The claim that lists groups; "" if tokens contain no groups.
-        scopes_of: The scopes of each group.
+        scopes_of: The scopes of each group; those of "*" are for everybody.
         name: The issuer's name, which also gives the groups "NAME/GROUP"; "" if it has none.
         is_only: Whether no other issuer gives groups, so that they need no name.
     """
     groups = _words(principal.claims.get(claim)) if claim else frozenset()
     scopes = principal.scopes
     if scopes_of:
-        granted = frozenset(scope for group in groups for scope in scopes_of.get(group, ()))
+        of = (*groups, EVERYBODY)
+        granted = frozenset(scope for group in of for scope in scopes_of.get(group, ()))
         is_stated = "scope" in principal.claims or "scp" in principal.claims
         scopes = intersection(scopes, granted) if is_stated else granted
     named = frozenset(f"{name}/{group}" for group in groups if name)

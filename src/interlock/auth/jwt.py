@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -56,6 +56,8 @@ _ALGORITHMS = {
 }
 # Allowed token types; issuers also sign other types, such as proofs and logout tokens.
 _TYPES = frozenset({"jwt", "application/jwt", "at+jwt", "application/at+jwt"})
+Fetch: TypeAlias = Callable[[str], Awaitable[bytes]]
+"""A function that returns the document at a URL; raises a `ConfigError` if it cannot."""
 _OAUTH = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
 _REQUIRED = ("exp", "iss", "aud", "sub")
@@ -96,8 +98,8 @@ class JwtVerifier:
     ) -> None:
         check_url(issuer, "issuer")
         self._issuer = issuer
-        self._audience = [audience] if isinstance(audience, str) else list(audience)
-        if not self._audience or not all(self._audience):
+        accepted = [audience] if isinstance(audience, str) else list(audience)
+        if not accepted or not all(accepted):
             raise ConfigError("the audience is empty, so tokens for others would be accepted")
         unknown = [each for each in algorithms if each not in _ALGORITHMS]
         if unknown or not algorithms:
@@ -105,13 +107,17 @@ class JwtVerifier:
             raise ConfigError(f"algorithms {list(algorithms)} must be some of {known}")
         if jwks is not None and jwks_url is not None:
             raise ConfigError("jwks and jwks_url exclude each other; give one of them, or neither")
-        self._algorithms = frozenset(algorithms)
-        self._leeway = leeway
-        self._required = [*_REQUIRED, *required_claims]
-        self._jwt = _library()
-        self._keys = KeySet(self._algorithms, jwks_url, issuer if jwks is None else "")
+        keys = KeySet(frozenset(algorithms), jwks_url, issuer if jwks is None else "")
+        self._statements = SignedStatements(
+            keys,
+            issuer,
+            accepted,
+            algorithms=algorithms,
+            leeway=leeway,
+            required_claims=required_claims,
+        )
         if jwks is not None:
-            self._keys.replace(msgspec.json.encode(jwks))
+            keys.replace(msgspec.json.encode(jwks))
 
     async def __call__(self, token: str) -> Principal | None:
         """Return the principal that a token identifies; None if the token is not valid.
@@ -119,17 +125,59 @@ class JwtVerifier:
         Raises:
             AuthUnavailable: The issuer's keys cannot be fetched, and the token needs them.
         """
-        header = _header_of(token)
-        if header is None or header.alg not in self._algorithms:
-            return None
-        key = await self._keys.find(header.kid, header.alg)
-        claims = None if key is None else self._claims(token, key, header.alg)
+        claims = await self._statements.claims(token)
         if claims is None or not claims["sub"]:
             return None
         principal = f"{self._issuer}#{claims['sub']}"  # unique, because an issuer contains no "#"
-        return Principal(principal, _scopes(claims), claims)
+        return Principal(principal, stated_scopes(claims), claims)
 
-    def _claims(self, token: str, key: PyJWK, algorithm: str) -> JsonObject | None:
+
+class SignedStatements:
+    """Verifies signed claims of one issuer: their signature, type, issuer, audience and time.
+
+    Args:
+        keys: The issuer's keys.
+        issuer: The exact value of `iss`.
+        audience: Values, one of which `aud` must contain.
+        algorithms: The algorithms that the issuer may sign with.
+        types: The accepted values of `typ`, in lower case; () for those of access tokens.
+        leeway: Seconds that the issuer's clock and this machine's may differ.
+        required_claims: Claims that must be there besides `exp`, `iss`, `aud` and `sub`.
+    """
+
+    def __init__(
+        self,
+        keys: KeySet,
+        issuer: str,
+        audience: Sequence[str],
+        *,
+        algorithms: Sequence[str] = ("RS256", "ES256"),
+        types: Collection[str] = (),
+        leeway: float = 60.0,
+        required_claims: Sequence[str] = (),
+    ) -> None:
+        self._keys = keys
+        self._issuer = issuer
+        self._audience = list(audience)
+        self._algorithms = frozenset(algorithms)
+        self._types = frozenset(types) or _TYPES
+        self._leeway = leeway
+        self._required = [*_REQUIRED, *required_claims]
+        self._jwt = _library()
+
+    async def claims(self, token: str) -> JsonObject | None:
+        """Return the claims of a token; None if it is not valid.
+
+        Raises:
+            AuthUnavailable: The issuer's keys cannot be fetched, and the token needs them.
+        """
+        header = _header_of(token, self._types)
+        if header is None or header.alg not in self._algorithms:
+            return None
+        key = await self._keys.find(header.kid, header.alg)
+        return None if key is None else self._verified(token, key, header.alg)
+
+    def _verified(self, token: str, key: PyJWK, algorithm: str) -> JsonObject | None:
         try:
             return self._jwt.decode(  # type: ignore[no-any-return]  # imported lazily
                 token,
@@ -152,15 +200,23 @@ class KeySet:
         algorithms: The algorithms to use; keys for other algorithms are ignored.
         url: The URL to fetch the keys from; None if the metadata names it, or `replace` sets them.
         issuer: The issuer whose metadata names the URL; "" if `replace` sets the keys.
+        fetch: Fetches the document; None to fetch URLs that an operator has configured.
     """
 
-    def __init__(self, algorithms: frozenset[str], url: str | None, issuer: str = "") -> None:
+    def __init__(
+        self,
+        algorithms: frozenset[str],
+        url: str | None,
+        issuer: str = "",
+        fetch: Fetch | None = None,
+    ) -> None:
         if url is not None:
             check_url(url, "jwks_url", query=True)
         self._algorithms = algorithms
         self._url = url
         self._issuer = issuer
         self._is_fetched = bool(url or issuer)
+        self._fetch_document = fetch or _document
         self._keys: dict[tuple[str | None, str], PyJWK] = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
@@ -236,7 +292,7 @@ class KeySet:
         url = self._url or self._issuer
         try:
             url = self._url or await self._discovered()
-            self.replace(await self._document(url))
+            self.replace(await self._fetch_document(url))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
             _log.warning("cannot fetch the keys at %s: %s: %s", url, type(error).__name__, error)
         finally:
@@ -253,7 +309,7 @@ class KeySet:
         failures = []
         for url in _metadata_urls(self._issuer):
             try:
-                found = msgspec.json.decode(await self._document(url), type=_Metadata)
+                found = msgspec.json.decode(await self._fetch_document(url), type=_Metadata)
                 if found.issuer != self._issuer:  # RFC 8414, section 3.3: they must be identical
                     raise ConfigError(f"the metadata is about the issuer {found.issuer!r}")
                 check_url(found.jwks_uri, "jwks_uri", query=True)
@@ -263,26 +319,27 @@ class KeySet:
                 return found.jwks_uri
         raise ConfigError("; ".join(failures))
 
-    async def _document(self, url: str) -> bytes:
-        import aiohttp
 
-        timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
-        # The session ignores proxies and credentials from the environment, cookies and compression.
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        async with (
-            aiohttp.ClientSession(
-                timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
-            ) as session,
-            session.get(url, allow_redirects=False, auto_decompress=False) as response,
-        ):
-            if response.status != 200:
-                raise ConfigError(f"the response has status {response.status}, not 200")
-            document = bytearray()
-            async for piece in response.content.iter_any():
-                document += piece
-                if len(document) > MAX_JWKS_BYTES:
-                    raise ConfigError(f"the response is over {MAX_JWKS_BYTES} bytes")
-            return bytes(document)
+async def _document(url: str) -> bytes:
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
+    # The session ignores proxies and credentials from the environment, cookies and compression.
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    async with (
+        aiohttp.ClientSession(
+            timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session,
+        session.get(url, allow_redirects=False, auto_decompress=False) as response,
+    ):
+        if response.status != 200:
+            raise ConfigError(f"the response has status {response.status}, not 200")
+        document = bytearray()
+        async for piece in response.content.iter_any():
+            document += piece
+            if len(document) > MAX_JWKS_BYTES:
+                raise ConfigError(f"the response is over {MAX_JWKS_BYTES} bytes")
+        return bytes(document)
 
 
 class _Header(Struct):
@@ -324,7 +381,7 @@ def _library() -> Any:
     return jwt
 
 
-def _header_of(token: str) -> _Header | None:
+def _header_of(token: str, types: Collection[str] = _TYPES) -> _Header | None:
     if len(token) > MAX_TOKEN_BYTES or token.count(".") != 2:
         return None
     import base64
@@ -336,7 +393,7 @@ def _header_of(token: str) -> _Header | None:
     except (ValueError, RecursionError):
         return None
     # `crit` lists extensions that a verifier must support (RFC 7515), and this one supports none.
-    if header.crit is not None or header.typ.lower() not in _TYPES:
+    if header.crit is not None or header.typ.lower() not in types:
         return None
     return header
 
@@ -365,7 +422,7 @@ def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
     return key
 
 
-def _scopes(claims: JsonObject) -> frozenset[str]:
+def stated_scopes(claims: JsonObject) -> frozenset[str]:
     """Return the scopes in `scope` or `scp`: a list, or words separated by spaces.
 
     If a token has both, it has the scopes that are in both, so that no claim adds a scope.

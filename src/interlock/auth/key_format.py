@@ -13,6 +13,7 @@ from hashlib import sha256
 from zlib import crc32
 
 PREFIX = "ilk_"
+ACCESS_PREFIX = "ilo_"  # of the front door's tokens; see `access_token`
 # Without letters and digits that look alike, because people read ids aloud and type them.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 12

@@ -24,6 +24,8 @@ class Principal(Struct, frozen=True, dict=True):
         groups: The groups that the caller belongs to.
         tenant: The tenant that the caller belongs to; "" without tenants.
         view: The only view that the caller may use; "" for all views.
+        counts_as: What the caller's limits count, if it is neither the key nor the caller: for a
+            token of the front door, the key that signed in, or the person.
     """
 
     id: str
@@ -33,6 +35,12 @@ class Principal(Struct, frozen=True, dict=True):
     groups: frozenset[str] = frozenset()
     tenant: str = ""
     view: str = ""
+    counts_as: str = ""
+
+    @cached_property
+    def counted(self) -> str:
+        """The key for the caller's rates and quotas."""
+        return self.counts_as or self.key_id or self.owner
 
     @cached_property
     def owner(self) -> str:

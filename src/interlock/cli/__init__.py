@@ -64,6 +64,10 @@ _COMMANDS = {
         "gateway.keys",
         "Create, list, rotate and revoke the API keys of the gateway's users.",
     ),
+    "clients": (
+        "gateway.clients",
+        "List, block and create the OAuth clients of a gateway, and end their access.",
+    ),
     "people": ("gateway.people", "Erase what a gateway's database contains of a person."),
     "lock": ("gateway.lock", "Accept or reject the definitions that servers offer."),
     "plugins": ("gateway.plugins", "List plugins, and install or remove them for users."),

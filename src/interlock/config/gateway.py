@@ -15,6 +15,7 @@ Effect = Literal["allow", "ask", "deny"]
 Risk = Literal["read", "write"]
 Kind = Literal["tools", "resources", "prompts"]
 Record = Literal["hash", "full", "none"]
+Accepts = Literal["id-jag", "workload"]
 
 CALLER = "caller"  # in `Rule.approvers`: the caller may approve the call
 EVERYBODY = "*"  # in `Rule.who`: any caller
@@ -87,26 +88,32 @@ class Issuer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         issuer: The exact value of `iss` in the issuer's tokens.
-        audience: The accepted values of `aud`; a token must contain one of them.
-        jwks_url: The URL of the issuer's public keys.
+        audience: The accepted values of `aud`; a token must contain one of them. With (), the
+            issuer only logs people in, and its own tokens are not accepted.
+        jwks_url: The URL of the issuer's public keys; "" if the issuer's metadata names it.
         groups: The name of the claim that lists a user's groups; "" if tokens lack such a claim.
         name: The issuer's name, for "group:NAME/GROUP" in `Rule.who`; "" if it has none.
         is_only: Whether no other issuer gives groups, so that "group:GROUP" is clear.
-        scopes: The scopes that each group gets. A token that also states scopes has only the
-            granted scopes that it states. With {}, a token has the scopes that it states.
+        scopes: The scopes that each group gets, and that everybody gets under "*". A token that
+            also states scopes has only the granted scopes that it states. With {}, a token has the
+            scopes that it states.
         client_id: The gateway's client id for logins on its pages; "" to offer no logins.
         client_secret: The gateway's client secret; "" if the client has no secret.
+        people: Conditions on the claims of people who may sign in, keyed by the claim's name.
+        accepts: The kinds of signed statements that the front door accepts from this issuer.
     """
 
     issuer: str
-    audience: tuple[str, ...]
-    jwks_url: str
+    audience: tuple[str, ...] = ()
+    jwks_url: str = ""
     groups: str = ""
     name: str = ""
     is_only: bool = True
     scopes: dict[str, tuple[str, ...]] = {}
     client_id: str = ""
     client_secret: str = ""
+    people: dict[str, Condition] = {}
+    accepts: tuple[Accepts, ...] = ()
 
     def __repr__(self) -> str:
         return f"Issuer({self.issuer!r})"
@@ -352,6 +359,23 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     quotas: ChatQuotas = ChatQuotas()
 
 
+class FrontDoorSettings(Struct, frozen=True, kw_only=True):
+    """Settings of the OAuth front door, which logs people in with the gateway's URL only.
+
+    Attributes:
+        clients: The places of clients that may ask people: hosts, "localhost" for programs on a
+            person's computer, and "SCHEME:" for apps; None for all.
+        registration: Whether clients can register themselves.
+        sign_in: The seconds after which a person must sign in again.
+        recheck: The age in seconds at which the issuer is asked again about a person.
+    """
+
+    clients: tuple[str, ...] | None = None
+    registration: bool = True
+    sign_in: float = 30 * 86_400.0
+    recheck: float = 3_600.0
+
+
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The settings of `interlock serve`, and the policy that all commands apply.
 
@@ -366,6 +390,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         database: A file or a `postgresql://` URL; "" for the database that `interlock chat` uses.
         views: The views, keyed by name.
         issuers: The authorization servers whose tokens are accepted besides API keys.
+        oauth: The OAuth front door; None for none.
         groups: The principals in each group, keyed by the group's name.
         policy: The rules; None if callers may call everything that their scopes allow.
         admin: The address of the admin API; None to serve it at `listen` if that is on loopback,
@@ -388,6 +413,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     database: str = ""
     views: dict[str, View] = {}
     issuers: tuple[Issuer, ...] = ()
+    oauth: FrontDoorSettings | None = None
     groups: dict[str, tuple[str, ...]] = {}
     policy: PolicyRules | None = None
     limits: Limits = Limits()

@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import msgspec
 
 from interlock.config import variables
 from interlock.config.gateway import (
+    Accepts,
     Address,
     ApprovalSettings,
     Audit,
     ChatLimits,
     ChatPage,
     Drain,
+    FrontDoorSettings,
     GatewaySettings,
     Issuer,
     Lock,
@@ -45,6 +47,7 @@ from interlock.config.policy_reading import (
     check_groups,
     check_listed_groups,
     is_principal,
+    read_conditions,
     read_policy,
     read_who,
 )
@@ -87,15 +90,13 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
     gateway.warn_unknown(KEYS)
     table = gateway.within("views")
     views = {name: _view(table, name, servers) for name in table.members}
-    auth = gateway.within("auth")
-    auth.warn_unknown(("issuers",))
-    issuers = _issuers(auth)
+    issuers = _issuers(gateway.within("auth"))
+    has_url = "publicUrl" in gateway.members
     groups = _groups(gateway.within("groups"))
     policy = None
     if "policy" in gateway.members:
         policy = read_policy(gateway.within("policy"), views, servers)
         check_groups(gateway.within("policy"), policy, groups, issuers)
-    has_url = "publicUrl" in gateway.members
     return GatewaySettings(
         listen=_address(gateway, "listen"),
         public_url=_url(gateway, "publicUrl", secure=True) if has_url else "",
@@ -107,6 +108,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         database=_database(gateway),
         views=views,
         issuers=issuers,
+        oauth=_front_door(gateway),
         groups=groups,
         policy=policy,
         limits=read_limits(gateway.within("limits"), servers),
@@ -321,6 +323,7 @@ def _search(section: Section, servers: Collection[str]) -> ViewSearch:
 
 
 def _issuers(auth: Section) -> tuple[Issuer, ...]:
+    auth.warn_unknown(("issuers", "oauth"))
     issuers: list[Issuer] = []
     for section in auth.each("issuers"):
         issuer = _issuer(section)
@@ -343,26 +346,72 @@ def _issuers(auth: Section) -> tuple[Issuer, ...]:
 
 def _issuer(section: Section) -> Issuer:
     section.warn_unknown(
-        ("issuer", "name", "audience", "jwksUrl", "groups", "scopes", "clientId", "clientSecret")
+        (
+            *("issuer", "name", "audience", "jwksUrl", "groups", "scopes", "clientId"),
+            *("clientSecret", "people", "accepts"),
+        )
     )
-    section.need("issuer", "audience", "jwksUrl")
-    if isinstance(section.members["audience"], str):
+    logs_in = "clientId" in section.members or "accepts" in section.members
+    section.need("issuer") if logs_in else section.need("issuer", "audience", "jwksUrl")
+    if isinstance(section.members.get("audience"), str):
         audience: tuple[str, ...] = (section.filled("audience"),)
     else:
         audience = section.texts("audience")
-    if not audience or not all(each.strip() for each in audience):
+    is_empty = not audience or not all(each.strip() for each in audience)
+    if is_empty and not (logs_in and "audience" not in section.members):
         section.refuse("must not be empty: tokens for others would be accepted", "audience")
     if "clientSecret" in section.members and "clientId" not in section.members:
         section.refuse('needs a "clientId" beside it', "clientSecret")
     return Issuer(
         issuer=_url(section, "issuer", secure=True),
         audience=audience,
-        jwks_url=_url(section, "jwksUrl", secure=True),
+        jwks_url=_url(section, "jwksUrl", secure=True) if "jwksUrl" in section.members else "",
         groups=section.optional("groups"),
         name=section.optional("name"),
         scopes=_group_scopes(section.within("scopes")),
         client_id=section.optional("clientId"),
         client_secret=section.optional("clientSecret"),
+        people=read_conditions(section.within("people")),
+        accepts=_accepts(section),
+    )
+
+
+def _accepts(section: Section) -> tuple[Accepts, ...]:
+    for index, each in enumerate(section.texts("accepts")):
+        if each not in get_args(Accepts):
+            section.refuse(f"must be one of {', '.join(get_args(Accepts))}", "accepts", index)
+    return cast("tuple[Accepts, ...]", section.texts("accepts"))
+
+
+_PLACE = re.compile(r"[a-z0-9.\-]+|[a-z][a-z0-9+.\-]*:")
+_LONGEST_SIGN_IN, _LONGEST_RECHECK = 366 * 86_400, 86_400  # seconds
+
+
+def _front_door(gateway: Section) -> FrontDoorSettings | None:
+    auth = gateway.within("auth")
+    if "oauth" not in auth.members:
+        return None
+    listen = _address(gateway, "listen")
+    public_url = gateway.optional("publicUrl")
+    section = auth.within("oauth")
+    section.refuse_unknown(("clients", "registration", "signIn", "recheck"))
+    if not public_url and listen is not None and not urls.is_loopback(listen.host):
+        auth.refuse(f"needs gateway.publicUrl, as {listen.host} can be reached by others", "oauth")
+    if public_url and urls.split(public_url).path != "/mcp":
+        auth.refuse(
+            "needs a gateway.publicUrl that ends with the host and /mcp, because clients look for"
+            f" the login at the root of {urls.origin(public_url)}",
+            "oauth",
+        )
+    clients = section.texts("clients") if "clients" in section.members else None
+    for index, place in enumerate(clients or ()):
+        if not _PLACE.fullmatch(place.lower()):
+            section.refuse('must be a host, "localhost", or "SCHEME:" for apps', "clients", index)
+    return FrontDoorSettings(
+        clients=clients,
+        registration=section.flag("registration", True),
+        sign_in=section.duration("signIn", 30 * 86_400.0, _LONGEST_SIGN_IN),
+        recheck=section.duration("recheck", 3_600.0, _LONGEST_RECHECK),
     )
 
 

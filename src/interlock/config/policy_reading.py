@@ -72,8 +72,8 @@ def _rule(section: Section, views: Collection[str], servers: Collection[str]) ->
         patterns=read_patterns(section, kind, servers),
         risk=section.optional_choice("risk", get_args(Risk)),
         view=section.optional("view"),
-        arguments=_conditions(section.within("arguments")),
-        claims=_conditions(section.within("claims")),
+        arguments=read_conditions(section.within("arguments")),
+        claims=read_conditions(section.within("claims")),
         approvers=_approvers(section),
         expires=section.duration("expires", 1, MAX_LONG) if "expires" in section.members else None,
         record=section.optional_choice("record", get_args(Record)),
@@ -153,7 +153,8 @@ def check_listed_groups(
             section.refuse(f"is a group that several issuers can give; write {ways}", *where, place)
 
 
-def _conditions(section: Section) -> dict[str, Condition]:
+def read_conditions(section: Section) -> dict[str, Condition]:
+    """Return conditions on values, keyed by the value's name."""
     conditions: dict[str, Condition] = {}
     if not section.members:
         return conditions

@@ -103,6 +103,7 @@ class Assembly:
             pins=services.pins,
             observer=services.recorder,
             trusts=self._trusts,
+            full_rights=services.callers.full_rights,
             refuses_clashes=True,
         )
 

@@ -8,6 +8,7 @@ import resource
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interlock import __version__, build, observing
 from interlock.gateway.parts import sharing_of
@@ -17,6 +18,9 @@ from interlock.store.audit.group_commit import GroupCommit
 from interlock.store.audit.writer import Added
 from interlock.store.database.database import Database
 from interlock.text.timestamps import now_micros
+
+if TYPE_CHECKING:
+    from interlock.gateway.front_door.door import FrontDoor
 
 EXPIRING = 7 * 86_400 * 1_000_000  # microseconds before a key's end at which it is counted
 SPAN_STATES = ("exported", "dropped", "failed")
@@ -70,7 +74,23 @@ def gauges_of(gateway: RunningGateway, services: GatewayServices) -> dict[str, G
         counts = {each: float(observing.span_counts[each]) for each in SPAN_STATES}
         gauges["interlock_spans_total"] = ("Spans to export.", by_label("state", counts))
     of_database = _of_database(services)
+    if services.front_door is not None:
+        gauges |= _of_front_door(services.front_door)
     return gauges | of_database | _of_servers(gateway) | _of_program(gateway) | _of_audit(services)
+
+
+def _of_front_door(door: FrontDoor) -> dict[str, Gauge]:
+    requests: Mapping[Labels, float] = {
+        (("endpoint", endpoint), ("outcome", outcome)): float(count)
+        for (endpoint, outcome), count in door.counts.items()
+    }
+    return {
+        "interlock_oauth_requests_total": ("Requests to the OAuth front door.", requests),
+        "interlock_authorizations": (
+            "What people have allowed to clients that were used lately.",
+            one(len(door.ring)),
+        ),
+    }
 
 
 def _of_database(services: GatewayServices) -> dict[str, Gauge]:

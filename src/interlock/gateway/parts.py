@@ -200,6 +200,8 @@ def restart_needed(started: GatewaySettings, now: GatewaySettings) -> list[str]:
     fixed = [
         name for field, name in FIXED.items() if getattr(started, field) != getattr(now, field)
     ]
+    if (started.oauth is None) != (now.oauth is None):
+        fixed.append("auth.oauth")
     times = [each for each in _FIXED_KEEP if getattr(started.keep, each) != getattr(now.keep, each)]
     return fixed + [f"keep.{each}" for each in times]
 
@@ -262,7 +264,7 @@ def _served(server: ServerConfig) -> ServerConfig:
 def _issuers(settings: GatewaySettings, before: Parts | None) -> Issuers | None:
     if before is not None and before.settings.issuers == settings.issuers:
         return before.issuers
-    if not settings.issuers:
+    if not any(each.audience for each in settings.issuers):
         return None
     from interlock.auth.jwt import JwtVerifier
 
@@ -270,12 +272,15 @@ def _issuers(settings: GatewaySettings, before: Parts | None) -> Issuers | None:
         [
             TrustedIssuer(
                 each.issuer,
-                JwtVerifier(issuer=each.issuer, audience=each.audience, jwks_url=each.jwks_url),
+                JwtVerifier(
+                    issuer=each.issuer, audience=each.audience, jwks_url=each.jwks_url or None
+                ),
                 each.groups,
                 each.scopes,
                 each.name,
                 each.is_only,
             )
             for each in settings.issuers
+            if each.audience
         ]
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.principal import Principal
+from interlock.auth.stored_key import TENANT
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.context import Context
 from interlock.errors import CallRefused
@@ -21,6 +23,9 @@ from interlock.store.database.claims import Claim
 from interlock.store.database.recorded import Record
 from interlock.telemetry import names
 from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from interlock.auth.stored_authorization import StoredAuthorization
 
 _UNKNOWN: dict[Kind, str] = {  # codes for the audit trail and the metrics
     "tools": UNKNOWN,
@@ -126,6 +131,38 @@ class GatewayRecorder(GatewayObserver):
         async def record(claim: Claim, place: Place) -> None:
             body = {"surface": "api", "action": action, "name": place.name, "of": place.user}
             await trail.record("credential", body, by, server=place.server, claim=claim)
+
+        return record
+
+    # Clients of the front door
+
+    def client_decided(self, action: str, person: Principal, client: str) -> None:
+        """Record that a person allowed or denied a client."""
+        if self._trail is not None:
+            self._trail.record_soon("client", {"action": action, "client": client}, person)
+
+    def recording_client(
+        self, action: str, of: StoredAuthorization, reason: str = "", by: Principal | None = None
+    ) -> Record | None:
+        """Return a function that changes an authorization with its audit record.
+
+        Args:
+            action: "redeemed" or "ended".
+            of: The authorization.
+            reason: Why it ended; "" if it did not.
+            by: The operator who acted; None for the person, or the gateway itself.
+        """
+        trail = self._trail
+        if trail is None:
+            return None
+        tenant = "" if of.tenant == TENANT else of.tenant
+        principal = by or Principal(of.user, key_id=of.id, tenant=tenant)
+        body = {"action": action, "client": of.client, "authorization": of.id, "of": of.user}
+        if reason:
+            body["why"] = reason
+
+        async def record(claim: Claim, *_: object) -> None:
+            await trail.record("client", body, principal, claim=claim)
 
         return record
 

@@ -6,10 +6,10 @@ from the `RunningGateway` that uses them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -17,8 +17,9 @@ from msgspec.structs import asdict
 from interlock import __version__, aio, build
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
+from interlock.calls import Caller
 from interlock.config.gateway import GatewaySettings
-from interlock.gateway.callers import GatewayCallers
+from interlock.gateway.callers import GatewayCallers, is_trusted
 from interlock.gateway.client_approvals import ClientQuestions, open_approvals
 from interlock.gateway.definitions.pinning import Pinning, make_pinning
 from interlock.gateway.durable_sessions import DurableSessions
@@ -43,6 +44,9 @@ from interlock.store.database.location import find, folder_beside
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
 from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from interlock.gateway.front_door.door import FrontDoor
 
 
 class RunningGateway(Protocol):
@@ -123,6 +127,7 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
         vault: The users' credentials for servers.
         logins: Begins and completes the users' logins to servers.
         pins: The accepted definitions.
+        front_door: The OAuth front door; None without one.
     """
 
     environ: Mapping[str, str]
@@ -133,6 +138,7 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
     vault: Vault
     logins: Logins
     pins: Pinning
+    front_door: FrontDoor | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -167,18 +173,18 @@ async def open_services(
             lambda: gateway().gauges(),
             lambda server: transport_to(gateway().parts.config, server),
         )
-        vault = Vault(
-            CredentialStore(stores.database, stores.secret),
-            stores.secret,
-            recorder.credential_changed,
-            recorder.recording,
-            lambda: gateway().server.toolbox.upstreams,
-            lambda: gateway().front.origin,
-        )
+        vault = _vault(stores, recorder, gateway)
+        door = None
+        if parts.settings.oauth is not None:
+            door = await stack.enter_async_context(_open_door(stores, recorder, vault, gateway))
         yield GatewayServices(
             **asdict(stores),
             environ=environ,
-            callers=GatewayCallers(stores.keys, lambda: gateway().parts, recorder),
+            callers=GatewayCallers(
+                *(stores.keys, lambda: gateway().parts, recorder),
+                grants=None if door is None else door.ring,
+            ),
+            front_door=door,
             recorder=recorder,
             questions=ClientQuestions(lambda: gateway().front),
             results=ResultBudget(stores.kept, limits_of(parts)),
@@ -190,6 +196,48 @@ async def open_services(
                 parts.config, parts.settings, stores.database, stores.secret, stores.trail
             ),
         )
+
+
+def _vault(
+    stores: GatewayStores, recorder: GatewayRecorder, gateway: Callable[[], RunningGateway]
+) -> Vault:
+    return Vault(
+        CredentialStore(stores.database, stores.secret),
+        stores.secret,
+        recorder.credential_changed,
+        recorder.recording,
+        lambda: gateway().server.toolbox.upstreams,
+        lambda: gateway().front.origin,
+    )
+
+
+def _open_door(
+    stores: GatewayStores,
+    recorder: GatewayRecorder,
+    vault: Vault,
+    gateway: Callable[[], RunningGateway],
+) -> AbstractAsyncContextManager[FrontDoor]:
+    from interlock.gateway.front_door.door import Surroundings, open_front_door
+
+    async def missing(caller: Caller) -> Sequence[JsonObject]:
+        policy, servers = gateway().parts.policy, gateway().server.toolbox.upstreams
+        needs = {
+            name: each.needs
+            for name, each in servers.items()
+            if each.needs and policy.may_use_any(caller, name)
+        }
+        return await vault.missing(caller.owner, needs)
+
+    around = Surroundings(
+        settings=lambda: gateway().parts.settings,
+        public_url=lambda: f"{gateway().front.origin}/mcp",
+        is_trusted=lambda user: is_trusted(gateway().parts.settings.issuers, user),
+        list_tools=lambda caller: gateway().server.tools_of(caller),
+        missing=missing,
+        on_end=lambda ids: gateway().end_credentials(ids),
+        recorder=recorder,
+    )
+    return open_front_door(stores.feed, stores.secret, stores.keys, around)
 
 
 async def _open_stores(

@@ -244,7 +244,7 @@ class Limiter:
         Raises:
             LimitExceeded: The call exceeds a limit.
         """
-        key = "" if principal is None else principal.key_id or principal.owner
+        key = "" if principal is None else principal.counted
         most, counters = self._most_of_key, self._of_key
         if key in self.own:
             limits, counters = self._own_limits(key)
@@ -288,7 +288,7 @@ class Limiter:
             key = owner = ""
             if principal is not None:
                 owner = principal.owner
-                key = principal.key_id or owner
+                key = principal.counted
             is_own = key in self.own
             most = self._own_limits(key)[0].concurrent if is_own else self._most_of_key
             running = self._running.get(key, 0)
@@ -398,4 +398,4 @@ def _of_tool(pattern: str, rate: Rate) -> Buckets:
 
 def _key_of(principal: Principal | None) -> str:
     """Return the id of the caller's API key; for a token, its owner; "" without a principal."""
-    return "" if principal is None else principal.key_id or principal.owner
+    return "" if principal is None else principal.counted

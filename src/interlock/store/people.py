@@ -35,6 +35,7 @@ from interlock.store.database.recorded import Record, make_change, statement_of
 from interlock.store.database.rows import storable
 from interlock.store.database.tables import (
     approvals,
+    authorizations,
     chat_apps,
     chat_calls,
     chat_file_uses,
@@ -45,7 +46,9 @@ from interlock.store.database.tables import (
     keys,
     login_codes,
     messages,
+    oauth_clients,
     page_sessions,
+    people,
     pins,
     plugin_installations,
     stored_bytes,
@@ -63,12 +66,15 @@ _OWNED: dict[str, tuple[Table, ColumnElement[str]]] = {
     "sessions": (page_sessions, page_sessions.c.user),
     "login codes": (login_codes, login_codes.c.user),
     "plugins": (plugin_installations, plugin_installations.c.user),
+    "authorizations": (authorizations, authorizations.c.user),
+    "logins": (people, people.c.user),
 }
 _DECIDED = (
     (keys, keys.c.created_by),
     (pins, pins.c.decided_by),
     (approvals, approvals.c.decided_by),
     (plugin_installations, plugin_installations.c.by),
+    (oauth_clients, oauth_clients.c.created_by),
 )
 
 
@@ -110,6 +116,7 @@ class PeopleStore:
             changes: list[tuple[Kind, str]] = [("keys", each.id) for each in owned]
             changes += [("approvals", each.id) for each in await rows(approvals)]
             changes += [("plugins", each.plugin) for each in await rows(plugin_installations)]
+            changes += [("authorizations", each.id) for each in await rows(authorizations)]
             for each in await rows(credentials):
                 place = Place(each.user, each.server, each.name, each.tenant)
                 changes.append(("credentials", key_of_change(place)))

@@ -33,6 +33,7 @@ SCREENS = {
     "servers": "servers",
     "tools": "tools",
     "keys": "keys",
+    "clients": "clients",
     "approvals": "approvals",
     "audit": "audit",
     "pins": "pins",

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.errors import StoreLocked
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.store import AuditWriter
 from interlock.store.database.database import Database
+from interlock.text.timestamps import now_micros
 from tests.gateway.admin.support import Operator
 from tests.gateway.admin.test_approvals import DECIDES, SETTINGS, refund
 from tests.gateway.admin.test_credentials import PER_USER
@@ -31,8 +33,9 @@ APPROVAL, CALL, PIN = "/approvals/{id}", "/api/calls/{id}", "/lock/{server}/{nam
 RECORDED_BEFORE = {"/servers/{name}/restart", "/reload"}  # changes of no table
 OWN = "/me/credentials/{server}/{name}"
 REFUSE_RECORDS = (
-    "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN NEW.kind IN"
-    " ('admin', 'pin', 'credential', 'decided') BEGIN SELECT RAISE(ABORT, 'no record'); END"
+    "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN"
+    " NEW.kind IN ('admin', 'pin', 'credential', 'decided', 'client')"
+    " BEGIN SELECT RAISE(ABORT, 'no record'); END"
 )
 
 
@@ -41,7 +44,10 @@ def tables_of(file: Path) -> dict[str, list[object]]:
     with closing(sqlite3.connect(file)) as database, database:
         return {
             table: sorted(map(repr, database.execute(f"SELECT * FROM {table}")))
-            for table in ("approvals", "credentials", "pins", "plugin_installations")
+            for table in (
+                *("approvals", "credentials", "pins", "plugin_installations", "authorizations"),
+                "oauth_clients",
+            )
         } | {
             "keys": sorted(
                 map(repr, database.execute("SELECT id, scopes, expires, revoked FROM keys"))
@@ -71,7 +77,7 @@ def prepared(running, tmp_path: Path) -> Callable[[], Any]:
     servers = {"crm": offering("refund"), "wiki": PER_USER, "api": {"openapi": api}}
     policy = {"rules": [*SETTINGS["policy"]["rules"], ALLOWED]}
     plugins = {"folder": str(tmp_path / "plugins"), "server": "api"}
-    settings = {**SETTINGS, "policy": policy, "plugins": plugins}
+    settings = {**SETTINGS, "policy": policy, "plugins": plugins, "auth": {"oauth": {}}}
 
     @asynccontextmanager
     async def prepare() -> AsyncIterator[tuple[RunningGateway, list[Change]]]:
@@ -87,6 +93,8 @@ def prepared(running, tmp_path: Path) -> Callable[[], Any]:
             made = await admin.change("POST", "/keys", {"user": "chris", "scopes": ["mcp:*"]})
             await admin.change("POST", "/plugins/refunds/users/anna", {})
             await admin.change("PUT", WIKI, {"value": "v"})
+            access = "AAAAAAAAAAAA"
+            await gateway.assembly.services.front_door.store.add(authorization(access))
             key, approval, lock = f"/keys/{made['id']}", f"/approvals/{asked['id']}", "/lock/crm"
             user, plugin = "/plugins/{name}/users/{user*}", "/plugins/refunds/users"
             of_wiki = "user=admin&server=wiki&name=TOKEN"
@@ -110,10 +118,30 @@ def prepared(running, tmp_path: Path) -> Callable[[], Any]:
                 Change(admin, "DELETE", user, f"{plugin}/anna"),
                 Change(admin, "PUT", OWN, WIKI, {"value": "another"}),
                 Change(admin, "DELETE", OWN, WIKI),
+                Change(admin, "DELETE", "/authorizations/{id}", f"/authorizations/{access}"),
+                Change(admin, "POST", "/clients/block", "/clients/block", {"client": "a.example"}),
+                Change(admin, "POST", "/clients/allow", "/clients/allow", {"client": "b.example"}),
             ]
             yield gateway, changes
 
     return prepare
+
+
+def authorization(id: str) -> StoredAuthorization:
+    """Return what anna has allowed to a client, for a day."""
+    now, day = now_micros(), 86_400 * 1_000_000
+    return StoredAuthorization(
+        id=id,
+        user="user:anna",
+        client="https://a.example/client",
+        name="A",
+        verified="a.example",
+        salt=b"",
+        rotated=now,
+        created=now,
+        last_used=now,
+        expires=now + day,
+    )
 
 
 def key_id(owner: Operator) -> str:

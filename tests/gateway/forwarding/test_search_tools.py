@@ -93,6 +93,11 @@ async def anna(
         yield Anna(client, server)
 
 
+async def called(server: ForwardingServer, principal: Principal, call: Json) -> Json:
+    """Return the result of a call, in a request of its own."""
+    return await answer(server, context_of(principal, MODERN), "tools/call", **call)
+
+
 # Lists
 
 
@@ -137,6 +142,15 @@ async def test_without_search_nothing_is_indexed_and_no_tool_of_the_search_exist
                 await caller.client.call_tool(name, {"query": "contact", "name": "crm__x"})
         assert caller.server.toolbox._finder is None
     assert len(names) == 6
+
+
+async def test_the_list_of_500_tools_has_a_twentieth_of_the_tokens() -> None:
+    many = [described(f"get_{n}", "Return one of the many things. " * 9) for n in range(500)]
+    sizes = {}
+    for search in (ViewSearch(), ON):
+        async with anna(policy_of(search=search), servers={"hr": upstream(*many)}) as caller:
+            sizes[search.is_on] = len(await caller.client.request("tools/list"))
+    assert sizes[True] < 0.05 * sizes[False]
 
 
 # Searching
@@ -295,11 +309,12 @@ async def test_callers_find_what_they_may_call_and_hidden_tools_change_no_answer
             policy = policy_of(*rules, hidden, crm=view)
             await small.replace(servers, policy)
             await large.replace({**servers, "secret": upstream(*bait)}, policy)
-            context = context_of(chance.principal(), MODERN)
+            principal = chance.principal()
+            context = context_of(principal, MODERN)
             for query in ("find contact", "page", "get the invoice", "secret contact"):
                 call = {"name": SEARCH, "arguments": {"query": query, "limit": 20}}
-                found = await answer(small, context, "tools/call", **call)
-                other = await answer(large, context, "tools/call", **call)
+                found = await called(small, principal, call)
+                other = await called(large, principal, call)
                 for each in (found, other):
                     each.pop("_meta", None)
                 assert other == found
@@ -309,7 +324,7 @@ async def test_callers_find_what_they_may_call_and_hidden_tools_change_no_answer
                 is_callable = small.catalogue.find("tools", entry.wire_name, context) is not None
                 if is_callable and "structuredContent" in found:  # a rule may deny the search
                     call = {"name": SEARCH, "arguments": {"query": entry.wire_name}}
-                    named = await answer(large, context, "tools/call", **call)
+                    named = await called(large, principal, call)
                     assert named["structuredContent"]["tools"][0]["name"] == entry.wire_name
 
 
@@ -317,16 +332,13 @@ async def test_a_hidden_tool_is_answered_like_an_absent_one_in_equal_time() -> N
     deny = Rule(id="no", effect="deny", who=("*",), kind="tools", patterns=("wiki:*",))
     rest = Rule(id="all", effect="allow", who=("*",), kind="tools", patterns=("*:*",))
     async with anna(policy_of(deny, rest)) as caller:
-        context = context_of(ANNA, MODERN)
         answers, steps = [], []
         for name in ("wiki__list_pages", "wiki__list_wages"):
             for tool, arguments in ((READ, {"name": name}), (DESCRIBE, {"names": [name]})):
                 call = {"name": tool, "arguments": arguments}
-                found = await answer(caller.server, context, "tools/call", **call)
+                found = await called(caller.server, ANNA, call)
                 answers.append(json.dumps(found).replace(name, "NAME"))
-                steps.append(
-                    await steps_of(lambda: answer(caller.server, context, "tools/call", **call))  # noqa: B023
-                )
+                steps.append(await steps_of(lambda: called(caller.server, ANNA, call)))  # noqa: B023
     assert answers[:2] == answers[2:]
     # The lookup for the audit record differs by some steps, as it does in a direct call
     assert steps[:2] == pytest.approx(steps[2:], rel=0.03)
@@ -344,6 +356,15 @@ async def test_a_tool_of_a_server_that_is_down_is_found_with_its_state() -> None
             (first, *_) = (await caller.find("get invoice", server="hr"))["tools"]
             state = first["state"]
     assert (first["name"], state) == ("hr__get_invoice", "server_down")
+
+
+async def test_a_tool_of_a_server_that_is_gone_is_neither_found_nor_called() -> None:
+    async with anna() as caller:
+        assert (await caller.names("list pages"))[0] == "wiki__list_pages"
+        await caller.server.replace({"crm": crm()}, policy_of())
+        assert "wiki__list_pages" not in await caller.names("list pages")
+        with pytest.raises(RemoteError, match="unknown tool 'wiki__list_pages'"):
+            await caller.client.call_tool(READ, {"name": "wiki__list_pages"})
 
 
 async def test_the_list_changes_only_with_the_tools_that_it_has() -> None:

@@ -19,15 +19,18 @@ from interlock.store import AuditReader, AuditRecord, AuditWriter, ConversationS
 from interlock.store.approvals import Approval, ApprovalStore
 from interlock.store.audit.copies import copy_folder
 from interlock.store.audit.copy_reading import read_copy
+from interlock.store.authorizations import AuthorizationStore
 from interlock.store.credentials import CredentialStore, Place
 from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from interlock.store.database.recorded import make_change
 from interlock.store.kept_results import KeptResultStore
+from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 from tests.servers.postgres import client_programs
 from tests.store.conftest import _database, _execute
+from tests.store.releases.contents import AUTHORIZATION, PERSON
 
 ANNA = "user:anna"
 OWNER = ("default", ANNA)
@@ -86,6 +89,8 @@ async def _filling(place: str) -> AsyncIterator[Filled]:
     key = GatewayKey.load(folder_beside(place))
     async with AuditWriter.open(place, key=key, settings=Audit()) as writer:
         database = await open_owned(place, key)
+        await SignedInStore(database, key).put(PERSON, "issuer's token")
+        await AuthorizationStore(database).add(AUTHORIZATION)
         conversations = ConversationStore(database)
         made = await conversations.create("kept")
         await conversations.append(made.id, UserMessage("Grüße \0 \U0001f600"))
@@ -133,6 +138,8 @@ async def check_content(filled: Filled, location: str) -> Approval:
     async with key_of(location) as key:
         database = await open_owned(location, key)
         try:
+            person = await SignedInStore(database, key).get(PERSON.user)
+            assert person == (PERSON, "issuer's token")
             assert (await CredentialStore(database, key).values(ANNA, "crm")) == {"TOKEN": "secret"}
             store = ApprovalStore(database, key)
             approval = await store.get("a_1")

@@ -15,10 +15,12 @@ from interlock.store.audit.forgetting import forget_in_trail
 from interlock.store.audit.heads import chain_hash, chain_key
 from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.writer import open_tables
+from interlock.store.authorizations import AuthorizationStore
 from interlock.store.backup import key_rotation
 from interlock.store.backup.key_rotation import NEW_VARIABLE, ReplacedKey, rotate_key
 from interlock.store.backup.restoring import restore
 from interlock.store.backup.saving import back_up
+from interlock.store.database.database import open_database
 from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 from tests.store.audit.test_upkeep import kill
@@ -54,9 +56,13 @@ async def test_everything_opens_with_the_new_key_and_the_trail_stays_whole(ended
     assert rotation.resealed is not None
     counts = rotation.resealed
     assert (counts.credentials, counts.approvals, counts.results) == (1, 1, 1)
-    assert counts.unreadable == 0
+    assert (counts.people, counts.ended, counts.unreadable) == (1, 0, 0)
     assert await problems(location) == []
     await check_content(ended, location)
+    database = await open_database(location)
+    (authorization,) = await AuthorizationStore(database).list()
+    await database.close()
+    assert authorization.reason == "key_replaced"  # its tokens and its client are of the old key
     async with key_of(location) as key:
         assert (key.id, len(key.retired)) == (rotation.new, 2)
         assert key.derive("launch") == launch  # so that no server has to be accepted again

@@ -163,7 +163,7 @@ async def test_a_full_disk_fails_writes_until_there_is_room(sqlite: str):
             pragma = text(f"PRAGMA max_page_count = {pages}")
             await store._database.read(lambda connection: connection.execute(pragma))
 
-        await limit(100)
+        await limit(120)
         big, acknowledged = UserMessage("x" * 3000), []
 
         async def append_for_ever() -> None:

@@ -13,17 +13,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.config.gateway import Audit
 from interlock.messages import AssistantMessage, UserMessage
 from interlock.openapi import OpenApiServer
 from interlock.store import AuditRecord, ConversationStore, KeyStore, open_trail
 from interlock.store.approvals import Approval, ApprovalStore
+from interlock.store.authorizations import AuthorizationStore
 from interlock.store.credentials import CredentialStore, Place
 from interlock.store.database.key_owner import open_owned
+from interlock.store.oauth_clients import OAuthClientStore, StoredClient
 from interlock.store.pin import PROMPT_KINDS, TOOL_KINDS, Offered
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
+from interlock.store.signed_in import SignedInStore
 from interlock.toolbox.pins import offered_prompts, offered_server, offered_tool
 from tests.servers.postgres import Postgres, client_programs
 
@@ -50,6 +54,26 @@ APPROVAL = Approval(
     created=1_000,
     expires=FOREVER,
 )
+PERSON = StoredPerson(
+    user="https://id.example.com#anna",
+    scopes=("mcp:*",),
+    groups=("leads",),
+    claims={"name": "Anna"},
+)
+AUTHORIZATION = StoredAuthorization(
+    id="AAAAAAAAAAAA",
+    user=PERSON.user,
+    client="https://client.example.com/client.json",
+    name="Client",
+    verified="client.example.com",
+    scopes=("mcp:read",),
+    salt=bytes(16),
+    rotated=1_000,
+    created=1_000,
+    last_used=1_000,
+    expires=FOREVER,
+)
+BLOCKED = StoredClient(id="evil.example.com", state="blocked", created_by="user:root", created=1)
 TOOL = {
     "name": "refund",
     "description": "Refund an order.",
@@ -131,6 +155,12 @@ async def fill(place: str) -> None:
         for server, definitions in (await offered()).items():
             await pins.check(server, definitions, TOOL_KINDS)
         await pins.check("crm", offered_prompts([PROMPT]), PROMPT_KINDS)
+        await SignedInStore(database, KEY).put(PERSON, "issuer's token")
+        authorizations = AuthorizationStore(database)
+        await authorizations.add(AUTHORIZATION)
+        await authorizations.add_code(bytes(32), "{}", FOREVER, PERSON, 1_000)
+        await authorizations.use_id(bytes(32), FOREVER, 1_000)
+        await OAuthClientStore(database).put(BLOCKED)
         await PluginStore(database).install("orders", "user:anna", by="user:root")
         await QuotaStore(database).add(20_000, {stored.id: 3})
         async with open_trail(place, KEY, Audit()) as trail:

@@ -16,13 +16,25 @@ from interlock.auth import key_format
 from interlock.config.gateway import Audit
 from interlock.store import AuditReader, AuditRecord, ConversationStore, open_trail
 from interlock.store.approvals import ApprovalStore
+from interlock.store.authorizations import AuthorizationStore
 from interlock.store.credentials import CredentialStore
 from interlock.store.database.database import open_database
 from interlock.store.database.key_owner import open_owned
 from interlock.store.keys import KeyStore
+from interlock.store.oauth_clients import OAuthClientStore
 from interlock.store.pin import FORMAT
 from interlock.store.pins import PinStore
-from tests.store.releases.contents import APPROVAL, FOLDER, KEY, SECRET, offered
+from interlock.store.signed_in import SignedInStore
+from tests.store.releases.contents import (
+    APPROVAL,
+    AUTHORIZATION,
+    BLOCKED,
+    FOLDER,
+    KEY,
+    PERSON,
+    SECRET,
+    offered,
+)
 
 _numbers = count()
 KEPT = [
@@ -108,6 +120,9 @@ async def test_kept_database_opens_with_all_that_is_in_it(kept: str):
         (key,) = await KeyStore(database).list()
         approval = await ApprovalStore(database, KEY).get(APPROVAL.id)
         pins = await PinStore(database).list()
+        authorizations = await AuthorizationStore(database).list()
+        person = await SignedInStore(database, KEY).get(PERSON.user)
+        decided = await OAuthClientStore(database).list()
     finally:
         await database.close()
     async with ConversationStore.open(kept) as store:
@@ -124,6 +139,9 @@ async def test_kept_database_opens_with_all_that_is_in_it(kept: str):
     assert f"user:{key.user}" == SECRET.user
     assert (approval.state, approval.arguments) == ("approved", APPROVAL.arguments)
     assert {each.address for each in pins} >= {"crm", "crm:refund", "crm:greet", "orders:get_order"}
+    assert authorizations == [AUTHORIZATION]
+    assert person == (PERSON, "issuer's token")
+    assert decided == [BLOCKED]
     assert [each.content for each in messages] == ["Refund order 7, please.", "Done."]
     assert len(hits) == 1
     assert verified.problems == []

@@ -213,8 +213,10 @@ def rotate_key_(config: Path | None) -> None:
     if (done := rotation.resealed) is not None:
         say(
             f"encrypted again: {done.credentials} credentials, {done.approvals} approvals,"
-            f" {done.results} kept results"
+            f" {done.results} kept results, {done.people} people"
         )
+        if done.ended:
+            say(f"{done.ended} authorizations of OAuth clients have ended: people log in again")
         if done.unreadable:
             warn(f"{done.unreadable} of them could not be decrypted, and stay as they were")
     if rotation.kept is None:

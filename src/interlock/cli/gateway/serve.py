@@ -8,7 +8,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -379,6 +379,8 @@ def _announce(toolbox: Toolbox, worker: Worker | None, key_file: str, served: Se
     if served.key is not None:
         say(f"key for this run: {key_file or served.key}")
     _say_clients(served.client_url, "YOUR_KEY" if key_file else served.key or "YOUR_KEY")
+    if served.issuers is not None:
+        _say_oauth(served.client_url, served.issuers)
 
 
 def _say_servers(toolbox: Toolbox) -> None:
@@ -403,6 +405,14 @@ def _warn_of(status: ServerStatus) -> None:
     for line in status.missing:
         if not line.endswith(NOT_ALLOWED):  # the operator's own choice needs no warning
             warn(f"{status.name}: {line}")
+
+
+def _say_oauth(url: str, issuers: Sequence[str]) -> None:
+    from interlock.gateway.logins.login_pages import CALLBACK_PATH
+
+    say(f"OAuth clients: {url} is all they need")
+    for each in issuers:
+        say(f"redirect URI to register at {each}: {origin(url)}{CALLBACK_PATH}")
 
 
 def _say_clients(url: str, key: str) -> None:

@@ -27,6 +27,7 @@ from interlock.toolbox import Toolbox
 from interlock.toolbox.user_credentials import placeholders_of
 from interlock.types import JsonObject
 
+GOOGLE = "https://accounts.google.com"
 _NOT_STARTED = "no server was started; add --start-servers"
 
 
@@ -51,6 +52,7 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
         odd = asyncio.run(_with_servers(config, parts, database))
     else:
         odd, changes = asyncio.run(_with_last_lists(config, parts, database))
+    odd += _open_issuers(parts)
     if isinstance(place, str):
         odd += asyncio.run(_other_gateways(config, place))
     for line in odd:
@@ -62,6 +64,16 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
         return 1
     say(f"{config.path or 'the configuration'} can be served")
     return 0
+
+
+def _open_issuers(parts: Parts) -> list[str]:
+    """Return the issuers at which anybody in the world can sign in."""
+    return [
+        f"anybody with a Google account can sign in at {each.issuer}: add"
+        ' "people": {"hd": {"const": "YOUR-DOMAIN"}} to the issuer'
+        for each in parts.settings.issuers
+        if each.issuer == GOOGLE and each.client_id and not each.people
+    ]
 
 
 async def _with_servers(config: Config, parts: Parts, place: Path | None) -> list[str]:

@@ -22,7 +22,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         "role": role,
         "groups": sorted(gate.parts.policy.groups_of(principal)),
         "view": principal.view or None,
-        "usage": gate.parts.limiter.usage(principal.key_id or principal.owner),
+        "usage": gate.parts.limiter.usage(principal.counted),
         "features": {"chat": settings.chat is not None, "plugins": settings.plugins is not None},
         "version": __version__,
     }

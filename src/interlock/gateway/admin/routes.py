@@ -12,6 +12,7 @@ from interlock.gateway.admin import (
     lock,
     login,
     me,
+    oauth_clients,
     overview,
     plugins,
     reload,
@@ -32,6 +33,7 @@ ADMIN_ROUTES = (
     *lock.ROUTES,
     *audit.ROUTES,
     *credentials.ROUTES,
+    *oauth_clients.ROUTES,
     *plugins.ROUTES,
 )
 # Served by every listener.

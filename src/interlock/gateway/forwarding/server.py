@@ -23,7 +23,7 @@ from interlock.calls import Caller, Item
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
-from interlock.errors import AskRefused, CallRefused, InterlockError
+from interlock.errors import AskRefused, CallRefused, InterlockError, UnknownTool
 from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding.changes import Changes
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
@@ -36,6 +36,7 @@ from interlock.gateway.forwarding.instructions import (
 )
 from interlock.gateway.forwarding.offers import check_names
 from interlock.gateway.forwarding.search_tools import SearchTools
+from interlock.gateway.forwarding.step_up import FullRights, StepUp
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.gateway.forwarding.tasks import ForwardedTasks
 from interlock.gateway.observer import GatewayObserver
@@ -101,6 +102,8 @@ class ForwardingServer:
         observer: Notified of refusals and of tasks.
         trusts: Returns whether the trace of a caller may continue, given the caller and its
             address.
+        full_rights: Returns a caller with all rights of its person; None if its credential cannot
+            get more.
         refuses_clashes: Whether opening and `replace` fail if two tools of a view have the same
             plain name. A clash that appears later only hides the second tool.
 
@@ -129,6 +132,7 @@ class ForwardingServer:
         pins: PinKeeper | None = None,
         observer: GatewayObserver = _IGNORES,
         trusts: Callable[[Principal | None, str], bool] = lambda *_: False,
+        full_rights: FullRights = lambda _: None,
         refuses_clashes: bool = False,
     ) -> None:
         self._trusts = trusts
@@ -136,6 +140,7 @@ class ForwardingServer:
         self._observer = observer
         self._idle_timeout = idle_timeout
         self._in_force = InForce(policy, layers.admit)
+        self._step_up = StepUp(self._in_force, full_rights)
         self.searching = self._make_search_tools()
         self.toolbox = Toolbox(
             servers,
@@ -153,7 +158,7 @@ class ForwardingServer:
         self.dropped: Counter[str] = Counter()
         self._forwarder = Forwarder(self.toolbox, self._in_force, TaskIds(sealing_key), observer)
         self._catalogue = ToolboxCatalogue(
-            self.toolbox, self._in_force, self._forwarder, self.searching.unknown
+            self.toolbox, self._in_force, self._forwarder, self._unknown_tool
         )
         parking = self._forwarder.parking
         self._changes = Changes(self.toolbox, self._catalogue, parking, self._in_force)
@@ -272,6 +277,12 @@ class ForwardingServer:
         caller = caller_of(context)
         hidden = self._catalogue.find_hidden(kind, name, caller)
         self._observer.unknown(caller, kind, name, hidden)
+        self._step_up.check(caller, hidden)
+
+    async def _unknown_tool(self, name: str, caller: Caller) -> UnknownTool:
+        error = await self.searching.unknown(name, caller)
+        self._step_up.check(caller, self._catalogue.find_hidden("tools", name, caller))
+        return error
 
     def _instructions_for(self, context: Context) -> str | None:
         caller, policy = Caller(context.principal), self._in_force.policy

@@ -36,12 +36,14 @@ from interlock.errors import (
     StoreError,
 )
 from interlock.gateway.logins.login_attempt import AttemptCookies, unknown_login
+from interlock.gateway.logins.plain_page import path_here
 from interlock.gateway.logins.vault import Vault
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.server.http.responses import Header
 from interlock.store.credentials import LOGIN
 from interlock.toolbox.connect import client_identity, login_challenge
 from interlock.toolbox.user_credentials import Needs, without_users
+from interlock.types import JsonObject
 
 if TYPE_CHECKING:
     from interlock.oauth import OAuth
@@ -59,11 +61,13 @@ class _Begun(Struct, frozen=True):
         owner: The user, as `Principal.owner`.
         server: The server's name.
         login: A `BegunLogin`; its module is loaded only when it is needed.
+        to: The path that the browser goes to at the end; "" for none.
     """
 
     owner: str
     server: str
     login: msgspec.Raw
+    to: str = ""
 
 
 class BegunServerLogin(Struct, frozen=True):
@@ -105,8 +109,8 @@ class Logins:
         upstream = self.vault.upstreams().get(server)
         return upstream.needs if upstream is not None else Needs()
 
-    async def begin(self, owner: str, server: str) -> BegunServerLogin:
-        """Begin a user's login.
+    async def begin(self, owner: str, server: str, to: str = "") -> BegunServerLogin:
+        """Begin a user's login, at whose end the browser goes to a path; "" for none.
 
         Raises:
             InterlockError: The authorization server cannot be used.
@@ -125,7 +129,7 @@ class Logins:
         pending = replace(begun.pending, request=replace(request, url=""))
         login = msgspec.Raw(msgspec.json.encode(replace(begun, pending=pending)))
         cookie = self._begun.sealed(
-            request.state, _Begun(owner, server, login), is_secure=self._is_secure
+            request.state, _Begun(owner, server, login, to), is_secure=self._is_secure
         )
         return BegunServerLogin(request.url, cookie)
 
@@ -197,8 +201,10 @@ class Logins:
             _log.warning("a deleted login to server %r is not revoked: %s", server, problem)
         self.vault.note("not_revoked" if problem else "revoked", owner, server)
 
-    async def finish(self, path: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str:
-        """Complete a login after the callback; return the server's name.
+    async def finish(
+        self, path: str, query: Mapping[str, str], cookies: Mapping[str, str]
+    ) -> tuple[str, str]:
+        """Complete a login after the callback; return the server's name, and the path to go to.
 
         Args:
             path: The path of the callback's URL.
@@ -227,7 +233,7 @@ class Logins:
         except InterlockError:
             self.vault.note("login_failed", owner, server)
             raise
-        return server
+        return server, kept.to
 
     def ended(self, state: str) -> Header:
         """Return the header that deletes a login in the browser, after its callback."""
@@ -248,9 +254,15 @@ def _callback(fixed: str, issuer: str) -> str:
 
 
 class Connect(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request to connect: the user's values by name, if the server needs values."""
+    """The body of a request to connect.
+
+    Attributes:
+        values: The user's values by name, if the server needs values.
+        to: The path that the browser goes to after the login; "" for none.
+    """
 
     values: dict[str, str] = {}
+    to: str = ""
 
 
 async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
@@ -275,9 +287,10 @@ async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
     for name, value in given.items():
         await vault.set(owner, server, name, value, by=request.principal)
     if not needs.login:
-        return JsonReply({"server": server, "connected": True})
+        done: JsonObject = {"server": server, "connected": True}
+        return JsonReply(done | ({"to": path_here(request.body.to)} if request.body.to else {}))
     try:
-        begun = await logins.begin(owner, server)
+        begun = await logins.begin(owner, server, request.body.to and path_here(request.body.to))
     except (Problem, StoreError):
         raise
     except InterlockError as error:  # a problem at the server, not of the caller

@@ -50,11 +50,13 @@ async function connect() {
   for (const field of form.querySelectorAll("[data-name]")) {
     if (field.value) values[field.dataset.name] = field.value;
   }
-  const [reply, answer] = await post(location.pathname.slice(base.length), {values});
+  const to = new URLSearchParams(location.search).get("to") || "";
+  const [reply, answer] = await post(location.pathname.slice(base.length), {values, to});
   if (!reply.ok) return answer.detail;
   form.reset();
-  if (answer.location) location.assign(answer.location);
-  return answer.location ? "" : "Connected. You can close this page.";
+  const next = answer.location || answer.to;
+  if (next) location.assign(next);
+  return next ? "" : "Connected. You can close this page.";
 }
 
 form.addEventListener("submit", async (event) => {
@@ -130,10 +132,16 @@ class ConnectPages:
         query = dict(parse_qsl(raw[:MAX_QUERY].decode("latin-1"), keep_blank_values=True))
         over = self._logins.ended(query.get("state", ""))
         try:
-            server = await self._logins.finish(request.scope["path"], query, cookies_of(request))
+            server, to = await self._logins.finish(
+                request.scope["path"], query, cookies_of(request)
+            )
         except InterlockError as error:
             page = plain_page("Not connected", f"<p>{escape(clip(str(error)))}</p>")
             await _answer(request, 400, page, over)
+            return
+        if to:
+            headers = [*headers_for(), over, (b"location", to.encode("latin-1", "replace"))]
+            await reply(request.send, 302, b"", headers, kind=HTML)
             return
         text = f"<p>You are connected to <b>{escape(server)}</b>. You can close this page.</p>"
         await _answer(request, 200, plain_page("Connected", text), over)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
@@ -24,7 +24,13 @@ from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import InterlockError, StoreError
 from interlock.gateway.logins.login_attempt import Attempt, AttemptCookies, unknown_login
-from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
+from interlock.gateway.logins.plain_page import (
+    HTML,
+    cookies_of,
+    headers_for,
+    path_here,
+    plain_page,
+)
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.proxies import stated_origin
@@ -38,15 +44,16 @@ from interlock.server.http.responses import (
     refuse,
     reply,
 )
-from interlock.text.quoting import clip
+from interlock.text.quoting import clip, visible
 from interlock.text.urls import is_loopback, origin
 
 if TYPE_CHECKING:
-    from interlock.gateway.logins.organisation_login import OidcLogin
+    from interlock.gateway.logins.organisation_login import OidcLogin, SignedIn
 
 BEGIN_PATH = "/login/begin"
 CALLBACK_PATH = "/login/callback"
 MAX_QUERY = 16_384  # bytes of a query string
+MAX_ERROR = 400  # characters of an error on a page
 _SCRIPT = """
 const {key, to} = JSON.parse(document.getElementById("data").textContent);
 localStorage.setItem("interlock-key", key);
@@ -74,6 +81,7 @@ class LoginPages:
         hosts: The allowed values of the `Host` header; see `Guard`.
         public_url: The pages' URL for browsers; "" if it is the listener's address.
         on_refused: Called for each refused login.
+        on_signed_in: Stores a person who has logged in, for the OAuth front door; None without one.
     """
 
     def __init__(
@@ -87,7 +95,9 @@ class LoginPages:
         hosts: Sequence[str] | None,
         public_url: str,
         on_refused: Callable[[RefusedCredential], None] = lambda _: None,
+        on_signed_in: Callable[[SignedIn], Awaitable[None]] | None = None,
     ) -> None:
+        self._on_signed_in = on_signed_in
         self._beside = beside
         self._sessions = sessions
         self._cookie = cookie
@@ -127,7 +137,7 @@ class LoginPages:
             return
         try:
             begun = await self._login(found[0]).begin(self._origin(request) + CALLBACK_PATH)
-            kept = _Sealed(found[0].issuer, begun.attempt, _path(query.get("to", "")))
+            kept = _Sealed(found[0].issuer, begun.attempt, path_here(query.get("to", "")))
             is_secure = self._cookie.is_secure
             cookie = self._attempts.sealed(begun.attempt.state, kept, is_secure=is_secure)
         except InterlockError as error:
@@ -141,7 +151,8 @@ class LoginPages:
         if found is None or found.issuer != issuer:  # the configuration has changed
             from interlock.gateway.logins.organisation_login import OidcLogin  # loads aiohttp
 
-            found = self._logins[issuer.issuer] = OidcLogin(issuer)
+            is_kept = self._on_signed_in is not None
+            found = self._logins[issuer.issuer] = OidcLogin(issuer, is_kept=is_kept)
         return found
 
     def _origin(self, request: HttpRequest) -> str:
@@ -164,18 +175,21 @@ class LoginPages:
             issuer = next((each for each in self._issuers() if each.issuer == kept.issuer), None)
             if issuer is None or kept.attempt.redirect_uri != self._origin(request) + CALLBACK_PATH:
                 raise unknown_login()
-            principal = await self._login(issuer).finish(kept.attempt, query)
+            signed_in = await self._login(issuer).finish(kept.attempt, query)
+            principal = signed_in.principal
             if not principal.scopes:
                 self._on_refused(RefusedCredential("insufficient_scope", request.address or ""))
                 await self._answer(request, 403, _no_rights(principal), over)
                 return
+            if self._on_signed_in is not None:
+                await self._on_signed_in(signed_in)
             opened = await self._sessions.open(principal)
         except StoreError:
             await self._answer(request, 503, f"<p>The database does not answer.</p>{_AGAIN}", over)
             return
         except InterlockError as error:
             self._on_refused(RefusedCredential("bad_credential", request.address or ""))
-            text = f"<p>{escape(clip(str(error)))}.</p>{_AGAIN}"
+            text = f"<p>{escape(visible(str(error))[:MAX_ERROR])}.</p>{_AGAIN}"
             await self._answer(request, _status(error), text, over)
             return
         data = json.dumps({"key": opened.page_key, "to": kept.to}).replace("<", "\\u003c")
@@ -204,9 +218,3 @@ def _no_rights(principal: Principal) -> str:
         f" gateway (groups: {escape(clip(groups))}).</p>"
         "<p>Ask the operator, who grants rights by <code>auth.issuers[].scopes</code>.</p>"
     )
-
-
-def _path(wanted: str) -> str:
-    """Return a path of these pages; "/" if the wanted URL is on another site."""
-    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
-    return wanted if is_path and wanted.isprintable() else "/"

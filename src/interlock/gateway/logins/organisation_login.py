@@ -3,8 +3,10 @@
 1. The ID token is verified with the issuer's keys and fixed algorithms. It must be issued for this
    gateway's client id, and must contain the request's nonce.
 2. Groups come from the ID token, or else from the issuer's userinfo endpoint.
+3. No `resource` is sent, because Entra refuses it. Only scopes that the issuer offers are
+   requested, because Okta refuses others.
 
-OpenID Connect Core 1.0, sections 3.1 and 5.3.
+OpenID Connect Core 1.0, sections 3.1, 5.3 and 12.
 """
 
 from __future__ import annotations
@@ -13,23 +15,27 @@ import secrets
 from time import monotonic
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from interlock.auth.issuers import with_groups
 from interlock.auth.jwt import JwtVerifier
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError
 from interlock.gateway.logins.login_attempt import Attempt
+from interlock.gateway.logins.people import person_of
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin, is_same
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, server_metadata
+from interlock.oauth.documents import TokenAnswer
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.tokens import TokenRefused, exchange
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
 METADATA_FRESH = 600.0  # seconds that the issuer's metadata is cached
+GOOGLE = "https://accounts.google.com"
+_OFFERED = ("profile", "email")  # scopes that are requested where the issuer offers them
+# Google gives a refresh token only with these, and has no scope for it.
+_GOOGLE_OFFLINE = "&access_type=offline&prompt=consent"
 
 
 class BegunOrganisationLogin(Struct, frozen=True):
@@ -39,15 +45,32 @@ class BegunOrganisationLogin(Struct, frozen=True):
     attempt: Attempt
 
 
+class SignedIn(Struct, frozen=True):
+    """A person who has logged in.
+
+    Attributes:
+        principal: The person.
+        refresh_token: With which the issuer can be asked about the person again; "" for none.
+    """
+
+    principal: Principal
+    refresh_token: str = ""
+
+    def __repr__(self) -> str:
+        return f"SignedIn({self.principal.id!r})"
+
+
 class OidcLogin:
     """Begins and completes logins at an issuer.
 
     Args:
         issuer: The configured issuer. It must have a client id.
+        is_kept: Whether to request a refresh token, to ask the issuer about the person later.
     """
 
-    def __init__(self, issuer: Issuer) -> None:
+    def __init__(self, issuer: Issuer, *, is_kept: bool = False) -> None:
         self.issuer = issuer
+        self._is_kept = is_kept
         self._fetcher = Fetcher(issuer.issuer)
         self._client = ClientIdentity(
             id=issuer.client_id, secret=issuer.client_secret, issuer=issuer.issuer
@@ -55,8 +78,15 @@ class OidcLogin:
         self._verify = JwtVerifier(
             issuer=issuer.issuer,
             audience=issuer.client_id,
-            jwks_url=issuer.jwks_url,
+            jwks_url=issuer.jwks_url or None,
             required_claims=("nonce", "iat"),
+        )
+        # An ID token of a refresh need not repeat the nonce (OpenID Connect Core 1.0, 12.2).
+        self._verify_again = JwtVerifier(
+            issuer=issuer.issuer,
+            audience=issuer.client_id,
+            jwks_url=issuer.jwks_url or None,
+            required_claims=("iat",),
         )
         self._found: Discovery | None = None
         self._found_at = 0.0
@@ -71,9 +101,9 @@ class OidcLogin:
             InterlockError: The issuer is unavailable, or does not support a secure login.
         """
         found, nonce = await self._discovered(), secrets.token_urlsafe(24)
-        scopes = ["openid"]
-        if self.issuer.groups in (found.server.scopes_supported or ()):
-            scopes.append(self.issuer.groups)
+        wanted = [self.issuer.groups, *_OFFERED, *(["offline_access"] if self._is_kept else [])]
+        offered = found.server.scopes_supported or ()
+        scopes = ["openid", *dict.fromkeys(each for each in wanted if each in offered)]
         pending = begin(
             found,
             server_url=self.issuer.issuer,
@@ -87,10 +117,11 @@ class OidcLogin:
             *(found.issuer, redirect_uri, request.state, pending.verifier, nonce),
             requires_iss=pending.requires_iss,
         )
-        return BegunOrganisationLogin(request.url, attempt)
+        is_google = self._is_kept and self.issuer.issuer == GOOGLE
+        return BegunOrganisationLogin(request.url + _GOOGLE_OFFLINE * is_google, attempt)
 
-    async def finish(self, attempt: Attempt, answer: dict[str, str]) -> Principal:
-        """Complete a login, and return the user who has logged in.
+    async def finish(self, attempt: Attempt, answer: dict[str, str]) -> SignedIn:
+        """Complete a login, and return the person who has logged in.
 
         Args:
             attempt: The attempt that `begin` returned.
@@ -122,18 +153,45 @@ class OidcLogin:
         if isinstance(exchanged, TokenRefused):
             raise exchanged.error
         tokens, _ = exchanged
-        principal = await self._owner(tokens.id_token or "", attempt.nonce)
-        if self.issuer.groups and self.issuer.groups not in principal.claims:
-            more = await self._user_info(found, tokens.access_token, principal)
-            principal = replace(principal, claims={**more, **principal.claims})
-        issuer = self.issuer
-        return with_groups(
-            principal,
-            issuer.groups,
-            issuer.scopes,
-            name=issuer.name,
-            is_only=issuer.is_only,
-        )
+        claims = (await self._owner(tokens.id_token or "", attempt.nonce)).claims
+        return await self._signed_in(found, claims, tokens)
+
+    async def ask_again(self, refresh_token: str, subject: str) -> SignedIn | None:
+        """Ask the issuer about a person again; None if it does not let the person go on.
+
+        Args:
+            refresh_token: From the login, or from the last answer.
+            subject: The person's `sub`.
+
+        Raises:
+            InterlockError: The issuer does not answer, or its answer cannot be used.
+        """
+        found = await self._discovered()
+        grant = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+        exchanged = await exchange(self._fetcher, found, self._client, grant)
+        if isinstance(exchanged, TokenRefused):
+            if exchanged.code == "invalid_grant":
+                return None
+            raise exchanged.error
+        tokens, _ = exchanged
+        if tokens.id_token:
+            principal = await self._verify_again(tokens.id_token)
+            claims = principal.claims if principal is not None else {}
+        else:
+            claims = await self._user_info(found, tokens.access_token, subject)
+        if claims.get("sub") != subject:
+            raise AuthError(f"{display(self.issuer.issuer)} described another user")
+        signed_in = await self._signed_in(found, claims, tokens)
+        kept = signed_in.refresh_token or refresh_token
+        return SignedIn(signed_in.principal, kept)
+
+    async def _signed_in(
+        self, found: Discovery, claims: JsonObject, tokens: TokenAnswer
+    ) -> SignedIn:
+        if self.issuer.groups and self.issuer.groups not in claims:
+            more = await self._user_info(found, tokens.access_token, claims["sub"])
+            claims = {**more, **claims}
+        return SignedIn(person_of(self.issuer, claims), tokens.refresh_token or "")
 
     async def _owner(self, id_token: str, nonce: str) -> Principal:
         where = display(self.issuer.issuer)
@@ -148,9 +206,7 @@ class OidcLogin:
             raise AuthError(f"{where} returned an ID token for another client")
         return principal
 
-    async def _user_info(
-        self, found: Discovery, access_token: str, principal: Principal
-    ) -> JsonObject:
+    async def _user_info(self, found: Discovery, access_token: str, subject: str) -> JsonObject:
         url, where = found.server.userinfo_endpoint, display(self.issuer.issuer)
         if not url:
             return {}
@@ -160,7 +216,7 @@ class OidcLogin:
         if reply.status != 200:
             raise AuthError(f"{where} did not describe the user ({reply.status})", reply.status)
         claims: JsonObject = reply.json()
-        if claims.get("sub") != principal.claims["sub"]:
+        if claims.get("sub") != subject:
             raise AuthError(f"{where} described another user than the ID token")
         return claims
 

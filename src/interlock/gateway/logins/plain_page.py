@@ -22,6 +22,9 @@ a { color: #0a5f70 }
 label, output { display: block; margin: 1rem 0 }
 input, button { font: inherit; padding: .4rem .8rem; border-radius: 6px }
 input { width: 100%; box-sizing: border-box; border: 1px solid #85897f }
+input[type="checkbox"] { width: auto }
+fieldset { border: 1px solid #85897f; border-radius: 6px; padding: 0 1rem }
+ul { padding-left: 1.2rem }
 button { border: 0; background: #0a5f70; color: #fff; font-weight: 500; min-height: 44px }
 @media (prefers-color-scheme: dark) {
   body { background: #121416; color: #e9eaeb }
@@ -75,3 +78,9 @@ def cookies_of(request: HttpRequest) -> dict[str, str]:
 
 def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def path_here(wanted: str) -> str:
+    """Return a path of these pages; "/" if the wanted URL is on another site."""
+    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
+    return wanted if is_path and wanted.isprintable() else "/"

@@ -258,6 +258,24 @@ class Vault:
                     one["url"] = url
         return [shown[key] for key in sorted(shown)]
 
+    async def missing(self, owner: str, servers: Mapping[str, Needs]) -> _Objects:
+        """Return the servers that lack a credential of a user: server, url, and whether the page at
+        this URL asks for values.
+
+        Args:
+            owner: The user, as `Principal.owner`.
+            servers: The credentials that each user needs, by the server's name.
+        """
+        found = {
+            each["server"]: each["url"]
+            for each in (await self.states(owner, servers) if servers else ())
+            if each["server"] in servers and each["state"] != "ok" and "url" in each
+        }
+        return [
+            {"server": name, "url": url, "values": bool(servers[name].names)}
+            for name, url in found.items()
+        ]
+
     async def set(self, owner: str, server: str, name: str, value: str, *, by: Principal) -> None:
         """Store a value, and apply it at once.
 

@@ -178,7 +178,7 @@ class Endpoint(GatewayFront):
         self.sessions = PageSessions(
             PageSessionStore(self._services.database),
             self._services.keys,
-            is_trusted=self._is_trusted,
+            is_trusted=self._callers.is_trusted,
             keep=lambda: self._assembly.parts.settings.keep.sessions,
         )
         self._operations = Operations(assembly)
@@ -206,12 +206,6 @@ class Endpoint(GatewayFront):
             caller_headers=settings.headers,
             beside=self._with_metrics(self._beside(address), address),
         )
-
-    def _is_trusted(self, user: str) -> bool:
-        """Return whether a user without an API key may still use a session."""
-        issuer, is_of_issuer, _ = user.rpartition("#")
-        known = (each.issuer for each in self._callers.login_issuers())
-        return not is_of_issuer or issuer in known
 
     def admin_app(self, address: Address) -> AdminApp:
         """Return the application for operators.
@@ -247,6 +241,8 @@ class Endpoint(GatewayFront):
         """Return the application that serves the public listener's other paths."""
         hosts = self._hosts(address.host)
         pages: AsgiApp = ConnectPages(self._services.logins, self._api(address), hosts)
+        if (door := self._services.front_door) is not None:
+            pages = door.app(pages, hosts)
         has_board = self._board is not None and self.serves_operators
         self._has_pages = self.chat is not None or has_board
         if self.chat is not None:
@@ -312,6 +308,7 @@ class Endpoint(GatewayFront):
         pages = Pages(self.sessions, cookie, keys, self._callers.login_issuers)
         hosts = None if is_admin else self._hosts(address.host)
         on_refused = self._services.recorder.credential_refused
+        door = self._services.front_door
         tables: list[tuple[Any, Sequence[Route]]] = [
             (pages, login.ROUTES),
             (self._operations, USER_ROUTES),
@@ -320,6 +317,8 @@ class Endpoint(GatewayFront):
             tables.append((self._operations, ADMIN_ROUTES))
         if not is_admin:
             tables.append((self._services.logins, connect.ROUTES))
+            if door is not None:
+                tables.append(door.routes)
         guard = PageGuard(hosts, public_url)
         auth: Authenticator = PageAuth(self.sessions, cookie, keys, on_refused=on_refused)
         if self._view and not is_admin:
@@ -341,6 +340,7 @@ class Endpoint(GatewayFront):
             hosts=hosts,
             public_url=public_url,
             on_refused=on_refused,
+            on_signed_in=None if door is None else door.rechecks.signed_in,
         )
         return self._inspector.site(logins) if inspects and self._inspector else logins
 

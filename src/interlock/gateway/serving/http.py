@@ -37,6 +37,8 @@ class Served(Struct, frozen=True):
         key: A key that is valid for this run only; None if stored keys exist.
         admin: The admin API's URL; "" if it is not served.
         chat: The chat's URL; "" if it is not served.
+        issuers: The issuers that people log in at for their OAuth clients; None without a front
+            door.
     """
 
     url: str
@@ -44,6 +46,7 @@ class Served(Struct, frozen=True):
     key: str | None = None
     admin: str = ""
     chat: str = ""
+    issuers: tuple[str, ...] | None = None
 
 
 async def serve_http(
@@ -188,7 +191,10 @@ def _served(endpoint: Endpoint, listeners: Listeners, public_url: str) -> Served
         operators = address_of(listeners.admin)
     api = f"http://{operators}{BASE}" if operators else ""
     chat = "" if endpoint.chat is None else f"{url}/"
-    return Served(url + PATH, public_url or url + PATH, listeners.key, api, chat)
+    issuers = None
+    if endpoint.settings.oauth is not None:
+        issuers = tuple(each.issuer for each in endpoint.settings.issuers if each.client_id)
+    return Served(url + PATH, public_url or url + PATH, listeners.key, api, chat, issuers)
 
 
 def _shared_metrics(endpoint: Endpoint, worker: Worker | None) -> AbstractAsyncContextManager[None]:

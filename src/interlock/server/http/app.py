@@ -91,6 +91,8 @@ class HttpApp:
         self._pages = options.pages
         self._beside = options.beside
         self._guard = Guard(options.hosts, options.origins, options.cors, options.caller_headers)
+        # Pages of any origin may read what is published, such as the metadata for logins.
+        self._public_guard = Guard(options.hosts, (), ("*",))
         self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
         self._caller_headers = options.caller_headers
@@ -264,10 +266,11 @@ class HttpApp:
         if make_page is None and document is None and self._beside is not None:
             await self._beside(request.scope, request.receive, request.send)
             return
-        self._guard.check(request)
+        guard = self._guard if document is None else self._public_guard
+        guard.check(request)
         if request.scope["method"] == "OPTIONS" and (make_page or document):
             # Clients in pages send headers of MCP with this request, so browsers ask first.
-            if (headers := self._guard.preflight(request)) is None:
+            if (headers := guard.preflight(request)) is None:
                 raise _not_allowed(b"GET")
             await reply_empty(request.send, 204, headers)
         elif make_page is not None:

@@ -1,6 +1,7 @@
 """The encryption of a database's content with another key of the gateway.
 
-Content that cannot be decrypted stays as it is, so that it is reported when it is used.
+Content that cannot be decrypted stays as it is, so that it is reported when it is used. Tokens and
+registrations of OAuth clients are made with the key, so every authorization ends.
 """
 
 from __future__ import annotations
@@ -20,9 +21,19 @@ from interlock.store.approvals import SEALED_FOR, Binding, binding_hash
 from interlock.store.approvals import bound_to as approval_place
 from interlock.store.credentials import CredentialSeal, Place
 from interlock.store.database.connection import AsyncConnection
-from interlock.store.database.tables import approvals, credentials, kept_chunks, kept_results
+from interlock.store.database.tables import (
+    approvals,
+    authorizations,
+    credentials,
+    kept_chunks,
+    kept_results,
+    people,
+)
 from interlock.store.kept_results import CHUNK, FOLDER, file_of
 from interlock.store.kept_results import bound_to as result_place
+from interlock.store.signed_in import SEALED_FOR as TOKENS_OF_ISSUERS
+from interlock.store.signed_in import bound_to as person_place
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 HashOf = Callable[[GatewayKey, JsonObject], str]  # returns the hash of a call's arguments
@@ -33,7 +44,8 @@ class Resealed(Struct):
     """The counts of what was encrypted again.
 
     Attributes:
-        credentials, approvals, results: The numbers of rows.
+        credentials, approvals, results, people: The numbers of rows.
+        ended: The number of authorizations that ended, because the old key made their tokens.
         unreadable: The number of rows that could not be decrypted, and stay as they are.
         files: The files of kept results that are not needed once the change is made.
     """
@@ -41,6 +53,8 @@ class Resealed(Struct):
     credentials: int = 0
     approvals: int = 0
     results: int = 0
+    people: int = 0
+    ended: int = 0
     unreadable: int = 0
     files: list[Path] = []
 
@@ -82,6 +96,10 @@ class Resealing:
         await self._each(credentials, self._credential)
         await self._each(approvals, self._approval)
         await self._each(kept_results, self._result)
+        await self._each(people, self._person)
+        active = update(authorizations).where(authorizations.c.ended.is_(None))
+        ended = active.values(ended=now_micros(), reason="key_replaced")
+        self._done.ended = (await self._connection.execute(ended)).rowcount
 
     async def _each(self, table: Table, reseal: Callable[[Row[Any]], Any]) -> None:
         """Call `reseal` for each row of a table, in the order of its primary key."""
@@ -127,6 +145,17 @@ class Resealing:
             binding=binding_hash(binding, self._new),
         )
         self._done.approvals += 1
+
+    async def _person(self, row: Row[Any]) -> None:
+        if row.sealed is None:
+            return
+        place = person_place(row.user, row.tenant)
+        token = self._old.unseal(TOKENS_OF_ISSUERS, row.sealed, place)
+        if token is None:
+            self._done.unreadable += 1
+            return
+        await self._change(people, row, sealed=self._new.seal(TOKENS_OF_ISSUERS, token, place))
+        self._done.people += 1
 
     async def _result(self, row: Row[Any]) -> None:
         if self._folder is None:

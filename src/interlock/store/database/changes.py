@@ -29,7 +29,16 @@ from interlock.store.database.tables import changes
 from interlock.text.timestamps import now_micros
 
 Kind = Literal[
-    "approvals", "config", "credentials", "keys", "people", "pins", "plugins", "sessions"
+    "approvals",
+    "authorizations",
+    "clients",
+    "config",
+    "credentials",
+    "keys",
+    "people",
+    "pins",
+    "plugins",
+    "sessions",
 ]
 
 POLL_EVERY = 0.9  # seconds, because some changes must take effect within a second

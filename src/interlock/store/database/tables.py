@@ -534,6 +534,80 @@ plugin_installations = Table(
     Column("at", BigInteger, nullable=False),  # microseconds since 1970
 )
 
+# What people have allowed the clients of the OAuth front door. Their tokens are not stored.
+authorizations = Table(
+    "authorizations",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("client", Text, nullable=False),  # its client_id
+    Column("name", Text, nullable=False),  # as the client calls itself
+    Column("verified", String, nullable=False),  # the host of its document; "" for none
+    Column("view", String, nullable=False),  # the resource; "" for all views
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("proven", Integer, nullable=False),  # 1 for a client that signs its requests
+    Column("generation", BigInteger, nullable=False),  # how often it was refreshed
+    Column("salt", LargeBinary, nullable=False),  # of its refresh tokens
+    Column("rotated", BigInteger, nullable=False),  # microseconds since 1970, as all times below
+    Column("seen", BigInteger, nullable=False),  # the newest generation that made a call
+    Column("key", String, nullable=False),  # id of the API key that signed in; "" for none
+    Column("created", BigInteger, nullable=False),
+    Column("last_used", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    Column("reason", String, nullable=False),  # why it ended
+    Index("authorizations_user", "user"),
+    Index("authorizations_expires", "expires"),
+)
+
+# What an issuer has last said about a person, for all of the person's authorizations.
+people = Table(
+    "people",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("groups", Text, nullable=False),  # JSON list
+    Column("claims", Text, nullable=False),  # JSON object
+    Column("sealed", LargeBinary),  # the issuer's refresh token; NULL for none
+    Column("checked", BigInteger, nullable=False),  # microseconds since 1970
+    Column("leased_by", String, nullable=False),  # the process that asks the issuer; "" for none
+    Column("leased_until", BigInteger, nullable=False),
+)
+
+# Codes that clients exchange for tokens, once.
+authorization_codes = Table(
+    "authorization_codes",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),  # SHA-256 of the code
+    Column("body", Text, nullable=False),  # JSON, of what the person has allowed
+    Column("expires", BigInteger, nullable=False),  # microseconds since 1970
+    Column("authorization", String, nullable=False),  # made from it; "" before its use
+)
+
+# Ids of signed statements that count once, such as the `jti` of a client's assertion.
+used_ids = Table(
+    "used_ids",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("expires", BigInteger, nullable=False),  # microseconds since 1970
+)
+
+# Clients that an operator has created, blocked or allowed.
+oauth_clients = Table(
+    "oauth_clients",
+    metadata,
+    Column("id", Text, primary_key=True),  # a client_id, or the host of clients
+    Column("name", Text, nullable=False),
+    Column("state", String, nullable=False),  # created, blocked, allowed
+    Column("redirects", Text, nullable=False),  # JSON list
+    Column("secret_hash", LargeBinary),
+    Column("jwks_url", Text, nullable=False),
+    Column("created_by", String, nullable=False),
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970
+)
+
 # One row, which states the oldest version whose programs can use these tables.
 compatibility = Table(
     "schema_compatibility",

@@ -25,6 +25,7 @@ const SCREENS = [
   ["/gateway/tools/:address", tools],
   ["/gateway/keys", keys],
   ["/gateway/keys/:id", keys],
+  ["/gateway/clients", () => import("./screens/clients.js")],
   ["/gateway/approvals", () => import("./screens/approvals.js")],
   ["/gateway/audit", () => import("./screens/audit.js")],
   ["/gateway/pins", () => import("./screens/pins.js")],

@@ -24,6 +24,7 @@ const SCREENS = /** @type {const} */ ([
   ["servers", "/gateway/servers", "server", "failed"],
   ["tools", "/gateway/tools", "tool", null],
   ["keys", "/gateway/keys", "key", null],
+  ["clients", "/gateway/clients", "person", null],
   ["approvals", "/gateway/approvals", "pause", "asking"],
   ["audit", "/gateway/audit", "list", null],
   ["pins", "/gateway/pins", "pin", "held"],

@@ -1,0 +1,365 @@
+"""The authorizations of the front door in memory, so that calls need no database access.
+
+1. A token is opened, and then its authorization is read once. An unsealable token costs no read.
+2. A change in the database takes effect within a second: authorizations that ended are reported, so
+   that their calls, sessions and streams end too.
+3. While the database is unavailable, authorizations stay valid for `SERVED_FOR` seconds.
+4. What a person may do now limits every token: the current rights of the API key that signed in, or
+   what the person's issuer has last said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Mapping,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from hashlib import sha256
+from time import monotonic
+from typing import Literal, Protocol
+
+from msgspec.structs import replace
+
+from interlock.auth.access_token import AccessToken
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.key_ring import SERVED_FOR, TOUCH_EVERY, KeyRing
+from interlock.auth.principal import Principal
+from interlock.auth.scopes import intersection
+from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
+from interlock.auth.stored_key import TENANT
+from interlock.errors import AuthUnavailable, InterlockError, StoreError
+from interlock.text.timestamps import now_micros
+
+MAX_KEPT = 10_000  # authorizations and tokens in memory; the least recently used one leaves
+CLIENT_CLAIM = "interlock:client"  # the verified host of the caller's client, for rules
+_MICROS = 1_000_000
+_log = logging.getLogger("interlock.gateway")
+
+
+class AuthorizationSource(Protocol):
+    """The storage of authorizations. Every method may raise a `StoreError`."""
+
+    async def get(self, id: str) -> StoredAuthorization | None: ...
+    async def changed(self) -> set[str]: ...
+    async def touch(self, used: Mapping[str, tuple[int, int]]) -> None: ...
+
+
+class AuthorizationFeed(Protocol):
+    """Notifies followers when authorizations may have changed; see `ChangeFeed`."""
+
+    def follow(
+        self,
+        kind: Literal["authorizations"],
+        step: Callable[[bool], Awaitable[None]],
+        log: logging.Logger,
+        source: str,
+    ) -> AbstractAsyncContextManager[None]: ...
+
+
+class KnownAuthorization:
+    """An authorization in memory, with its owner for each set of scopes that its tokens have."""
+
+    __slots__ = ("person", "principals", "stored", "tokens", "used")
+
+    def __init__(self, stored: StoredAuthorization, person: StoredPerson | None) -> None:
+        self.stored = stored
+        self.person = person
+        self.principals: dict[Hashable, Principal] = {}
+        self.tokens: set[bytes] = set()  # the digests of its tokens in memory
+        self.used: tuple[int, int] | None = None  # when, and by which generation; None once stored
+
+
+class KnownAccess:
+    """An access token in memory.
+
+    Attributes:
+        token: What the token states.
+        authorization: Its authorization.
+        principal: The owner.
+        in_views: The owner in each view; the authenticator fills this cache.
+        admitted: The owner at each place that accepted the token; the authenticator fills it.
+        expires: When the token expires, in microseconds since 1970.
+    """
+
+    __slots__ = ("admitted", "authorization", "expires", "in_views", "principal", "token")
+
+    def __init__(
+        self, token: AccessToken, authorization: KnownAuthorization, principal: Principal
+    ) -> None:
+        self.token = token
+        self.authorization = authorization
+        self.principal = principal
+        self.in_views: dict[str, Principal] = {}
+        self.admitted: dict[Hashable, Principal] = {}
+        self.expires = min(token.expires * _MICROS, authorization.stored.expires)
+
+
+class AuthorizationRing:
+    """Finds the owners of access tokens, and follows changes of their authorizations.
+
+    Args:
+        source: The storage of authorizations.
+        person: Returns what is stored of a person, given the user and the tenant.
+        secret: The gateway's key, which seals the tokens.
+        keys: The API keys; an authorization that a key signed in ends with the key.
+        is_trusted: Returns whether a person without an API key may still use a token, because the
+            person's issuer is configured.
+        on_end: Called with the ids of authorizations that ended.
+        clock: The monotonic clock, in seconds.
+        wall: The wall clock, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        source: AuthorizationSource,
+        person: Callable[[str, str], Awaitable[StoredPerson | None]],
+        secret: GatewayKey,
+        keys: KeyRing,
+        *,
+        is_trusted: Callable[[str], bool] = lambda _: True,
+        on_end: Callable[[Collection[str]], None] = lambda _: None,
+        clock: Callable[[], float] = monotonic,
+        wall: Callable[[], int] = now_micros,
+    ) -> None:
+        self._source = source
+        self._find_person = person
+        self._secret = secret
+        self._keys = keys
+        self._is_trusted = is_trusted
+        self._on_end = on_end
+        self._clock = clock
+        self._wall = wall
+        self._known: OrderedDict[str, KnownAuthorization] = OrderedDict()
+        self._tokens: OrderedDict[bytes, KnownAccess] = OrderedDict()
+        self._answered_at = clock()
+        self._touched_at = clock()
+        self._unread: set[str] = set()  # changed authorizations that are still to be read
+        self._refreshes = 0  # how often changes were read; see `_read`
+        self._has_news = False  # a generation has made its first call
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @asynccontextmanager
+    async def running(self, feed: AuthorizationFeed) -> AsyncGenerator[AuthorizationRing, None]:
+        """Follow changes in the database; at the end, store when authorizations were used.
+
+        Raises:
+            StoreError: The database is unavailable.
+        """
+        await self._source.changed()  # skip earlier changes
+        try:
+            async with feed.follow("authorizations", self._step, _log, "authorizations"):
+                yield self
+        finally:
+            with suppress(InterlockError):
+                await self._write_uses()
+
+    def in_use(self) -> list[StoredPerson]:
+        """Return the people whose tokens were used since their use was last stored."""
+        used = (each for each in self._known.values() if each.used is not None)
+        return list({each.stored.user: each.person for each in used if each.person}.values())
+
+    # Look-ups
+
+    def admitted(self, token: bytes, place: Hashable) -> Principal | None:
+        """Return the owner of a valid token that a place has accepted before, and note its use."""
+        known = self._tokens.get(sha256(token).digest())
+        if known is None:
+            return None
+        now = self._wall()
+        if known.expires <= now or self._clock() - self._answered_at > SERVED_FOR:
+            return None
+        self._note_use(known, now)
+        return known.admitted.get(place)
+
+    async def find(self, token: bytes) -> KnownAccess | None:
+        """Return a valid token; None if it is not valid.
+
+        Raises:
+            AuthUnavailable: The database is needed, and does not answer.
+        """
+        digest = sha256(token).digest()
+        known = self._tokens.get(digest) or await self._opened(token, digest)
+        if known is None:
+            return None
+        if self._clock() - self._answered_at > SERVED_FOR:
+            raise AuthUnavailable("authorizations cannot be verified now; try again later")
+        now = self._wall()
+        if known.expires <= now or not self._is_active(known.authorization, now):
+            return None
+        self._tokens.move_to_end(digest)
+        self._note_use(known, now)
+        return known
+
+    async def _opened(self, token: bytes, digest: bytes) -> KnownAccess | None:
+        opened = AccessToken.opened(token, self._secret)
+        if opened is None or opened.expires * _MICROS <= self._wall():
+            return None
+        authorization = self._known.get(opened.authorization)
+        if authorization is None:
+            authorization = await self._read(opened.authorization)
+        else:
+            self._known.move_to_end(opened.authorization)
+        if authorization is None or not self._is_active(authorization, self._wall()):
+            return None
+        principal = self._principal(authorization, opened)
+        known = self._tokens[digest] = KnownAccess(opened, authorization, principal)
+        authorization.tokens.add(digest)
+        if len(self._tokens) > MAX_KEPT:
+            oldest, unused = self._tokens.popitem(last=False)
+            unused.authorization.tokens.discard(oldest)
+        return known
+
+    async def _read(self, id: str) -> KnownAuthorization | None:
+        while True:
+            before = self._refreshes
+            try:
+                stored = await self._source.get(id)
+                person = None if stored is None else await self._person(stored)
+            except StoreError:
+                text = "authorizations cannot be verified now; try again later"
+                raise AuthUnavailable(text) from None
+            if stored is None:
+                return None
+            if before == self._refreshes:  # otherwise a change may have made this outdated
+                break
+        known = self._known.setdefault(id, KnownAuthorization(stored, person))
+        if len(self._known) > MAX_KEPT:
+            self._forget_tokens(self._known.popitem(last=False)[1])
+        return known
+
+    async def _person(self, stored: StoredAuthorization) -> StoredPerson | None:
+        return None if stored.key else await self._find_person(stored.user, stored.tenant)
+
+    def _is_active(self, known: KnownAuthorization, now: int) -> bool:
+        stored = known.stored
+        if stored.ended is not None or stored.expires <= now:
+            return False
+        if stored.key:
+            return self.has_key(stored.key, now)
+        return known.person is not None and self._is_trusted(stored.user)
+
+    def has_key(self, id: str, now: int | None = None) -> bool:
+        """Return whether an API key is valid."""
+        key = self._keys.by_id(id)
+        return key is not None and key.stored.state(now or self._wall()) == "active"
+
+    def _principal(self, known: KnownAuthorization, token: AccessToken) -> Principal:
+        """Return a token's owner; the same object for the same rights, as policies cache by it."""
+        owner = self.owner_of(known.stored, known.person)
+        scopes = intersection(token.scopes, owner.scopes)
+        made = known.principals.get((token.scopes, token.view))
+        view = token.view or owner.view
+        fresh = replace(
+            owner,
+            scopes=scopes,
+            key_id=known.stored.id,
+            view=view,
+            counts_as=known.stored.key or owner.owner,
+        )
+        if made != fresh:
+            known.principals[token.scopes, token.view] = made = fresh
+        return made
+
+    def full_rights(self, principal: Principal) -> Principal | None:
+        """Return a token's owner with all rights that a token could have; None for others."""
+        known = self._known.get(principal.key_id)
+        if known is None:
+            return None
+        owner = self.owner_of(known.stored, known.person)
+        scopes = tuple(sorted(each for each in owner.scopes if each.startswith("mcp:")))
+        return self._principal(known, AccessToken(known.stored.id, 0, 0, scopes, principal.view))
+
+    def owner_of(self, stored: StoredAuthorization, person: StoredPerson | None) -> Principal:
+        """Return the person of an authorization, with the rights that the person has now."""
+        tenant = "" if stored.tenant == TENANT else stored.tenant
+        claims = {CLIENT_CLAIM: stored.verified}
+        if stored.key:
+            key = self._keys.by_id(stored.key)
+            if key is None:
+                return Principal(stored.user, claims=claims, tenant=tenant)
+            return replace(key.principal, claims=claims)
+        if person is None:
+            return Principal(stored.user, claims=claims, tenant=tenant)
+        return Principal(
+            stored.user,
+            frozenset(person.scopes),
+            {**person.claims, **claims},
+            groups=frozenset(person.groups),
+            tenant=tenant,
+        )
+
+    def _note_use(self, known: KnownAccess, now: int) -> None:
+        authorization = known.authorization
+        if known.token.generation > authorization.stored.seen:
+            authorization.stored = replace(authorization.stored, seen=known.token.generation)
+            self._has_news = True
+        authorization.used = now, known.token.generation
+
+    # Changes in the database
+
+    async def _step(self, has_changed: bool) -> None:
+        try:
+            if has_changed or self._unread:
+                await self.refresh()
+            self._answered_at = self._clock()
+            if self._has_news or self._clock() - self._touched_at >= TOUCH_EVERY:
+                self._has_news, self._touched_at = False, self._clock()
+                await self._write_uses()
+        finally:
+            self._report_ended()
+
+    async def refresh(self) -> None:
+        """Apply changes in the database now, such as one that this gateway has just made.
+
+        Raises:
+            StoreError: The database is unavailable.
+        """
+        self._unread |= await self._source.changed()
+        self._refreshes += 1
+        for id in list(self._unread):
+            known = self._known.get(id)
+            if known is None:
+                self._unread.discard(id)
+                continue
+            stored = await self._source.get(id)
+            if stored is None:
+                stored = replace(known.stored, ended=self._wall(), reason="deleted")
+            known.person = await self._person(stored)
+            known.stored = stored
+            self._forget_tokens(known)
+            self._unread.discard(id)
+        self._report_ended()
+
+    def _forget_tokens(self, known: KnownAuthorization) -> None:
+        """Forget the tokens of an authorization, so that each is checked again."""
+        for digest in known.tokens:
+            self._tokens.pop(digest, None)
+        known.tokens.clear()
+
+    def _report_ended(self) -> None:
+        now = self._wall()
+        try:
+            ended = [id for id, each in self._known.items() if not self._is_active(each, now)]
+        except AuthUnavailable:  # the keys are not known now, and so nothing ends
+            return
+        for id in ended:
+            self._forget_tokens(self._known.pop(id))
+        if ended:
+            self._on_end(ended)
+
+    async def _write_uses(self) -> None:
+        used = {id: each.used for id, each in self._known.items() if each.used is not None}
+        if used:
+            await self._source.touch(used)
+        for id, at in used.items():
+            if (known := self._known.get(id)) is not None and known.used == at:
+                known.used = None

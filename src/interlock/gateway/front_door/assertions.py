@@ -1,0 +1,207 @@
+"""Signed statements at the token endpoint: of clients about themselves, and of issuers.
+
+1. A client with a document or keys of its own signs that it is this client (RFC 7523, section 2.2).
+2. An issuer that the operator trusts for it states that a client may act for a person (ID-JAG,
+   Enterprise-Managed Authorization), or what a workload is (Workload Identity Federation).
+3. Each statement counts once, by its `jti`. Only RS256 and ES256 are accepted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from interlock.auth.jwt import KeySet, SignedStatements
+from interlock.auth.principal import Principal
+from interlock.config.gateway import Accepts, Issuer
+from interlock.errors import AuthUnavailable, ConfigError, InterlockError
+from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.metadata import ALGORITHMS
+from interlock.gateway.front_door.request import OAuthError, Resources
+from interlock.gateway.logins.people import person_of
+from interlock.store.authorizations import AuthorizationStore
+from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from interlock.oauth.fetcher import Fetcher
+
+LONGEST = 600  # seconds that an issuer's statement may be valid
+LONGEST_OF_CLIENTS = 3_600  # seconds that a client's statement may be valid
+MAX_KEPT = 1_000  # key sets in memory
+_LEEWAY = 60  # seconds
+_TYPES: dict[Accepts, tuple[str, ...]] = {
+    "id-jag": ("oauth-id-jag+jwt",),
+    "workload": ("jwt", "application/jwt"),
+}
+_NOT_SUPPORTED = ("cnf", "authorization_details")  # claims that would limit the grant further
+
+
+class Assertions:
+    """Verifies signed statements.
+
+    Args:
+        store: Notes which statements were used.
+        resources: Returns the resources of the current configuration.
+        issuers: Returns the configured issuers.
+        fetcher: Returns the fetcher for the keys of clients.
+        wall: The wall clock, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: AuthorizationStore,
+        resources: Callable[[], Resources],
+        issuers: Callable[[], Sequence[Issuer]],
+        fetcher: Callable[[], Fetcher],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._resources = resources
+        self._issuers = issuers
+        self._fetcher = fetcher
+        self._wall = wall
+        self._keys: OrderedDict[tuple[str, str], KeySet] = OrderedDict()
+
+    async def check_client(self, client: FrontClient, assertion: str) -> None:
+        """Check what a client has signed about itself.
+
+        Raises:
+            OAuthError: It does not prove that it is this client.
+        """
+        refused = OAuthError("invalid_client", f"the assertion of {client.label} is not valid", 401)
+        keys = self._keys_of(client)
+        if keys is None:
+            raise refused
+        statements = SignedStatements(
+            keys, client.id, self._own_names, algorithms=ALGORITHMS, required_claims=("jti",)
+        )
+        claims = await self._claims(statements, assertion, refused)
+        if claims["sub"] != client.id or not self._is_short(claims, LONGEST_OF_CLIENTS):
+            raise refused
+        await self._use(client.id, claims, refused)
+
+    async def person(self, assertion: str, kind: Accepts, client: str = "") -> Principal:
+        """Return the person or workload that an issuer's statement is about.
+
+        Args:
+            assertion: The statement.
+            kind: Which kind of statement it must be.
+            client: The id of the client that sent it; "" for a workload, which is its own client.
+
+        Raises:
+            OAuthError: The statement is not valid, or no issuer is trusted for this kind.
+        """
+        refused = OAuthError("invalid_grant", "the assertion is not valid")
+        issuer = next(
+            (each for each in self._issuers() if each.issuer == _issuer_of(assertion)), None
+        )
+        if issuer is None or kind not in issuer.accepts:
+            raise refused
+        needed = ("iat", "jti", "client_id") if kind == "id-jag" else ("jti",)
+        statements = SignedStatements(
+            self._keys_at(issuer),
+            issuer.issuer,
+            self._own_names if kind == "workload" else [self._resources().issuer],
+            algorithms=ALGORITHMS,
+            types=_TYPES[kind],
+            required_claims=needed,
+        )
+        claims = await self._claims(statements, assertion, refused)
+        self._check(claims, kind, client, refused)
+        await self._use(issuer.issuer, claims, refused)
+        try:
+            return person_of(issuer, claims)
+        except InterlockError as error:
+            raise OAuthError("invalid_grant", str(error)) from None
+
+    def _check(self, claims: JsonObject, kind: Accepts, client: str, refused: OAuthError) -> None:
+        is_plain = not any(name in claims for name in _NOT_SUPPORTED)
+        has_one_audience = isinstance(claims["aud"], str) or len(claims["aud"]) == 1
+        if not (is_plain and claims["sub"] and self._is_short(claims, LONGEST)):
+            raise refused
+        if kind == "workload":
+            return
+        if not has_one_audience or claims["client_id"] != client:
+            raise refused
+
+    def _is_short(self, claims: JsonObject, longest: int) -> bool:
+        return bool(claims["exp"] <= self._wall() + longest + _LEEWAY)
+
+    @property
+    def _own_names(self) -> list[str]:
+        issuer = self._resources().issuer
+        return [issuer, f"{issuer}/token"]
+
+    async def _claims(
+        self, statements: SignedStatements, assertion: str, refused: OAuthError
+    ) -> JsonObject:
+        try:
+            claims = await statements.claims(assertion)
+        except AuthUnavailable:
+            text = "the keys that verify the assertion cannot be fetched; try again later"
+            raise OAuthError("temporarily_unavailable", text, 503) from None
+        if claims is None:
+            raise refused
+        return claims
+
+    async def _use(self, who: str, claims: JsonObject, refused: OAuthError) -> None:
+        """Note that a statement was used; refuse it if it had been before."""
+        told = f"{who}\n{claims['jti']}".encode(errors="surrogateescape")
+        expires = int((claims["exp"] + _LEEWAY) * 1_000_000)
+        now = int(self._wall() * 1_000_000)
+        if not await self._store.use_id(sha256(told).digest(), expires, now):
+            raise refused
+
+    # Keys
+
+    def _keys_of(self, client: FrontClient) -> KeySet | None:
+        match client.jwks:
+            case str() as url:
+                return self._kept(client.id, url, fetch=True)
+            case dict() as jwks:
+                keys = KeySet(frozenset(ALGORITHMS), None)
+                try:
+                    keys.replace(msgspec.json.encode(jwks))
+                except ConfigError:
+                    return None
+                return keys
+        return None
+
+    def _keys_at(self, issuer: Issuer) -> KeySet:
+        return self._kept(issuer.issuer, issuer.jwks_url, fetch=False)
+
+    def _kept(self, who: str, url: str, *, fetch: bool) -> KeySet:
+        kept = self._keys.get((who, url))
+        if kept is None:
+            algorithms = frozenset(ALGORITHMS)
+            try:
+                made = KeySet(algorithms, url or None, who, self._fetch if fetch else None)
+            except ConfigError:
+                raise OAuthError("invalid_client", "the URL of the keys is not valid") from None
+            kept = self._keys[who, url] = made
+            if len(self._keys) > MAX_KEPT:
+                self._keys.popitem(last=False)
+        self._keys.move_to_end((who, url))
+        return kept
+
+    async def _fetch(self, url: str) -> bytes:
+        """Fetch the keys of a client, whose URL comes from the client: public addresses only."""
+        try:
+            response = await self._fetcher().get(url)
+        except InterlockError as error:
+            raise ConfigError(str(error)) from None
+        if response.status != 200:
+            raise ConfigError(f"the response has status {response.status}, not 200")
+        return response.body
+
+
+def _issuer_of(assertion: str) -> str:
+    """Return the issuer that a statement names, to choose the keys that verify it."""
+    from interlock.auth.issuers import stated_issuer
+
+    return stated_issuer(assertion.encode(errors="replace"))

@@ -1,0 +1,121 @@
+"""All clients of the front door: registered, described by a document, or created by an operator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import asynccontextmanager
+
+from interlock.gateway.front_door.clients import (
+    FrontClient,
+    Registrations,
+    is_listed,
+    places_of,
+)
+from interlock.gateway.front_door.documents import Documents, is_document
+from interlock.gateway.front_door.request import OAuthError
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.oauth_clients import OAuthClientStore, StoredClient
+
+_log = logging.getLogger("interlock.gateway")
+
+
+class ClientDirectory:
+    """Finds clients by their `client_id`, for every endpoint in the same way.
+
+    Args:
+        store: The clients that an operator created, blocked or allowed.
+        registrations: The clients that registered themselves.
+        documents: The clients with a document.
+        allowed: Returns the places of clients that may ask; None for all.
+    """
+
+    def __init__(
+        self,
+        store: OAuthClientStore,
+        registrations: Registrations,
+        documents: Documents,
+        allowed: Callable[[], Collection[str] | None],
+    ) -> None:
+        self._store = store
+        self._registrations = registrations
+        self._documents = documents
+        self._allowed = allowed
+        self._stored: dict[str, StoredClient] = {}
+
+    @asynccontextmanager
+    async def running(self, feed: ChangeFeed) -> AsyncGenerator[ClientDirectory, None]:
+        """Follow what operators decide about clients.
+
+        Raises:
+            StoreError: The database is unavailable.
+        """
+        await self.refresh()
+        async with feed.follow("clients", self._step, _log, "clients"):
+            yield self
+
+    async def _step(self, has_changed: bool) -> None:
+        if has_changed:
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the decisions of operators again.
+
+        Raises:
+            StoreError: The database is unavailable.
+        """
+        self._stored = {each.id: each for each in await self._store.list()}
+
+    async def find(self, id: str, *, is_known: bool = False) -> FrontClient:
+        """Return a client.
+
+        Args:
+            id: The `client_id`.
+            is_known: Whether people have allowed this client before; see `Documents.find`.
+
+        Raises:
+            OAuthError: The client is unknown (401), is blocked, or may not ask here.
+        """
+        client = await self._found(id, is_known=is_known)
+        if self.is_blocked(client):
+            raise OAuthError("invalid_client", f"{client.label} is blocked here", 401)
+        stored = self._stored.get(id)
+        if stored is None and not is_listed(client, self._allowed()):
+            places = ", ".join(sorted(places_of(client)))
+            text = f"{client.label} is not among the clients that may ask here ({places})"
+            raise OAuthError("invalid_client", text, 401)
+        return client
+
+    def is_blocked(self, client: FrontClient) -> bool:
+        """Return whether an operator has blocked a client, its document, or one of its hosts."""
+        names = {client.id, *places_of(client)}
+        found = [self._stored[each] for each in names if each in self._stored]
+        if any(each.id == client.id and each.state != "blocked" for each in found):
+            return False
+        return any(each.state == "blocked" for each in found)
+
+    async def _found(self, id: str, *, is_known: bool) -> FrontClient:
+        stored = self._stored.get(id)
+        if stored is not None and stored.state == "created":
+            return FrontClient(
+                id=id,
+                name=stored.name,
+                redirects=stored.redirects,
+                methods=_methods(stored),
+                secret_hash=stored.secret_hash,
+                jwks=stored.jwks_url or None,
+            )
+        if (client := self._registrations.find(id)) is not None:
+            return client
+        if is_document(id):
+            return await self._documents.find(id, is_known=is_known)
+        text = "this client_id is unknown here: register the client again"
+        raise OAuthError("invalid_client", text, 401)
+
+
+def _methods(stored: StoredClient) -> tuple[str, ...]:
+    if stored.jwks_url:
+        return ("private_key_jwt",)
+    if stored.secret_hash:
+        return "client_secret_basic", "client_secret_post"
+    return ("none",)

@@ -1,0 +1,370 @@
+"""The decision of a person: what the page shows, and the code that follows from Allow.
+
+        POST /api/authorize          what a request asks for, for the page to show
+        POST /api/authorize/decide   Allow or Deny; returns where the browser goes
+
+1. Both need a session of the pages: a key or a cookie alone decides nothing.
+2. `seen` is a keyed hash over all that was shown, the request and the session. A decision is
+   refused unless exactly that would be shown now. So nobody else can send a decision, and a page
+   that was changed meanwhile must be looked at again.
+3. There is no remembered decision.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from interlock.auth import Principal
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.key_ring import KeyRing
+from interlock.auth.page_session import PAGE_KEY
+from interlock.auth.stored_key import TENANT
+from interlock.calls import Caller
+from interlock.errors import AuthRequired
+from interlock.gateway.front_door import redirects
+from interlock.gateway.front_door.client_directory import ClientDirectory
+from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.recheck import stored_person
+from interlock.gateway.front_door.request import (
+    AuthorizationAsked,
+    OAuthError,
+    Resources,
+    answer_url,
+    check_request,
+    granted,
+    read_query,
+)
+from interlock.gateway.front_door.tokens import Decided, TokenIssuer
+from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
+from interlock.store.authorizations import AuthorizationStore
+from interlock.store.signed_in import SignedInStore
+from interlock.text.timestamps import now_micros
+from interlock.types import JsonObject
+
+WINDOW = 600  # seconds for which what was shown can be decided
+MICROS = 1_000_000
+WITHOUT_RECHECK = 7 * 86_400.0  # seconds, if the issuer cannot be asked again about the person
+MAX_LISTED = 200  # tools that the page lists by name
+
+Missing = Callable[[Caller], Awaitable[Sequence[JsonObject]]]
+ListTools = Callable[[Caller], tuple[list[JsonObject], list[JsonObject]]]
+
+
+class AskedQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request for what a page shows: the query of `/authorize`."""
+
+    query: str
+
+
+class ConsentDecision(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a decision.
+
+    Attributes:
+        query: The query of `/authorize`.
+        seen: From the answer that the page has shown.
+        allow: Whether the person allows it.
+        scopes: The scopes that the person left ticked; None for all that were shown.
+    """
+
+    query: str
+    seen: str
+    allow: bool
+    scopes: list[str] | None = None
+
+
+class _Checked(Struct, frozen=True):
+    """An authorization request that may be shown to a person."""
+
+    client: FrontClient
+    asked: AuthorizationAsked
+    scopes: tuple[str, ...]
+
+
+class Consent:
+    """Shows people what clients ask for, and turns their decisions into codes.
+
+    Args:
+        clients: All clients.
+        tokens: Makes the codes.
+        store: The authorizations, which tell whether the person has allowed the client before.
+        people: What issuers have said about people.
+        keys: The API keys, with which people may have signed in.
+        secret: The gateway's key.
+        resources: Returns the resources of the current configuration.
+        sign_in: Returns the seconds after which a person must sign in again.
+        list_tools: Returns the tools that a caller sees.
+        missing: Returns the servers that lack a credential of a caller.
+        note: Records a decision in the audit trail, given the action, the person and the client.
+        wall: The wall clock, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        clients: ClientDirectory,
+        tokens: TokenIssuer,
+        store: AuthorizationStore,
+        people: SignedInStore,
+        keys: KeyRing,
+        secret: GatewayKey,
+        resources: Callable[[], Resources],
+        sign_in: Callable[[], float],
+        list_tools: ListTools,
+        missing: Missing,
+        note: Callable[[str, Principal, str], None] = lambda *_: None,
+        wall: Callable[[], int] = now_micros,
+    ) -> None:
+        self._clients = clients
+        self._tokens = tokens
+        self._store = store
+        self._people = people
+        self._keys = keys
+        self._secret = secret.derive("consent")
+        self._resources = resources
+        self._sign_in = sign_in
+        self._list_tools = list_tools
+        self._missing = missing
+        self._note = note
+        self._wall = wall
+
+    async def preview(self, raw: str) -> JsonObject:
+        """Return what a page shows before the person has signed in: the client, and its place.
+
+        Raises:
+            OAuthError: The request, its client or its redirect URI is refused.
+        """
+        query = read_query(raw)
+        client = await self._clients.find(query.values.get("client_id", ""))
+        return _described(client, client.check_redirect(query.values.get("redirect_uri", "")))
+
+    async def show(self, raw: str, request: ApiRequest) -> JsonObject:
+        """Return all that a person must know to decide.
+
+        Raises:
+            Problem: The request cannot be granted.
+        """
+        person = request.principal
+        checked = await self._check(raw, person)
+        return await self._shown(raw, checked, request)
+
+    async def decide(self, decision: ConsentDecision, request: ApiRequest) -> JsonObject:
+        """Return where the browser takes the answer.
+
+        Raises:
+            Problem: The request cannot be granted, or something else was shown.
+        """
+        person = request.principal
+        checked = await self._check(decision.query, person)
+        shown = await self._shown(decision.query, checked, request)
+        now = self._window(self._wall())
+        if not any(
+            hmac.compare_digest(decision.seen, self._seal(shown, decision.query, request, window))
+            for window in (now, now - 1)
+        ):
+            text = "what was shown has changed: look at it again, and then decide"
+            raise Problem(409, "request_changed", text)
+        client, asked = checked.client, checked.asked
+        issuer = self._resources().issuer
+        if not decision.allow:
+            self._note("denied", person, client.id)
+            text = "the person did not allow it"
+            refused = {"error": "access_denied", "error_description": text}
+            return {"location": answer_url(asked.redirect_uri, issuer, asked.state, **refused)}
+        scopes = checked.scopes
+        if decision.scopes is not None:
+            scopes = tuple(each for each in scopes if each in decision.scopes)
+        if not scopes:
+            raise Problem(400, "bad_request", "scopes: leave at least one ticked, or deny")
+        decided = await self._decided(checked, scopes, person)
+        code = await self._tokens.issue_code(decided, stored_person(person, 0))
+        self._note("allowed", person, client.id)
+        return {"location": answer_url(asked.redirect_uri, issuer, asked.state, code=code)}
+
+    async def allowed_by(self, person: Principal) -> list[JsonObject]:
+        """Return what a person has allowed, the newest first."""
+        now = self._wall()
+        mine = await self._store.list(user=person.id, tenant=_tenant(person))
+        return [each.as_json(now) for each in mine if each.state(now) == "active"]
+
+    async def disconnect(self, person: Principal, id: str) -> bool:
+        """End one of a person's authorizations; return whether it is the person's."""
+        stored = await self._store.get(id)
+        if stored is None or (stored.user, stored.tenant) != (person.id, _tenant(person)):
+            return False
+        await self._tokens.end([id], "revoked")
+        return True
+
+    # What is asked for
+
+    async def _check(self, raw: str, person: Principal) -> _Checked:
+        query = read_query(raw)
+        client = await self._clients.find(query.values.get("client_id", ""))
+        uri = client.check_redirect(query.values.get("redirect_uri", ""))
+        asked = check_request(query, uri, self._resources())
+        if person.view and person.view != asked.view:
+            # Without a resource, a key that is bound to a view means this view.
+            if asked.view or query.values.get("resource"):
+                text = f"your key is for the view {person.view!r} only"
+                raise OAuthError("invalid_target", text)
+            asked = msgspec.structs.replace(asked, view=person.view)
+        scopes = granted(asked.scopes, person.scopes)
+        if not scopes:
+            raise Problem(
+                403,
+                "nothing_granted",
+                f"{person.id} may use no tools of this gateway; ask its operator",
+            )
+        return _Checked(client, asked, scopes)
+
+    async def _shown(self, raw: str, checked: _Checked, request: ApiRequest) -> JsonObject:
+        person, client, asked = request.principal, checked.client, checked.asked
+        caller = msgspec.structs.replace(
+            person, scopes=frozenset(checked.scopes), view=asked.view or person.view
+        )
+        tools, _ = self._list_tools(Caller(caller))
+        writes = [each["address"] for each in tools if each.get("risk") != "read"]
+        before = await self._store.list(user=person.id, client=client.id, tenant=_tenant(person))
+        names = [person.claims.get(name) for name in ("name", "email")]
+        shown: JsonObject = {
+            "client": _described(client, asked.redirect_uri),
+            "user": person.id,
+            "names": [each for each in names if isinstance(each, str)],
+            "scopes": list(checked.scopes),
+            "resource": self._resources().url_of(asked.view),
+            "view": asked.view or None,
+            "tools": {
+                "all": len(tools),
+                "write": len(writes),
+                "names": [each["address"] for each in tools][:MAX_LISTED],
+                "writes": writes[:MAX_LISTED],
+            },
+            "before": bool(before),
+        }
+        window = self._window(self._wall())
+        # Not part of what is decided: a tool asks for a missing credential later, too.
+        connect = await self._missing(Caller(caller))
+        return shown | {"connect": connect, "seen": self._seal(shown, raw, request, window)}
+
+    def _window(self, now: int) -> int:
+        return now // (WINDOW * MICROS)
+
+    def _seal(self, shown: JsonObject, raw: str, request: ApiRequest, window: int) -> str:
+        page_key = request.http.header(PAGE_KEY) or ""
+        of_all = {name: each for name, each in shown.items() if name not in ("seen", "connect")}
+        parts = (of_all, raw, request.principal.identity, _digest(page_key), window)
+        return hmac.digest(self._secret, msgspec.json.encode(parts), "sha256").hex()
+
+    # What follows
+
+    async def _can_ask_again(self, person: Principal) -> bool:
+        found = await self._people.get(person.id, _tenant(person))
+        return found is not None and bool(found[1])
+
+    async def _decided(
+        self, checked: _Checked, scopes: tuple[str, ...], person: Principal
+    ) -> Decided:
+        client, asked, now = checked.client, checked.asked, self._wall()
+        longest = self._sign_in()
+        if not person.key_id and not await self._can_ask_again(person):
+            longest = min(longest, WITHOUT_RECHECK)
+        ends = now + int(longest * MICROS)
+        key = self._keys.by_id(person.key_id) if person.key_id else None
+        if key is not None and key.stored.expires is not None:
+            ends = min(ends, key.stored.expires)
+        return Decided(
+            client=client.id,
+            name=client.name,
+            verified=client.verified,
+            redirect_uri=asked.redirect_uri,
+            challenge=asked.challenge,
+            view=asked.view,
+            scopes=scopes,
+            user=person.id,
+            key=person.key_id,
+            ends=ends,
+            tenant=_tenant(person),
+        )
+
+
+def _described(client: FrontClient, redirect_uri: str) -> JsonObject:
+    """Return what a page says about a client, and where its answer goes."""
+    return {
+        "id": client.id,
+        "name": client.name,
+        "verified": client.verified or None,
+        "redirect": redirects.place_of(redirect_uri),
+        "local": redirects.is_local(redirect_uri),
+    }
+
+
+def _tenant(principal: Principal) -> str:
+    return principal.tenant or TENANT
+
+
+def _digest(page_key: str) -> str:
+    return sha256(page_key.encode(errors="surrogateescape")).hexdigest()
+
+
+# The routes
+
+
+async def show(consent: Consent, request: ApiRequest) -> JsonObject:
+    """Return what an authorization request asks of the person who has signed in."""
+    _check_session(request)
+    try:
+        return await consent.show(request.body.query, request)
+    except OAuthError as error:
+        raise Problem(400, error.error, error.text) from None
+
+
+async def decide(consent: Consent, request: ApiRequest) -> JsonObject:
+    """Allow or deny an authorization request."""
+    _check_session(request)
+    try:
+        return await consent.decide(request.body, request)
+    except OAuthError as error:
+        raise Problem(400, error.error, error.text) from None
+
+
+def _check_session(request: ApiRequest) -> None:
+    if request.http.header(PAGE_KEY) is None:
+        raise AuthRequired("only a session of the pages can decide", 401, reason="no_credential")
+
+
+async def list_mine(consent: Consent, request: ApiRequest) -> JsonObject:
+    """List the clients that the caller has allowed."""
+    return {"clients": await consent.allowed_by(request.principal)}
+
+
+async def disconnect(consent: Consent, request: ApiRequest) -> None:
+    """End one of the caller's authorizations."""
+    if not await consent.disconnect(request.principal, request.path["id"]):
+        raise not_found("no such authorization")
+
+
+ROUTES: Sequence[Route] = (
+    Route(
+        "POST",
+        "/api/authorize",
+        "any",
+        show,
+        "what an OAuth client asks of the caller, for the page that decides about it",
+        body=AskedQuery,
+    ),
+    Route(
+        "POST",
+        "/api/authorize/decide",
+        "any",
+        decide,
+        "allows or denies what an OAuth client asks for; returns where the browser goes",
+        body=ConsentDecision,
+    ),
+    Route("GET", "/me/clients", "any", list_mine, "the OAuth clients that the caller has allowed"),
+    Route(
+        "DELETE", "/me/clients/{id}", "any", disconnect, "ends what the caller allowed to a client"
+    ),
+)

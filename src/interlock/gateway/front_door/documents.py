@@ -1,0 +1,167 @@
+"""Client ID Metadata Documents: clients whose `client_id` is the URL of a document.
+
+draft-ietf-oauth-client-id-metadata-document.
+
+1. Documents are fetched from public addresses only, without redirects, within a time and a size.
+2. A document is cached, and so is a failure, so that nobody can use this server to flood another.
+3. Where logins that exist already depend on it, a document that was once good is used for a day, so
+   that an outage of the client's host ends no logins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from interlock.errors import InterlockError
+from interlock.gateway.front_door.clients import FrontClient, Metadata, client_of_document
+from interlock.gateway.front_door.request import OAuthError
+from interlock.text.urls import is_loopback
+
+if TYPE_CHECKING:
+    from interlock.oauth.fetcher import FetchedResponse, Fetcher
+
+MAX_URL = 512  # characters
+MAX_DOCUMENT = 65_536  # bytes
+PATIENCE = 5.0  # seconds for one document
+FRESH, FRESHEST = 300.0, 86_400.0  # seconds that a document is cached, at least and at most
+FAILED = 60.0  # seconds that a failure is cached
+USABLE = 86_400.0  # seconds that the last good document may still be used
+MAX_KEPT = 1_000  # documents in memory
+PER_HOST, AT_ONCE = 4, 32  # fetches at the same time
+_MAX_AGE = re.compile(r"max-age=(\d{1,9})")
+_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/[A-Za-z0-9\-._~/!$&'()*+,;=:@%?]+")
+
+
+class _Known(Struct):
+    """A document in memory: its client or the error, until when, and since when it was good."""
+
+    client: FrontClient | None
+    error: str
+    until: float
+    good_at: float
+
+
+def is_document(id: str) -> bool:
+    """Return whether a `client_id` is the URL of a document, well-formed or not."""
+    return id.startswith(("https://", "http://"))
+
+
+class Documents:
+    """Fetches the documents of clients.
+
+    Args:
+        fetcher: Fetches documents; see `fetcher_for`.
+        is_local: Returns whether this gateway is on loopback, so that documents may be, too.
+        clock: The monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        fetcher: Callable[[], Fetcher],
+        *,
+        is_local: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._fetcher = fetcher
+        self._is_local = is_local
+        self._clock = clock
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._running: dict[str, asyncio.Task[_Known]] = {}
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._of_hosts: defaultdict[str, int] = defaultdict(int)
+
+    async def find(self, url: str, *, is_known: bool = False) -> FrontClient:
+        """Return the client of a document.
+
+        Args:
+            url: The `client_id`.
+            is_known: Whether people have allowed this client before, so that an older document may
+                be used if the host does not answer.
+
+        Raises:
+            OAuthError: The document cannot be fetched or used.
+        """
+        self._check(url)
+        now, known = self._clock(), self._known.get(url)
+        if known is None or known.until <= now:
+            known = await self._fetched(url)
+        if known.client is None:
+            raise OAuthError("invalid_client", known.error)
+        is_stale = known.error and (not is_known or now - known.good_at > USABLE)
+        if is_stale:
+            raise OAuthError("invalid_client", known.error)
+        self._known.move_to_end(url)
+        return known.client
+
+    def _check(self, url: str) -> None:
+        parts = urlsplit(url) if _PLAIN_URL.fullmatch(url) else None
+        host = parts.hostname or "" if parts is not None else ""
+        is_allowed = parts is not None and (
+            parts.scheme == "https" or (self._is_local() and is_loopback(host))
+        )
+        segments = parts.path.split("/") if parts is not None else []
+        if not is_allowed or len(url) > MAX_URL or {".", ".."} & set(segments):
+            raise OAuthError(
+                "invalid_client",
+                "this client_id is not the URL of a client's document: it must be https, with a"
+                f" path and without a fragment, of at most {MAX_URL} characters",
+            )
+
+    async def _fetched(self, url: str) -> _Known:
+        task = self._running.get(url)
+        if task is None:
+            host = urlsplit(url).netloc.lower()
+            if self._of_hosts[host] >= PER_HOST:
+                text = f"{host} does not answer; try again later"
+                raise OAuthError("temporarily_unavailable", text, 503)
+            task = self._running[url] = asyncio.create_task(self._fetch(url, host))
+            task.add_done_callback(lambda _: self._running.pop(url, None))
+        # A caller that leaves does not end the fetch that others wait for.
+        return await asyncio.shield(task)
+
+    async def _fetch(self, url: str, host: str) -> _Known:
+        before, client, error, fresh = self._known.get(url), None, "", FAILED
+        self._of_hosts[host] += 1
+        try:
+            async with asyncio.timeout(PATIENCE), self._at_once:
+                response = await self._fetcher().get(url)
+                client = client_of_document(url, _read(response, host))
+                fresh = _freshness(response)
+        except TimeoutError:
+            error = f"{host} has not sent its document within {PATIENCE:g} s"
+        except InterlockError as failure:
+            error = f"the document of this client cannot be used: {failure}"
+        finally:
+            self._of_hosts[host] -= 1
+            if not self._of_hosts[host]:
+                del self._of_hosts[host]
+        now, good_at = self._clock(), self._clock()
+        if client is None and before is not None:
+            client, good_at = before.client, before.good_at
+        known = self._known[url] = _Known(client, error, now + fresh, good_at)
+        if len(self._known) > MAX_KEPT:
+            self._known.popitem(last=False)
+        return known
+
+
+def _read(response: FetchedResponse, host: str) -> Metadata:
+    if response.status != 200:
+        raise OAuthError("invalid_client", f"{host} answers {response.status}, not 200")
+    return response.json(Metadata)
+
+
+def _freshness(response: FetchedResponse) -> float:
+    """Return for how many seconds a document may be cached, by its `Cache-Control`."""
+    told = response.headers.get("Cache-Control", "")
+    found = _MAX_AGE.search(told)
+    if found is None or "no-store" in told or "no-cache" in told:
+        return FRESH
+    return min(max(float(found[1]), FRESH), FRESHEST)

@@ -1,0 +1,321 @@
+"""The front door's own paths on the public listener.
+
+        GET  /.well-known/oauth-authorization-server[/mcp[/VIEW]]   the metadata
+        GET  /authorize                                             the page, or an error
+        POST /token, /revoke, /register                             for clients
+
+Clients in web pages may call all of them but `/authorize`, so these answers allow any origin; they
+use no cookies. How often each path is answered is limited for all callers together, never by
+address or person, so that nobody is locked out by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+
+from interlock.config.gateway import FrontDoorSettings, Issuer
+from interlock.errors import AuthUnavailable, ParseError, StoreError
+from interlock.gateway.front_door.assertions import Assertions
+from interlock.gateway.front_door.client_authentication import authenticated, with_basic
+from interlock.gateway.front_door.client_directory import ClientDirectory
+from interlock.gateway.front_door.clients import Metadata, Registrations
+from interlock.gateway.front_door.consent import Consent
+from interlock.gateway.front_door.machines import Machines
+from interlock.gateway.front_door.metadata import BY_JWT, GRANTS, WELL_KNOWN, metadata
+from interlock.gateway.front_door.pages import SCRIPT, consent_page, refused_page
+from interlock.gateway.front_door.request import (
+    OAuthError,
+    Resources,
+    answer_url,
+    check_request,
+    read_query,
+)
+from interlock.gateway.front_door.tokens import ProvenClient, TokenIssuer
+from interlock.gateway.logins.plain_page import HTML, headers_for
+from interlock.protocol.envelope import check_bounds, encode
+from interlock.server.http.guard import Guard
+from interlock.server.http.http_options import AsgiApp
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import (
+    ClientGone,
+    Header,
+    HttpRefusal,
+    Receive,
+    Scope,
+    Send,
+    refuse,
+    reply,
+    reply_empty,
+)
+from interlock.text.urls import split
+from interlock.types import JsonObject
+
+MAX_BODY = 65_536  # bytes
+FORM = b"application/x-www-form-urlencoded"
+RATES = {"/authorize": 100, "/token": 200, "/revoke": 200, "/register": 50}  # a second
+_NO_STORE: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
+_POSTS = ("/token", "/revoke", "/register")
+
+
+class DoorApp:
+    """An ASGI application that serves the front door's paths.
+
+    Args:
+        beside: The application that serves all other paths.
+        clients: All clients.
+        registrations: Registers clients.
+        tokens: Issues, replaces and revokes tokens.
+        consent: Shows requests to people.
+        assertions: Verifies signed statements.
+        machines: Issues tokens for programs.
+        resources: Returns the resources of the current configuration.
+        settings: Returns the current settings of the front door.
+        issuers: Returns the configured issuers.
+        hosts: The allowed values of the `Host` header; see `Guard`.
+        note: Counts a request, given the endpoint and the outcome.
+        clock: The monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        beside: AsgiApp,
+        *,
+        clients: ClientDirectory,
+        registrations: Registrations,
+        tokens: TokenIssuer,
+        consent: Consent,
+        assertions: Assertions,
+        machines: Machines,
+        resources: Callable[[], Resources],
+        settings: Callable[[], FrontDoorSettings],
+        issuers: Callable[[], Sequence[Issuer]],
+        hosts: Sequence[str] | None,
+        note: Callable[[str, str], None] = lambda *_: None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._beside = beside
+        self._clients = clients
+        self._registrations = registrations
+        self._tokens = tokens
+        self._consent = consent
+        self._assertions = assertions
+        self._machines = machines
+        self._resources = resources
+        self._settings = settings
+        self._issuers = issuers
+        self._note = note
+        self._limits = {path: _Bucket(rate, clock) for path, rate in RATES.items()}
+        # Not `PageGuard`: browsers come to /authorize from other sites, which it would refuse.
+        self._page_guard = Guard(hosts, (), ())
+        self._guard = Guard(hosts, (), ("*",))
+        self._posts: dict[str, Callable[[HttpRequest], Awaitable[JsonObject | None]]] = {
+            "/token": self._token,
+            "/revoke": self._revoke,
+            "/register": self._register,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        is_metadata = path == WELL_KNOWN or path.startswith(f"{WELL_KNOWN}/")
+        if scope["type"] != "http" or not (
+            is_metadata or path in _POSTS or (path == "/authorize" and scope["method"] == "GET")
+        ):
+            await self._beside(scope, receive, send)
+            return
+        request = HttpRequest(scope, receive, send)
+        try:
+            if path == "/authorize":
+                self._page_guard.check(request)
+                await self._authorize(request)
+                return
+            self._guard.check(request)
+            await self._answer(request, path, is_metadata=is_metadata)
+        except HttpRefusal as refusal:
+            await refuse(send, refusal, request.extra)
+        except ClientGone:
+            return
+
+    # For clients
+
+    async def _answer(self, request: HttpRequest, path: str, *, is_metadata: bool) -> None:
+        method = request.scope["method"]
+        if method == "OPTIONS":
+            headers = self._guard.preflight(request)
+            await reply_empty(request.send, 204, headers or request.extra)
+        elif is_metadata:
+            await self._send_metadata(request, path.removeprefix(WELL_KNOWN))
+        elif method != "POST":
+            error = OAuthError("invalid_request", f"{path} takes POST", 405)
+            await self._send_error(request, error)
+        else:
+            await self._post(request, path)
+
+    async def _send_metadata(self, request: HttpRequest, rest: str) -> None:
+        resources = self._resources()
+        try:
+            resources.view_of(f"{resources.issuer}{rest}")
+        except OAuthError:
+            raise HttpRefusal(404, "nothing is served at this path") from None
+        document = metadata(
+            resources.issuer,
+            registers=self._settings().registration,
+            takes_id_jag=any("id-jag" in each.accepts for each in self._issuers()),
+        )
+        await reply(request.send, 200, encode(document), request.extra)
+
+    async def _post(self, request: HttpRequest, path: str) -> None:
+        try:
+            if not self._limits[path].take():
+                raise OAuthError("temporarily_unavailable", "too many requests; wait 1 s", 429)
+            answer = await self._posts[path](request)
+        except OAuthError as error:
+            self._note(path[1:], error.error)
+            await self._send_error(request, error)
+            return
+        except (StoreError, AuthUnavailable):
+            self._note(path[1:], "unavailable")
+            text = "the database does not answer; try again later"
+            await self._send_error(request, OAuthError("temporarily_unavailable", text, 503))
+            return
+        self._note(path[1:], "ok")
+        status = 201 if path == "/register" else 200
+        headers = (*_NO_STORE, *request.extra)
+        if answer is None:
+            await reply_empty(request.send, 200, headers)
+        else:
+            await reply(request.send, status, encode(answer), headers)
+
+    async def _send_error(self, request: HttpRequest, error: OAuthError) -> None:
+        headers = [*_NO_STORE, *request.extra]
+        if error.status == 401:
+            headers.append((b"www-authenticate", b'Basic realm="interlock"'))
+        if error.status in (429, 503):
+            headers.append((b"retry-after", b"1"))
+        body = encode({"error": error.error, "error_description": _plain(error.text)})
+        await reply(request.send, error.status, body, headers)
+
+    async def _register(self, request: HttpRequest) -> JsonObject:
+        if not self._settings().registration:
+            text = "clients cannot register themselves here; the operator creates them"
+            raise OAuthError("invalid_request", text, 403)
+        request.check_media()
+        body = await request.read_body(MAX_BODY)
+        try:
+            check_bounds(body)
+            told = msgspec.json.decode(body, type=Metadata)
+        except (msgspec.DecodeError, ParseError, RecursionError) as error:
+            raise OAuthError("invalid_client_metadata", f"the body is not valid: {error}") from None
+        return self._registrations.register(told)
+
+    async def _token(self, request: HttpRequest) -> JsonObject:
+        form = await self._read_form(request)
+        grant = form.get("grant_type", "")
+        if grant == "client_credentials":
+            return await self._machines.by_key(form)
+        names_client = "client_id" in form or "client_assertion" in form
+        if grant == BY_JWT and not names_client:
+            return await self._machines.by_workload(form)
+        if grant not in GRANTS:
+            error = "unsupported_grant_type" if grant else "invalid_request"
+            raise OAuthError(error, f"grant_type must be one of {', '.join(GRANTS)}")
+        proven = await self._client(form)
+        match grant:
+            case "authorization_code":
+                return await self._tokens.redeem(form, proven)
+            case "refresh_token":
+                return await self._tokens.refresh(form, proven)
+            case _:
+                return await self._machines.by_statement(form, proven)
+
+    async def _revoke(self, request: HttpRequest) -> None:
+        form = await self._read_form(request)
+        await self._tokens.revoke(form.get("token", ""), await self._client(form))
+
+    async def _client(self, form: Mapping[str, str]) -> ProvenClient:
+        return await authenticated(form, self._clients, self._assertions.check_client)
+
+    async def _read_form(self, request: HttpRequest) -> dict[str, str]:
+        media = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+        if media.encode() != FORM:
+            raise OAuthError("invalid_request", f"Content-Type must be {FORM.decode()}")
+        form = _form(await request.read_body(MAX_BODY))
+        return with_basic(form, request.header(b"authorization"))
+
+    # For people
+
+    async def _authorize(self, request: HttpRequest) -> None:
+        raw = (request.scope.get("query_string") or b"").decode("latin-1")
+        try:
+            if not self._limits["/authorize"].take():
+                raise OAuthError("temporarily_unavailable", "too many requests; try again", 429)
+            client = await self._consent.preview(raw)
+        except OAuthError as error:
+            self._note("authorize", error.error)
+            status = 400 if error.status == 401 else error.status
+            page = refused_page(error.text)
+            await reply(request.send, status, page, headers_for(), kind=HTML)
+            return
+        query = read_query(raw)
+        found = await self._clients.find(query.values["client_id"])
+        uri = found.check_redirect(query.values.get("redirect_uri", ""))
+        resources = self._resources()
+        try:
+            check_request(query, uri, resources)
+        except OAuthError as error:
+            self._note("authorize", error.error)
+            told = {"error": error.error, "error_description": _plain(error.text)}
+            url = answer_url(uri, resources.issuer, query.state, **told)
+            headers = [*headers_for(), (b"location", url.encode("latin-1", "replace"))]
+            await reply(request.send, 302, b"", headers, kind=HTML)
+            return
+        self._note("authorize", "ok")
+        await reply(request.send, 200, self._page(raw, client), headers_for(SCRIPT), kind=HTML)
+
+    def _page(self, raw: str, client: JsonObject) -> bytes:
+        issuers = [each.issuer for each in self._issuers() if each.client_id]
+        here = quote(f"/authorize?{raw}", safe="")
+        begin = [f"/login/begin?issuer={quote(each, safe='')}&to={here}" for each in issuers]
+        return consent_page(client, [split(each).netloc for each in issuers], begin)
+
+
+class _Bucket:
+    """A limit of requests a second, with bursts of one second's requests."""
+
+    def __init__(self, rate: int, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._left, self._at = float(rate), clock()
+
+    def take(self) -> bool:
+        now = self._clock()
+        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def _form(body: bytes) -> Mapping[str, str]:
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=100
+        )
+    except ValueError:
+        raise OAuthError("invalid_request", "the body is not a form in UTF-8") from None
+    form = dict(pairs)
+    if len(form) != len(pairs):
+        raise OAuthError("invalid_request", "the form repeats a parameter")
+    return {name: value for name, value in form.items() if value}
+
+
+def _plain(text: str) -> str:
+    """Return a text of the characters that an error description may have (RFC 6749, 5.2)."""
+    return "".join(
+        each if " " <= each <= "~" and each not in '"\\' else ("'" if each == '"' else "?")
+        for each in text
+    )

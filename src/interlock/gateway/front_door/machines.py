@@ -1,0 +1,143 @@
+"""TokenIssuer for programs without a person at a browser: by a key, or by an issuer's statement.
+
+        client_credentials      the id and the text of an API key are the client's id and secret
+        jwt-bearer              an ID-JAG of a client, or a workload's own token
+
+Such a token has no refresh token: the program asks again with what it has.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+
+from interlock.auth.key_ring import KeyRing
+from interlock.auth.principal import Principal
+from interlock.gateway.front_door.assertions import Assertions
+from interlock.gateway.front_door.recheck import stored_person
+from interlock.gateway.front_door.request import OAuthError, Resources, granted, ours
+from interlock.gateway.front_door.tokens import ProvenClient, TokenIssuer
+from interlock.store.signed_in import SignedInStore
+from interlock.text.timestamps import now_micros
+from interlock.types import JsonObject
+
+
+class Machines:
+    """Issues tokens for programs.
+
+    Args:
+        keys: The API keys.
+        tokens: Issues the tokens.
+        assertions: Verifies issuers' statements.
+        people: Stores what issuers state about people.
+        resources: Returns the resources of the current configuration.
+        wall: The wall clock, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        tokens: TokenIssuer,
+        assertions: Assertions,
+        people: SignedInStore,
+        resources: Callable[[], Resources],
+        wall: Callable[[], int] = now_micros,
+    ) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._assertions = assertions
+        self._people = people
+        self._resources = resources
+        self._wall = wall
+
+    async def by_key(self, form: Mapping[str, str]) -> JsonObject:
+        """Return a token for an API key, whose id and text are the client's id and secret.
+
+        Raises:
+            OAuthError: The key is not valid.
+        """
+        id, text = form.get("client_id", ""), form.get("client_secret", "")
+        given = text.encode(errors="surrogateescape")
+        known = self._keys.find(given)
+        if known is None and (lookup := self._keys.look_up(given)) is not None:
+            await lookup
+            known = self._keys.find(given)
+        if (
+            known is None
+            or not hmac.compare_digest(known.stored.id.encode(), id.encode())
+            or not self._keys.is_active(known)
+        ):
+            text = "client_id and client_secret must be the id and the text of a valid API key"
+            raise OAuthError("invalid_client", text, 401)
+        principal = known.principal
+        asked_view = form.get("resource", "") or self._resources().url_of(principal.view)
+        name = known.stored.name or f"key {known.stored.id}"
+        return await self._grant(principal, f"key:{known.stored.id}", name, asked_view, form)
+
+    async def by_statement(self, form: Mapping[str, str], proven: ProvenClient) -> JsonObject:
+        """Return a token for a person, whom an issuer's ID-JAG lets a client act for.
+
+        Raises:
+            OAuthError: The statement is not valid.
+        """
+        client = proven.client
+        person = await self._assertions.person(form.get("assertion", ""), "id-jag", client.id)
+        resource = self._resource_of(form, person)
+        form = {**form, "scope": self._scopes_of(form, person)}
+        return await self._grant(
+            person, client.id, client.name, resource, form, verified=client.verified
+        )
+
+    async def by_workload(self, form: Mapping[str, str]) -> JsonObject:
+        """Return a token for a workload, which its platform has described.
+
+        Raises:
+            OAuthError: The statement is not valid.
+        """
+        workload = await self._assertions.person(form.get("assertion", ""), "workload")
+        resource = self._resource_of(form, workload)
+        return await self._grant(workload, f"workload:{workload.id}", workload.id, resource, form)
+
+    def _resource_of(self, form: Mapping[str, str], person: Principal) -> str:
+        """Return the resource of the statement, if it names one; the request may repeat it."""
+        stated, asked = person.claims.get("resource"), form.get("resource", "")
+        told = stated if isinstance(stated, str) else ""
+        if told and asked and self._view(told) != self._view(asked):
+            raise OAuthError("invalid_target", "the assertion is for another resource")
+        return told or asked
+
+    def _scopes_of(self, form: Mapping[str, str], person: Principal) -> str:
+        """Return the requested scopes, within those of the statement."""
+        stated, asked = person.claims.get("scope"), ours(form.get("scope", "").split())
+        if not isinstance(stated, str):
+            return " ".join(asked)
+        narrowed = granted(asked, stated.split())
+        if not narrowed:
+            raise OAuthError("invalid_scope", "the assertion allows none of these scopes")
+        return " ".join(narrowed)
+
+    def _view(self, resource: str) -> str:
+        return self._resources().view_of(resource)
+
+    async def _grant(
+        self,
+        principal: Principal,
+        client: str,
+        name: str,
+        resource: str,
+        form: Mapping[str, str],
+        *,
+        verified: str = "",
+    ) -> JsonObject:
+        view = self._view(resource)
+        if principal.view and principal.view != view:
+            text = f"the key is for the view {principal.view!r} only"
+            raise OAuthError("invalid_target", text)
+        scopes = granted(ours(form.get("scope", "").split()), principal.scopes)
+        if not scopes:
+            raise OAuthError("invalid_scope", f"{principal.id} may have none of these scopes")
+        if not principal.key_id:
+            await self._people.put(stored_person(principal, self._wall()), "")
+        return await self._tokens.grant(
+            principal, client=client, name=name, verified=verified, view=view, scopes=scopes
+        )

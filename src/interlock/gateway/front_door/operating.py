@@ -1,0 +1,181 @@
+"""What operators see of clients and decide about them, by the commands and by the admin API."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+
+from msgspec import Struct
+
+from interlock.auth.stored_authorization import StoredAuthorization
+from interlock.errors import InvalidArguments
+from interlock.gateway.front_door.clients import (
+    Registrations,
+    checked_redirects,
+    clean_name,
+    places_of,
+)
+from interlock.gateway.front_door.request import OAuthError
+from interlock.store.authorizations import AuthorizationStore
+from interlock.store.database.recorded import Record
+from interlock.store.oauth_clients import ClientState, OAuthClientStore, StoredClient
+from interlock.text.timestamps import now_micros, rfc3339
+from interlock.types import JsonObject
+
+RecordChange = Callable[[JsonObject], Record | None]
+"""Returns a function that makes a change with its audit record, given the record's body."""
+
+
+class CreatedClient(Struct, frozen=True):
+    """A client that an operator has just created; its secret cannot be read again."""
+
+    stored: StoredClient
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"CreatedClient({self.stored.id!r})"
+
+
+class ClientOperations:
+    """Lists clients, and changes what they may do.
+
+    Args:
+        store: The authorizations.
+        decisions: What operators decided.
+        registrations: Tells which places belong to a registered client.
+        recording: Records a change in the audit trail.
+        by: The operator.
+    """
+
+    def __init__(
+        self,
+        store: AuthorizationStore,
+        decisions: OAuthClientStore,
+        registrations: Registrations,
+        recording: RecordChange,
+        by: str,
+    ) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._registrations = registrations
+        self._recording = recording
+        self._by = by
+
+    async def list(self) -> Sequence[JsonObject]:
+        """Return all clients that people have allowed or an operator has decided about."""
+        now = now_micros()
+        decided = {each.id: each for each in await self._decisions.list()}
+        by_client: dict[str, list[StoredAuthorization]] = {}
+        for each in await self._store.list():
+            by_client.setdefault(each.client, []).append(each)
+        shown = [self._summary(id, all, decided, now) for id, all in by_client.items()]
+        without = [each for id, each in decided.items() if id not in by_client]
+        return [*shown, *(each.as_json() for each in without)]
+
+    def _summary(
+        self,
+        id: str,
+        all: Sequence[StoredAuthorization],
+        decided: dict[str, StoredClient],
+        now: int,
+    ) -> JsonObject:
+        active = [each for each in all if each.state(now) == "active"]
+        places = self._places(all[0])
+        named = [decided[each] for each in (id, *places) if each in decided]
+        return {
+            "client": id,
+            "name": all[0].name,
+            "verified": all[0].verified or None,
+            "places": sorted(places),
+            "people": len({(each.tenant, each.user) for each in active}),
+            "lastUsed": rfc3339(max(each.last_used for each in all)),
+            "state": named[0].state if named else "listed",
+        }
+
+    def _places(self, of: StoredAuthorization) -> frozenset[str]:
+        registered = self._registrations.find(of.client)
+        if registered is not None:
+            return places_of(registered)
+        return frozenset([of.verified] if of.verified else [])
+
+    async def show(self, client: str) -> Sequence[JsonObject]:
+        """Return the authorizations of a client, the newest first."""
+        now = now_micros()
+        return [each.as_json(now) for each in await self._store.list(client=client)]
+
+    async def decide(self, client: str, state: ClientState) -> int:
+        """Block or allow a client, or all clients of a place; return how many accesses ended.
+
+        Args:
+            client: A client's id, a host, "localhost", or "SCHEME:".
+            state: "blocked" or "allowed".
+        """
+        before = {each.id: each for each in await self._decisions.list()}.get(client)
+        all = await self._store.list() if state == "blocked" else []
+        stored = StoredClient(id=client, state=state, created_by=self._by, created=now_micros())
+        if before is not None and before.state == "created" and state == "allowed":
+            return 0
+        action = "block" if state == "blocked" else "allow"
+        record = self._recording({"action": action, "client": client})
+        await self._decisions.put(stored, record=record)
+        of_it = [each for each in all if client in (each.client, *self._places(each))]
+        return len(await self.end(of_it, "blocked"))
+
+    async def revoke(
+        self, *, id: str = "", user: str = "", client: str = ""
+    ) -> Sequence[StoredAuthorization]:
+        """End an authorization, or all of a person or of a client; return those that ended.
+
+        Raises:
+            InvalidArguments: Not exactly one of them is given, or no authorization has this id.
+        """
+        if [bool(id), bool(user), bool(client)].count(True) != 1:
+            raise InvalidArguments("name one: an authorization's id, a user, or a client")
+        if not id:
+            return await self.end(await self._store.list(user=user, client=client), "revoked")
+        found = await self._store.get(id)
+        if found is None:
+            raise InvalidArguments(f"no authorization has the id {id!r}: see `interlock clients`")
+        return await self.end([found], "revoked")
+
+    async def end(
+        self, all: Sequence[StoredAuthorization], reason: str
+    ) -> Sequence[StoredAuthorization]:
+        """End authorizations that have not ended yet; return them."""
+        ended: list[StoredAuthorization] = []
+        for each in all:
+            if each.ended is None:
+                body = {"action": "ended", "client": each.client, "authorization": each.id}
+                record = self._recording({**body, "of": each.user, "why": reason})
+                ended += await self._store.end([each.id], reason, now_micros(), record=record)
+        return ended
+
+    async def create(
+        self, name: str, redirects: Sequence[str], *, has_secret: bool, jwks_url: str = ""
+    ) -> CreatedClient:
+        """Create a client, for a program that has no document and cannot register itself.
+
+        Raises:
+            InvalidArguments: A redirect URI or the combination is not valid.
+        """
+        if has_secret and jwks_url:
+            raise InvalidArguments("a client has a secret or keys, not both")
+        try:
+            checked = checked_redirects(redirects)
+        except OAuthError as error:
+            raise InvalidArguments(error.text) from None
+        secret = secrets.token_urlsafe(32) if has_secret else ""
+        stored = StoredClient(
+            id=f"client-{secrets.token_hex(8)}",
+            name=clean_name(name),
+            state="created",
+            redirects=checked,
+            secret_hash=sha256(secret.encode()).digest() if secret else b"",
+            jwks_url=jwks_url,
+            created_by=self._by,
+            created=now_micros(),
+        )
+        body = {"action": "create", "client": stored.id, "name": stored.name}
+        await self._decisions.put(stored, record=self._recording(body))
+        return CreatedClient(stored, secret)

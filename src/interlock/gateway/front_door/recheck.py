@@ -1,0 +1,142 @@
+"""Asks issuers again about people: whether they may go on, and with which groups and scopes.
+
+1. A person is asked about when the issuer's last word is older than `auth.oauth.recheck`, before a
+   refresh token is answered, and while tokens are used.
+2. If the issuer refuses, all that the person has allowed ends.
+3. If the issuer does not answer, nothing changes for a day after its last word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from interlock.auth.authorization_ring import AuthorizationRing
+from interlock.auth.principal import Principal
+from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
+from interlock.auth.stored_key import TENANT
+from interlock.config.gateway import Issuer
+from interlock.errors import InterlockError
+from interlock.gateway.front_door.request import OAuthError
+from interlock.gateway.logins.organisation_login import OidcLogin, SignedIn
+from interlock.store.signed_in import SignedInStore
+from interlock.text.timestamps import now_micros
+
+EVERY = 10.0  # seconds between two looks at the people whose tokens are used
+USABLE = 86_400.0  # seconds after an issuer's last word in which it need not answer
+MICROS = 1_000_000
+_log = logging.getLogger("interlock.gateway")
+
+
+class Rechecks:
+    """Asks issuers again about people.
+
+    Args:
+        store: What the issuers have said.
+        issuers: Returns the issuers that people can log in at.
+        age: Returns the age in seconds at which an issuer's word is too old.
+        end_person: Ends all that a person has allowed, given the person and the reason.
+        wall: The wall clock, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: SignedInStore,
+        issuers: Callable[[], Sequence[Issuer]],
+        age: Callable[[], float],
+        end_person: Callable[[StoredPerson, str], Awaitable[None]],
+        wall: Callable[[], int] = now_micros,
+    ) -> None:
+        self._store = store
+        self._issuers = issuers
+        self._age = age
+        self._end_person = end_person
+        self._wall = wall
+        self._process = secrets.token_hex(8)
+        self._logins: dict[str, OidcLogin] = {}
+
+    async def signed_in(self, signed_in: SignedIn) -> None:
+        """Store a person who has just logged in at an issuer.
+
+        Raises:
+            StoreError: The person cannot be stored.
+        """
+        await self._store.put(
+            stored_person(signed_in.principal, self._wall()), signed_in.refresh_token
+        )
+
+    async def check(self, stored: StoredAuthorization) -> None:
+        """Ask about the person of an authorization, if the issuer's last word is too old.
+
+        Raises:
+            OAuthError: The person may not go on (`invalid_grant`), or the issuer has not answered
+                for a day (503).
+        """
+        if stored.key:
+            return
+        found = await self._store.get(stored.user, stored.tenant)
+        if found is None:
+            raise OAuthError("invalid_grant", "the person is not known any more: sign in again")
+        await self._check(*found)
+
+    async def run(self, ring: AuthorizationRing) -> None:
+        """Ask again about the people whose tokens are used, until the task is cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            oldest = self._wall() - int(self._age() * MICROS)
+            for person in ring.in_use():
+                if person.checked > oldest:
+                    continue
+                with suppress(InterlockError):  # the next refresh says what is wrong
+                    found = await self._store.get(person.user, person.tenant)
+                    if found is not None:
+                        await self._check(*found)
+
+    async def _check(self, person: StoredPerson, refresh_token: str) -> None:
+        now = self._wall()
+        age = (now - person.checked) / MICROS
+        # Without a refresh token, the person signs in again after a week at most.
+        if age < self._age() or not refresh_token:
+            return
+        if not await self._store.lease(person.user, person.tenant, self._process, now):
+            return  # another process is asking
+        issuer, _, subject = person.user.partition("#")
+        try:
+            answer = await self._login(issuer).ask_again(refresh_token, subject)
+        except InterlockError as error:
+            _log.warning("%s cannot be asked about a person: %s", issuer, error)
+            if age > USABLE:
+                text = "the issuer has not answered for a day; try again later"
+                raise OAuthError("temporarily_unavailable", text, 503) from None
+            return
+        if answer is None:
+            await self._store.put(person, "")
+            await self._end_person(person, "issuer_refused")
+            text = "your organisation has ended your login: sign in again"
+            raise OAuthError("invalid_grant", text)
+        await self.signed_in(answer)
+
+    def _login(self, issuer: str) -> OidcLogin:
+        found = next((each for each in self._issuers() if each.issuer == issuer), None)
+        if found is None:
+            text = "the issuer that signed you in is not configured any more"
+            raise OAuthError("invalid_grant", text)
+        known = self._logins.get(issuer)
+        if known is None or known.issuer != found:  # the configuration has changed
+            known = self._logins[issuer] = OidcLogin(found, is_kept=True)
+        return known
+
+
+def stored_person(principal: Principal, now: int) -> StoredPerson:
+    """Return a person as it is stored."""
+    return StoredPerson(
+        user=principal.id,
+        scopes=tuple(sorted(principal.scopes)),
+        groups=tuple(sorted(principal.groups)),
+        claims=principal.claims,
+        checked=now,
+        tenant=principal.tenant or TENANT,
+    )

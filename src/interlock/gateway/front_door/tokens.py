@@ -1,0 +1,357 @@
+"""The token endpoint: codes and refresh tokens become access tokens, and both can be revoked.
+
+RFC 6749, sections 4.1.3, 5 and 6; RFC 7009 (revocation); RFC 9700, section 4.14 (rotation).
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from interlock.auth.access_token import ID_BYTES, LIFETIME, AccessToken
+from interlock.auth.authorization_ring import AuthorizationRing
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.principal import Principal
+from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
+from interlock.auth.stored_key import TENANT
+from interlock.errors import StoreError
+from interlock.gateway.front_door.client_directory import ClientDirectory
+from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.refresh_token import RefreshToken, refresh_token, verdict
+from interlock.gateway.front_door.request import OAuthError, Resources, granted, ours
+from interlock.store.authorizations import AuthorizationStore
+from interlock.store.database.recorded import Record
+from interlock.text.timestamps import now_micros
+from interlock.types import JsonObject
+
+CODE_LIFETIME = 60 * 1_000_000  # microseconds
+PER_CLIENT = 20  # authorizations of one person for one client; the least used one ends
+MICROS = 1_000_000
+
+
+class RecordClient(Protocol):
+    """Returns a function that changes an authorization with its audit record."""
+
+    def __call__(
+        self, action: str, of: StoredAuthorization, reason: str = "", by: Principal | None = None
+    ) -> Record | None: ...
+
+
+class Decided(Struct, frozen=True, kw_only=True):
+    """What a person has allowed, as a code leads to it.
+
+    Attributes:
+        redirect_uri: As the request stated it; the client must state the same again.
+        challenge: The PKCE challenge.
+        key: The API key that signed in; "" if the person signed in at an issuer.
+        ends: When the person must sign in again, in microseconds since 1970.
+    """
+
+    client: str
+    name: str
+    verified: str
+    redirect_uri: str
+    challenge: str
+    view: str
+    scopes: tuple[str, ...]
+    user: str
+    key: str
+    ends: int
+    tenant: str = TENANT
+
+
+class ProvenClient(Struct, frozen=True):
+    """A client that has authenticated, and whether it did so by a signature."""
+
+    client: FrontClient
+    signs: bool = False
+
+
+class TokenIssuer:
+    """Issues, replaces and revokes tokens.
+
+    Args:
+        store: The authorizations and codes.
+        ring: The authorizations in memory.
+        secret: The gateway's key.
+        clients: All clients.
+        resources: Returns the resources of the current configuration.
+        recording: Records changes in the audit trail.
+        check_person: Asks the issuer again about an authorization's person if it is due; raises an
+            `OAuthError` if the person may not go on.
+        wall: The wall clock, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: AuthorizationStore,
+        ring: AuthorizationRing,
+        secret: GatewayKey,
+        clients: ClientDirectory,
+        resources: Callable[[], Resources],
+        recording: RecordClient,
+        check_person: Callable[[StoredAuthorization], Awaitable[None]],
+        wall: Callable[[], int] = now_micros,
+    ) -> None:
+        self._store = store
+        self._ring = ring
+        self._secret = secret
+        self._clients = clients
+        self._resources = resources
+        self._recording = recording
+        self._check_person = check_person
+        self._wall = wall
+        self._key = secret.derive("refresh token")
+
+    async def issue_code(self, decided: Decided, person: StoredPerson) -> str:
+        """Return a new code for what a person has allowed.
+
+        Raises:
+            StoreError: The database is unavailable.
+        """
+        code, now = secrets.token_urlsafe(32), self._wall()
+        body = msgspec.json.encode(decided).decode()
+        await self._store.add_code(_digest(code), body, now + CODE_LIFETIME, person, now)
+        return code
+
+    # A code
+
+    async def redeem(self, form: Mapping[str, str], proven: ProvenClient) -> JsonObject:
+        """Exchange a code for tokens.
+
+        Raises:
+            OAuthError: The code is not valid, or belongs to another client or request.
+        """
+        hash = _digest(form.get("code", ""))
+        found = await self._store.code(hash)
+        if found is None:
+            raise _invalid("the code is not valid")
+        body, expires, used_for = found
+        decided = msgspec.json.decode(body, type=Decided)
+        if used_for:
+            await self.end([used_for], "code_reused")
+            raise _invalid("the code was used before; what it led to has ended")
+        self._check_code(decided, form, proven.client)
+        now = self._wall()
+        if expires <= now:
+            raise _invalid("the code has expired")
+        self._check_resource(form, decided.view)
+        made = StoredAuthorization(
+            id=_new_id(),
+            user=decided.user,
+            client=decided.client,
+            name=decided.name,
+            verified=decided.verified,
+            view=decided.view,
+            scopes=decided.scopes,
+            proven=proven.signs,
+            salt=secrets.token_bytes(16),
+            rotated=now,
+            key=decided.key,
+            created=now,
+            last_used=now,
+            expires=decided.ends,
+            tenant=decided.tenant,
+        )
+        await self._end_surplus(made)
+        record = self._recording("redeemed", made)
+        if not await self._store.redeem(hash, made, record=record):
+            return await self.redeem(form, proven)  # it was used at the same time
+        return self._answer(made, 0, made.scopes)
+
+    def _check_code(self, decided: Decided, form: Mapping[str, str], client: FrontClient) -> None:
+        if decided.client != client.id:
+            raise _invalid("the code belongs to another client")
+        if form.get("redirect_uri", decided.redirect_uri) != decided.redirect_uri:
+            raise _invalid("the code belongs to another redirect_uri")
+        verifier = form.get("code_verifier", "")
+        if not 43 <= len(verifier) <= 128 or not verifier.isascii():
+            raise OAuthError("invalid_request", "code_verifier must have 43 to 128 characters")
+        challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+        if not hmac.compare_digest(challenge, decided.challenge):
+            raise _invalid("code_verifier is not that of the request")
+
+    def _check_resource(self, form: Mapping[str, str], view: str) -> None:
+        stated = form.get("resource", "")
+        if stated and self._resources().view_of(stated) != view:
+            raise OAuthError("invalid_target", "the code was granted for another resource")
+
+    async def _end_surplus(self, made: StoredAuthorization) -> None:
+        """End the least used authorizations of a person for a client, if there are too many."""
+        mine = await self._store.list(user=made.user, client=made.client, tenant=made.tenant)
+        active = [each for each in mine if each.state(made.created) == "active"]
+        active.sort(key=lambda each: each.last_used, reverse=True)
+        if surplus := [each.id for each in active[PER_CLIENT - 1 :]]:
+            await self.end(surplus, "replaced")
+
+    async def grant(
+        self,
+        principal: Principal,
+        *,
+        client: str,
+        name: str,
+        verified: str,
+        view: str,
+        scopes: tuple[str, ...],
+    ) -> JsonObject:
+        """Return an access token for a program that needs no decision, without a refresh token.
+
+        Args:
+            principal: For whom the program acts.
+            client: The id of the program.
+            name: The name of the program.
+            verified: The host of the program's document; "" for none.
+            view: The view of the resource.
+            scopes: The granted scopes.
+        """
+        now = self._wall()
+        made = StoredAuthorization(
+            id=_new_id(),
+            user=principal.id,
+            client=client,
+            name=name,
+            verified=verified,
+            view=view,
+            scopes=scopes,
+            salt=secrets.token_bytes(16),
+            rotated=now,
+            key=principal.key_id,
+            created=now,
+            last_used=now,
+            expires=now + LIFETIME * MICROS,
+            tenant=principal.tenant or TENANT,
+        )
+        await self._end_surplus(made)
+        await self._store.add(made, record=self._recording("redeemed", made))
+        answer = self._answer(made, 0, scopes)
+        del answer["refresh_token"]
+        return answer
+
+    # A refresh token
+
+    async def refresh(self, form: Mapping[str, str], proven: ProvenClient) -> JsonObject:
+        """Exchange a refresh token for tokens.
+
+        Raises:
+            OAuthError: The token is not valid, or was used before.
+        """
+        read = RefreshToken.read(form.get("refresh_token", ""))
+        while True:
+            stored = None if read is None else await self._store.get(read.authorization)
+            if read is None or stored is None or not read.is_of(stored, self._key):
+                raise _invalid("the refresh token is not valid")
+            if stored.client != proven.client.id:
+                raise _invalid("the refresh token belongs to another client")
+            if stored.proven and not proven.signs:
+                text = "this authorization belongs to a client that signs its requests"
+                raise OAuthError("invalid_client", text, 401)
+            now = self._wall()
+            self._check_active(stored, now)
+            await self._check_person(stored)
+            scopes = self._narrowed(form, stored)
+            self._check_resource(form, stored.view)
+            match verdict(stored, read.generation, now):
+                case "same":
+                    return self._answer(stored, stored.generation, scopes)
+                case "reused":
+                    await self.end([stored.id], "reused")
+                    raise _invalid("the refresh token was used before; the access has ended")
+                case "unknown":
+                    raise _invalid("the refresh token is not valid")
+            if await self._store.rotate(stored.id, stored.generation, now):
+                return self._answer(stored, stored.generation + 1, scopes)
+
+    def _check_active(self, stored: StoredAuthorization, now: int) -> None:
+        state = stored.state(now)
+        if state != "active":
+            raise _invalid(f"the access has ended ({state}): sign in again")
+        if stored.key and not self._ring.has_key(stored.key):
+            raise _invalid("the key that signed in has ended: sign in again")
+
+    def _narrowed(self, form: Mapping[str, str], stored: StoredAuthorization) -> tuple[str, ...]:
+        asked = ours(form.get("scope", "").split())
+        scopes = granted(asked, stored.scopes)
+        if asked and not scopes:
+            raise OAuthError("invalid_scope", "these scopes were not granted")
+        return scopes
+
+    def _answer(
+        self, stored: StoredAuthorization, generation: int, scopes: tuple[str, ...]
+    ) -> JsonObject:
+        expires = min(self._wall() // MICROS + LIFETIME, stored.expires // MICROS)
+        token = AccessToken(stored.id, generation, expires, scopes, stored.view)
+        return {
+            "access_token": token.sealed(self._secret),
+            "token_type": "Bearer",
+            "expires_in": max(0, expires - self._wall() // MICROS),
+            "refresh_token": refresh_token(stored, generation, self._key),
+            "scope": " ".join(scopes),
+        }
+
+    # The end
+
+    async def revoke(self, token: str, proven: ProvenClient) -> None:
+        """End the authorization of a client's own token; all other tokens change nothing."""
+        read, id = RefreshToken.read(token), ""
+        if read is not None:
+            stored = await self._store.get(read.authorization)
+            if stored is not None and read.is_of(stored, self._key):
+                id = stored.id
+        elif (opened := AccessToken.opened(token.encode(), self._secret)) is not None:
+            id = opened.authorization
+        stored = await self._store.get(id) if id else None
+        if stored is not None and stored.client == proven.client.id:
+            await self.end([stored.id], "revoked")
+
+    async def end(
+        self, ids: Sequence[str], reason: str, by: Principal | None = None
+    ) -> list[StoredAuthorization]:
+        """End authorizations, here at once and at every gateway within a second.
+
+        Args:
+            ids: The authorizations.
+            reason: Why they end.
+            by: The operator who ends them; None for the person, or the gateway itself.
+
+        Raises:
+            StoreError: They cannot be ended.
+        """
+        ended = []
+        for id in ids:
+            stored = await self._store.get(id)
+            if stored is None:
+                continue
+            record = self._recording("ended", stored, reason, by)
+            ended += await self._store.end([id], reason, self._wall(), record=record)
+        with suppress(StoreError):  # the change is stored, and the next reading applies it
+            await self._ring.refresh()
+        return ended
+
+    async def end_person(self, person: StoredPerson, reason: str) -> None:
+        """End all that a person has allowed.
+
+        Raises:
+            StoreError: It cannot be ended.
+        """
+        mine = await self._store.list(user=person.user, tenant=person.tenant)
+        await self.end([each.id for each in mine if each.ended is None], reason)
+
+
+def _invalid(text: str) -> OAuthError:
+    return OAuthError("invalid_grant", text)
+
+
+def _digest(code: str) -> bytes:
+    return sha256(code.encode(errors="surrogateescape")).digest()
+
+
+def _new_id() -> str:
+    return urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode()

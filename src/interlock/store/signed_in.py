@@ -1,0 +1,123 @@
+"""A store of what issuers have last said about people, with the tokens to ask them again.
+
+The issuer's refresh token is sealed. Only one process asks at a time: it takes a lease, as some
+issuers accept each refresh token once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Row, insert, select, update
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.stored_authorization import StoredPerson
+from interlock.auth.stored_key import TENANT
+from interlock.store.database.changes import note_change
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.on_conflict import OnConflict
+from interlock.store.database.rows import storable
+from interlock.store.database.tables import authorizations, people
+from interlock.types import JsonObject
+
+LEASE = 30 * 1_000_000  # microseconds
+SEALED_FOR = "issuer's refresh token"
+_COLUMNS = people.c
+_RENEWED = ("scopes", "groups", "claims", "sealed", "checked", "leased_by", "leased_until")
+_RENEW = OnConflict(
+    f'(tenant, "user") DO UPDATE SET {", ".join(f"{each} = excluded.{each}" for each in _RENEWED)}'
+)
+
+
+class SignedInStore:
+    """What issuers said about people, in one database. Every method may raise a `StoreError`.
+
+    Args:
+        database: The database.
+        secret: The gateway's key, which seals the refresh tokens.
+    """
+
+    def __init__(self, database: Database, secret: GatewayKey) -> None:
+        self._database = database
+        self._secret = secret
+
+    async def get(self, user: str, tenant: str = TENANT) -> tuple[StoredPerson, str] | None:
+        """Return a person, and the issuer's refresh token; "" for none."""
+        query = select(people).where(*_is(user, tenant))
+
+        async def work(connection: AsyncConnection) -> Row[Any] | None:
+            return (await connection.execute(query)).one_or_none()
+
+        row = await self._database.read(work)
+        if row is None:
+            return None
+        token = b""
+        if row.sealed is not None:
+            token = self._secret.unseal(SEALED_FOR, row.sealed, bound_to(user, tenant)) or b""
+        return _person(row), token.decode()
+
+    async def person(self, user: str, tenant: str = TENANT) -> StoredPerson | None:
+        """Return what is stored of a person; None if nothing is."""
+        found = await self.get(user, tenant)
+        return None if found is None else found[0]
+
+    async def put(self, person: StoredPerson, refresh_token: str) -> None:
+        """Store what an issuer says about a person; every gateway follows."""
+        sealed = None
+        if refresh_token:
+            place = bound_to(person.user, person.tenant)
+            sealed = self._secret.seal(SEALED_FOR, refresh_token.encode(), place)
+        row = row_of(person) | {"sealed": sealed}
+        mine = select(authorizations.c.id).where(
+            authorizations.c.user == storable(person.user),
+            authorizations.c.tenant == person.tenant,
+            authorizations.c.ended.is_(None),
+        )
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(insert(people).values(row).ext(_RENEW))
+            for each in (await connection.execute(mine)).all():
+                await note_change(connection, "authorizations", each.id)
+
+        await self._database.write(work)
+
+    async def lease(self, user: str, tenant: str, process: str, now: int) -> bool:
+        """Take the lease to ask about a person; return False while another process has it."""
+        free = (*_is(user, tenant), _COLUMNS.leased_until < now)
+        taken = update(people).where(*free).values(leased_by=process, leased_until=now + LEASE)
+        done = await self._database.write(lambda connection: connection.execute(taken))
+        return bool(done.rowcount)
+
+
+def row_of(person: StoredPerson) -> dict[str, Any]:
+    """Return the row of a person without a refresh token and without a lease."""
+    row = msgspec.structs.asdict(person) | {"user": storable(person.user)}
+    lists = {
+        name: msgspec.json.encode(row[name]).decode() for name in ("scopes", "groups", "claims")
+    }
+    return row | lists | {"leased_by": "", "leased_until": 0}
+
+
+def _is(user: str, tenant: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return _COLUMNS.user == storable(user), _COLUMNS.tenant == tenant
+
+
+def bound_to(user: str, tenant: str) -> bytes:
+    """Return what an issuer's refresh token is encrypted for."""
+    return f"{tenant}\n{storable(user)}".encode()
+
+
+def _person(row: Row[Any]) -> StoredPerson:
+    lists = {
+        name: msgspec.json.decode(getattr(row, name), type=tuple[str, ...])
+        for name in ("scopes", "groups")
+    }
+    return StoredPerson(
+        user=row.user,
+        claims=msgspec.json.decode(row.claims, type=JsonObject),
+        checked=row.checked,
+        tenant=row.tenant,
+        **lists,
+    )

@@ -1,0 +1,166 @@
+"""Clients that are described by a document, and what an unsuitable document meets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from interlock.gateway.front_door.client_authentication import BY_JWT
+from tests.gateway.front_door.document_host import REDIRECT, Host, host, unsigned
+from tests.gateway.front_door.visitor import Visitor
+
+__all__ = ["host"]
+
+pytestmark = pytest.mark.slow("fills a database")
+
+
+def use(visitor: Visitor, host: Host) -> None:
+    visitor.client, visitor.redirect = host.id, REDIRECT
+
+
+async def test_client_with_a_document_is_known_by_its_host(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        shown = (await visitor.shown(visitor.query())).json["client"]
+        assert (shown["verified"], shown["name"]) == ("127.0.0.1", "Claude")
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        for _ in range(20):
+            assert (await visitor.authorize(visitor.query())).code == 200
+        assert host.fetches == 1
+
+
+async def test_unsuitable_document_is_refused_without_a_redirect(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        deep = b'{"client_id": ' + b"[" * 3_000 + b"]" * 3_000 + b"}"
+        unsuitable: list[dict[str, Any] | web.Response] = [
+            {"client_id": "https://claude.ai/other"},
+            {"client_secret": "s"},
+            {"redirect_uris": ["javascript:alert(1)"]},
+            {"redirect_uris": []},
+            {"token_endpoint_auth_method": "client_secret_post"},
+            {"token_endpoint_auth_method": "private_key_jwt"},
+        ]
+        known = visitor.gateway.assembly.services.front_door.clients._documents._known
+        for each in unsuitable:
+            host.more = each  # type: ignore[assignment]
+            known.clear()
+            reply = await visitor.authorize(visitor.query())
+            assert (reply.code, reply.header("location")) == (400, None), each
+        bodies = [
+            web.Response(status=302, headers={"location": "https://claude.ai/"}),
+            web.Response(status=404),
+            web.Response(body=b"<html>", content_type="text/html"),
+            web.Response(body=b" " * 200_000 + b"{}"),
+            web.Response(body=deep),
+        ]
+        for body in bodies:
+            host.raw = body
+            known.clear()
+            reply = await visitor.authorize(visitor.query())
+            assert (reply.code, reply.header("location")) == (400, None), body
+
+
+async def test_addresses_that_are_not_public_are_never_fetched(running, host: Host):
+    from tests.gateway.conftest import offering
+
+    settings = {
+        "publicUrl": "https://tools.example.com/mcp",
+        "hosts": ["tools.example.com", "127.0.0.1"],
+        "auth": {"oauth": {}},
+    }
+    port = host.id.split(":")[2].partition("/")[0]
+    async with running(settings, crm=offering("x")) as gateway:
+        visitor = Visitor(gateway)
+        for url in (
+            host.id,
+            host.id.replace("http:", "https:"),
+            f"https://localhost:{port}/client.json",
+            f"https://[::ffff:127.0.0.1]:{port}/client.json",
+            f"https://2130706433:{port}/client.json",
+            f"https://0x7f.1:{port}/client.json",
+            "https://169.254.169.254/latest",
+            "https://10.0.0.1/client",
+            "https://claude.ai",
+            "https://claude.ai/",
+            "https://user@claude.ai/client",
+            "https://claude.ai/../client",
+            "https://claude.ai/client#x",
+        ):
+            visitor.client = url
+            assert (await visitor.authorize(visitor.query())).code == 400, url
+        assert host.fetches == 0
+
+
+async def test_host_that_hangs_delays_its_own_requests_only(door, host: Host):
+    async with door() as visitor:
+        registered = visitor.client
+        host.may_answer.clear()
+        use(visitor, host)
+        waiting = asyncio.create_task(visitor.authorize(visitor.query()))
+        await host.asked.wait()
+        other = Visitor(visitor.gateway)
+        other.client = registered
+        assert (await other.authorize(other.query())).code == 200
+        host.may_answer.set()
+        assert (await waiting).code == 200
+
+
+async def test_outage_of_the_host_ends_no_login(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        documents = visitor.gateway.assembly.services.front_door.clients._documents
+        clock = documents._clock
+        documents._clock = lambda: clock() + 3_600
+        host.raw = web.Response(status=503)
+        assert (await visitor.refresh(tokens["refresh_token"])).code == 200
+        assert (await visitor.authorize(visitor.query())).code == 400
+
+
+async def test_client_that_signs_keeps_its_refresh_token(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        host.signs()
+        code = (await visitor.answer())["code"]
+        tokens = (await visitor.redeem(code, **host.proof())).json
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        refresh = tokens["refresh_token"]
+        again = (await visitor.refresh(refresh, **host.proof())).json
+        assert again["refresh_token"] == refresh
+        stolen = await visitor.refresh(refresh)
+        assert (stolen.code, stolen.json["error"]) == (401, "invalid_client")
+
+
+async def test_wrong_assertion_proves_nothing(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        host.signs()
+        now = int(time.time())
+        public = rsa.generate_private_key(65537, 2048)
+        used = host.assertion(jti="once")
+        sent = {"grant_type": "refresh_token", "client_assertion_type": BY_JWT}
+        first = await visitor.token(**sent, client_assertion=used)
+        assert first.json["error"] == "invalid_grant"  # it is the client, without a token
+        for assertion in (
+            used,
+            host.assertion(aud="https://other.example/token"),
+            host.assertion(sub="https://claude.ai/other"),
+            host.assertion(iss="https://claude.ai/other"),
+            host.assertion(exp=now - 120),
+            host.assertion(exp=now + 86_400),
+            host.assertion(exp=None),
+            host.assertion(key=ec.generate_private_key(ec.SECP256R1())),
+            host.assertion(key=public, algorithm="RS256"),
+            host.assertion(key="secret" * 8, algorithm="HS256"),
+            unsigned(host),
+            "x.y.z",
+        ):
+            reply = await visitor.token(**sent, client_assertion=assertion)
+            assert (reply.code, reply.json["error"]) == (401, "invalid_client"), assertion

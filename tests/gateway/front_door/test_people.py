@@ -1,0 +1,217 @@
+"""People of an organisation: clients log them in at issuers of each shape, by the URL only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from interlock.text.timestamps import now_micros
+from tests.gateway.conftest import RESOURCE, offering
+from tests.gateway.front_door.document_host import REDIRECT, Host, host
+from tests.gateway.front_door.visitor import ORIGIN, Visitor
+from tests.gateway.person import Person, data_of
+from tests.support.issuer_shapes import SHAPES, ShapedIssuer
+
+__all__ = ["host"]
+
+pytestmark = pytest.mark.slow("fills a database")
+
+# What each client registers and sends, by where it is described: see the docs of the clients, and
+# the issues of anthropics/claude-ai-mcp (#82, #96, #228), bytebase/bytebase (#20510), and
+# microsoft/vscode (#278512).
+Client = tuple[dict[str, Any], str, dict[str, str | None]]
+CLAUDE = ["https://claude.ai/api/mcp/auth_callback", "https://claude.com/api/mcp/auth_callback"]
+CURSOR = [
+    "cursor://anysphere.cursor-mcp/oauth/callback",
+    "https://www.cursor.com/agents/mcp/oauth/callback",
+    "http://localhost:8787/callback",
+]
+CLIENTS: dict[str, Client] = {
+    "Claude, blank before the scope": (
+        {"redirect_uris": CLAUDE, "token_endpoint_auth_method": "client_secret_post"},
+        CLAUDE[0],
+        {"scope": " offline_access", "prompt": "consent"},
+    ),
+    "Claude, all scopes": (
+        {"redirect_uris": CLAUDE, "token_endpoint_auth_method": "none"},
+        CLAUDE[1],
+        {"scope": "mcp:* mcp:read offline_access"},
+    ),
+    "ChatGPT": (
+        {"redirect_uris": ["https://chatgpt.com/connector/oauth/abc"]},
+        "https://chatgpt.com/connector/oauth/abc",
+        {},
+    ),
+    "Cursor": ({"redirect_uris": CURSOR}, CURSOR[0], {"scope": None}),
+    "VS Code": (
+        {"redirect_uris": ["http://127.0.0.1/", "http://127.0.0.1:33418/"]},
+        "http://127.0.0.1:51234/",
+        {"scope": "mcp:*"},
+    ),
+    "Claude Code": (
+        {"redirect_uris": ["http://localhost/callback", "http://127.0.0.1/callback"]},
+        "http://localhost:54545/callback",
+        {},
+    ),
+    "Codex": (
+        {"redirect_uris": ["http://127.0.0.1/callback"]},
+        "http://127.0.0.1:1455/callback",
+        {},
+    ),
+    "Inspector": (
+        {"redirect_uris": ["http://localhost:6274/oauth/callback"]},
+        "http://localhost:6274/oauth/callback",
+        {"resource": ORIGIN},
+    ),
+    "mcp-remote": (
+        {"redirect_uris": ["http://localhost:9001/oauth/callback"], "client_name": "MCP CLI Proxy"},
+        "http://localhost:9001/oauth/callback",
+        {"scope": "openid email profile"},
+    ),
+    "2025-03-26, neither resource nor scope": (
+        {"redirect_uris": ["http://127.0.0.1:3000/callback"]},
+        "http://127.0.0.1:3000/callback",
+        {"resource": None, "scope": None},
+    ),
+}
+
+
+@pytest.fixture
+def organisation(running: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a gateway beside an issuer of a shape; yield a visitor, the person and the issuer."""
+
+    @asynccontextmanager
+    async def run(
+        shape: str, *, oauth: dict[str, Any] | None = None, **entry: Any
+    ) -> AsyncIterator[tuple[Visitor, Person, ShapedIssuer]]:
+        issuer = ShapedIssuer(SHAPES[shape])
+        await issuer.open()
+        try:
+            auth = {"oauth": oauth or {}, "issuers": [issuer.entry(**entry)]}
+            settings = {"publicUrl": RESOURCE, "auth": auth}
+            async with running(settings, crm=offering("x")) as gateway:
+                visitor = Visitor(gateway)
+                await visitor.register()
+                yield visitor, Person(gateway, issuer), issuer
+        finally:
+            await issuer.close()
+
+    return run
+
+
+async def sign_in(visitor: Visitor, person: Person) -> None:
+    page = await person.log_in("/authorize")
+    assert page.code == 200, page.body
+    cookie = f"interlock-8000={person.cookies['interlock-8000']}"
+    key = data_of(page)["key"]
+    visitor.session = {"cookie": cookie, "x-interlock-key": key, "origin": ORIGIN}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_every_client_logs_in_calls_and_refreshes_twice_at_once(
+    organisation, host: Host, shape: str
+):
+    async with organisation(shape) as (visitor, person, _):
+        await sign_in(visitor, person)
+        for name, (metadata, redirect, asked) in CLIENTS.items():
+            visitor.redirect = redirect
+            made = (await visitor.register(**metadata)).json
+            secret = {"client_secret": made["client_secret"]} if "client_secret" in made else {}
+            code = (await visitor.answer(visitor.query(**asked)))["code"]
+            tokens = (await visitor.redeem(code, **secret)).json
+            assert (await visitor.call(tokens["access_token"])).text == "done", name
+            one = await visitor.refresh(tokens["refresh_token"], **secret)
+            two = await visitor.refresh(tokens["refresh_token"], **secret)
+            assert one.json["refresh_token"] == two.json["refresh_token"], name
+            for each in (one, two):
+                assert (await visitor.call(each.json["access_token"])).text == "done", name
+        await _log_in_by_document(visitor, host)
+
+
+async def _log_in_by_document(visitor: Visitor, host: Host) -> None:
+    """Log in as Claude does, and as ChatGPT does with and without a signature."""
+    for name, signs in (("claude", False), ("chatgpt", False), ("signing", True)):
+        host.name(name)
+        if name != "claude":
+            host.signs()
+        visitor.client, visitor.redirect = host.id, REDIRECT
+        code = (await visitor.answer())["code"]
+        tokens = (await visitor.redeem(code, **(host.proof() if signs else {}))).json
+        assert (await visitor.call(tokens["access_token"])).text == "done", name
+        for _ in range(2):
+            proof = host.proof() if signs else {}
+            again = await visitor.refresh(tokens["refresh_token"], **proof)
+            assert (await visitor.call(again.json["access_token"])).text == "done", name
+
+
+def later(visitor: Visitor, hours: float) -> None:
+    """Let the time since the issuer's last word pass."""
+    rechecks = visitor.gateway.assembly.services.front_door.rechecks
+    rechecks._wall = lambda: now_micros() + int(hours * 3_600_000_000)
+
+
+async def test_person_whom_the_issuer_refuses_loses_all_access(organisation):
+    async with organisation("keycloak") as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        later(visitor, 1.1)
+        issuer.is_disabled = True
+        refused = await visitor.refresh(tokens["refresh_token"])
+        assert refused.json["error"] == "invalid_grant"
+        assert (await visitor.call(tokens["access_token"])).code == 401
+
+
+async def test_group_that_is_taken_away_takes_its_rights(organisation):
+    scopes = {"support": ["mcp:*"], "guests": ["mcp:read"]}
+    async with organisation("keycloak", scopes=scopes) as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        later(visitor, 1.1)
+        issuer.claims["groups"] = ["guests"]
+        again = await visitor.refresh(tokens["refresh_token"])
+        assert issuer.asked_again == 1
+        await visitor.gateway.assembly.services.front_door.ring.refresh()
+        assert "done" not in (await visitor.call(again.json["access_token"])).body.decode()
+
+
+async def test_issuer_that_does_not_answer_changes_nothing_for_a_day(organisation):
+    async with organisation("okta") as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        issuer.is_down = True
+        later(visitor, 2)
+        goes_on = await visitor.refresh(tokens["refresh_token"])
+        assert goes_on.code == 200
+        later(visitor, 25)
+        late = await visitor.refresh(goes_on.json["refresh_token"])
+        assert (late.code, late.json["error"]) == (503, "temporarily_unavailable")
+        assert late.header("retry-after")
+
+
+async def test_only_some_people_of_an_issuer_may_sign_in(organisation):
+    people = {"email": {"pattern": "@example[.]org$"}}
+    async with organisation("google", people=people) as (_, person, _):
+        page = await person.log_in("/authorize")
+        assert page.code == 403
+        assert b"only for some of its people" in page.body
+
+
+async def test_person_with_too_many_groups_for_entra_learns_what_to_ask(organisation):
+    async with organisation("entra") as (_, person, issuer):
+        del issuer.claims["groups"]
+        issuer.claims["_claim_names"] = {"groups": "src1"}
+        page = await person.log_in("/authorize")
+        assert page.code == 403
+        assert b"app roles" in page.body
+
+
+async def test_equal_subjects_of_two_issuers_are_two_people(organisation):
+    async with organisation("okta") as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        shown = (await visitor.shown(visitor.query())).json
+        assert shown["user"] == f"{issuer.url}#4711"
+        assert shown["names"] == ["Anna Example", "anna@example.com"]
