@@ -157,9 +157,8 @@ class ForwardingServer:
         )
         self.dropped: Counter[str] = Counter()
         self._forwarder = Forwarder(self.toolbox, self._in_force, TaskIds(sealing_key), observer)
-        self._catalogue = ToolboxCatalogue(
-            self.toolbox, self._in_force, self._forwarder, self._unknown_tool
-        )
+        parts = self.toolbox, self._in_force, self._forwarder
+        self._catalogue = ToolboxCatalogue(*parts, self._unknown_tool)
         parking = self._forwarder.parking
         self._changes = Changes(self.toolbox, self._catalogue, parking, self._in_force)
         self.subscribers = self._changes.subscribers
@@ -279,8 +278,8 @@ class ForwardingServer:
         self._observer.unknown(caller, kind, name, hidden)
         self._step_up.check(caller, hidden)
 
-    async def _unknown_tool(self, name: str, caller: Caller) -> UnknownTool:
-        error = await self.searching.unknown(name, caller)
+    def _unknown_tool(self, name: str, caller: Caller) -> UnknownTool:
+        error = self.searching.unknown(name, caller)
         self._step_up.check(caller, self._catalogue.find_hidden("tools", name, caller))
         return error
 
