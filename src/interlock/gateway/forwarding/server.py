@@ -155,15 +155,14 @@ class ForwardingServer:
             results=results,
             own_tools=(*own_tools, *self.searching.own_tools),
         )
-        self.dropped: Counter[str] = Counter()
+        self.dropped = Counter[str]()
         self._forwarder = Forwarder(self.toolbox, self._in_force, TaskIds(sealing_key), observer)
         parts = self.toolbox, self._in_force, self._forwarder
         self._catalogue = ToolboxCatalogue(*parts, self._unknown_tool)
-        parking = self._forwarder.parking
-        self._changes = Changes(self.toolbox, self._catalogue, parking, self._in_force)
+        changing = self._forwarder.parking, self._in_force
+        self._changes = Changes(self.toolbox, self._catalogue, *changing)
         self.subscribers = self._changes.subscribers
-        self.tells_of_servers = instructions == SERVERS
-        self._instructions = instructions
+        self._instructions, self.tells_of_servers = instructions, instructions == SERVERS
         self._methods = self._make_methods(EncryptingSeal(sealing_key))
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
