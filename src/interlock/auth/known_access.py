@@ -30,8 +30,8 @@ class KnownAccess:
     """An access token in memory.
 
     Attributes:
-        token: What the token states.
-        authorization: Its authorization.
+        token: The content of the token.
+        authorization: The authorization of the token.
         principal: The owner.
         in_views: The owner in each view; the authenticator fills this cache.
         admitted: The owner at each place that accepted the token; the authenticator fills it.

@@ -1,4 +1,4 @@
-"""What an OAuth client and a person meet when they log in: discovery, sign-in page, issuers."""
+"""Checks of the login of OAuth clients: discovery, sign-in page, issuers."""
 
 from __future__ import annotations
 

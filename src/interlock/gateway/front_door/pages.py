@@ -221,7 +221,7 @@ def consent_page(client: JsonObject, issuers: Sequence[str], begin: Sequence[str
     """Return the page for a checked request.
 
     Args:
-        client: What `Consent.preview` returns about the client.
+        client: The client, as `Consent.preview` returns it.
         issuers: The names of the issuers that people can sign in at.
         begin: The address at which the login of each issuer begins.
     """
