@@ -135,10 +135,8 @@ class ForwardingServer:
         full_rights: FullRights = lambda _: None,
         refuses_clashes: bool = False,
     ) -> None:
-        self._trusts = trusts
-        self._refuses_clashes = refuses_clashes
-        self._observer = observer
-        self._idle_timeout = idle_timeout
+        self._trusts, self._refuses_clashes = trusts, refuses_clashes
+        self._observer, self._idle_timeout = observer, idle_timeout
         self._in_force = InForce(policy, layers.admit)
         self._step_up = StepUp(self._in_force, full_rights)
         self.searching = self._make_search_tools()
