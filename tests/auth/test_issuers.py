@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from interlock.auth import Principal
 from interlock.auth.issuers import Issuers, TrustedIssuer, with_groups
-from interlock.auth.jwt import _scopes
+from interlock.auth.jwt import stated_scopes
 from interlock.auth.scopes import covers
 from interlock.errors import AuthUnavailable
 from tests.support.rows import each_row
@@ -145,7 +145,7 @@ def test_no_claim_but_that_of_the_groups_widens_the_rights_of_a_token(
     granted = {"dev": ("mcp:crm:*", "mcp:read"), "support": ("mcp:crm:find",)}
 
     def rights(told: dict[str, Any]) -> frozenset[str]:
-        principal = Principal("i#u", _scopes(told), {"teams": groups, **told})
+        principal = Principal("i#u", stated_scopes(told), {"teams": groups, **told})
         return with_groups(principal, "teams", granted).scopes
 
     narrow, wide = rights({**more, **claims}), rights(claims)

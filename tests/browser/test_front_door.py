@@ -52,6 +52,7 @@ class Client:
             "token_endpoint_auth_method": "none",
         }
         made = await in_thread(lambda: post(f"{gateway}/register", metadata))
+        self.id = made["client_id"]
         challenge = urlsafe_b64encode(sha256(self.verifier.encode()).digest()).decode()
         asked = {
             "response_type": "code",
@@ -162,3 +163,32 @@ async def test_refused_request_redirects_nowhere_and_says_the_way_out(
         await expect(page.get_by_text("Nothing was sent there.")).to_be_visible()
         assert await violations(page) == []
         assert client.answers == []
+
+
+async def test_person_sees_what_is_allowed_and_ends_it(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    watch.expected.append("401")
+    async with asking(tmp_path, open_page) as (gateway, client, url):
+        page = await open_page(url)
+        await page.get_by_label("API key").fill(await gateway.key("anna"))
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Allow").click()
+        await expect(page).to_have_title("Client")
+        form = {
+            "grant_type": "authorization_code",
+            "code": client.answers[0]["code"],
+            "client_id": client.id,
+            "redirect_uri": client.url,
+            "code_verifier": client.verifier,
+        }
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        sent = Request(f"{gateway.url}/token", urlencode(form).encode(), kind)
+        assert await in_thread(lambda: urlopen(sent).status) == 200
+
+        await page.goto(f"{gateway.url}/clients")
+        row = page.get_by_role("listitem").filter(has_text='calls itself "Editor"')
+        await expect(row).to_be_visible()
+        assert await violations(page) == []
+        await row.get_by_role("button", name="Disconnect").click()
+        await expect(page.get_by_text("You have not allowed any client.")).to_be_visible()

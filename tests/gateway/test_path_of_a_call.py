@@ -12,7 +12,8 @@ from types import FrameType
 import pytest
 
 import interlock
-from tests.gateway.conftest import bearer, offering
+from tests.gateway.conftest import RESOURCE, bearer, offering
+from tests.gateway.front_door.conftest import visitor_of
 from tests.server.http.conftest import Reply
 
 OURS = str(Path(interlock.__file__).parent)
@@ -106,3 +107,22 @@ async def test_a_call_passes_through_few_functions_and_turns(era: str, running, 
 
     assert len(functions) <= FUNCTIONS, functions
     assert turns <= TURNS
+
+
+@pytest.mark.slow("fills a database")
+async def test_a_token_of_the_front_door_costs_three_functions_more_than_a_key(
+    running, monkeypatch
+):
+    settings = {**EVERYTHING, "publicUrl": RESOURCE, "auth": {"oauth": {}}}
+    async with running(settings, crm=(offering("x"), SERVER)) as gateway:
+        visitor = await visitor_of(gateway)
+        found = []
+        for credential in (await gateway.key(), (await visitor.log_in())["access_token"]):
+
+            async def call(credential: str = credential) -> Reply:
+                return await gateway.call("crm__x", credential, amount=1)
+
+            found.append((await passed(call, gateway.settle, monkeypatch))[0])
+        key, token = found
+
+    assert len(token) <= len(key) + 3, set(token) - set(key)

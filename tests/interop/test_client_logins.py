@@ -25,6 +25,8 @@ import pytest
 from yarl import URL
 
 from interlock.config.gateway import Address
+from interlock.gateway.deployment.check_result import CheckResult
+from interlock.gateway.deployment.front_door import check_front_door
 from interlock.gateway.front_door.clients import FrontClient, Metadata, client_of_document
 from interlock.gateway.front_door.documents import Documents
 from interlock.gateway.serving.endpoint import Endpoint
@@ -50,14 +52,15 @@ class Organisation:
     Attributes:
         url: What a program is configured with.
         person: The person's id.
+        issuer: The issuer.
     """
 
     def __init__(self, url: str, gateway: RunningGateway, issuer: ShapedIssuer) -> None:
         self.url = f"{url}/mcp"
         self.person = f"{issuer.url}#4711"
         self._origin = url
+        self.issuer = issuer
         self._gateway = gateway
-        self._issuer = issuer
 
     async def follow(self, url: str) -> str:
         """Open an address, sign in, and allow; return where the browser is sent."""
@@ -67,7 +70,7 @@ class Organisation:
             page = await (await browser.get(URL(url, encoded=True))).text()
             (link,) = re.findall(r'href="(/login/begin[^"]+)"', page)
             begun = await browser.get(URL(unescape(link), encoded=True), allow_redirects=False)
-            answer = self._issuer.consented(begun.headers["location"])
+            answer = self.issuer.consented(begun.headers["location"])
             page = await (await browser.get("/login/callback", params=answer)).text()
             (data,) = re.findall(r'id="data">(.*?)</script>', page)
             headers = {"x-interlock-key": json.loads(data)["key"], "origin": self._origin}
@@ -83,6 +86,10 @@ class Organisation:
         """Open the address of the program that waits for the browser."""
         async with aiohttp.ClientSession() as browser, browser.get(URL(url, encoded=True)) as page:
             assert page.status == 200
+
+    async def examined(self) -> list[CheckResult]:
+        settings = self._gateway.assembly.parts.settings
+        return [each async for each in check_front_door(settings)]
 
     async def clients(self) -> list[tuple[str, str, str]]:
         """Return the person, the client, and the host that proves it, of each authorization."""
@@ -235,6 +242,18 @@ async def test_claude_code_logs_in_and_connects(
 
     assert "Connected" in await run("list")
     assert await organisation.clients() == [(organisation.person, "Claude Code", "claude.ai")]
+
+
+async def test_doctor_walks_the_way_of_a_client_and_reaches_the_issuer(
+    organisation: Organisation,
+):
+    healthy = await organisation.examined()
+    organisation.issuer.is_down = True
+    faulty = await organisation.examined()
+
+    assert [(each.id, each.state) for each in healthy] == [("frontDoor", "ok"), ("issuer", "ok")]
+    assert [(each.id, each.state) for each in faulty] == [("frontDoor", "ok"), ("issuer", "error")]
+    assert organisation.issuer.url in faulty[1].text
 
 
 async def test_own_client_logs_in_and_calls(organisation: Organisation, tmp_path: Path):

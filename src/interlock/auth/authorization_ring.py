@@ -30,13 +30,14 @@ from msgspec.structs import replace
 from interlock.auth.access_token import AccessToken
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import SERVED_FOR, TOUCH_EVERY, KeyRing
+from interlock.auth.known_access import KnownAccess, KnownAuthorization, granted_set, set_of
 from interlock.auth.principal import Principal
-from interlock.auth.scopes import intersection
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
 from interlock.errors import AuthUnavailable, InterlockError, StoreError
 from interlock.text.timestamps import now_micros
 
+MAX_RIGHTS = 8  # different rights of one authorization that are in memory
 MAX_KEPT = 10_000  # authorizations and tokens in memory; the least recently used one leaves
 CLIENT_CLAIM = "interlock:client"  # the verified host of the caller's client, for rules
 _MICROS = 1_000_000
@@ -61,44 +62,6 @@ class AuthorizationFeed(Protocol):
         log: logging.Logger,
         source: str,
     ) -> AbstractAsyncContextManager[None]: ...
-
-
-class KnownAuthorization:
-    """An authorization in memory, with its owner for each set of scopes that its tokens have."""
-
-    __slots__ = ("person", "principals", "stored", "tokens", "used")
-
-    def __init__(self, stored: StoredAuthorization, person: StoredPerson | None) -> None:
-        self.stored = stored
-        self.person = person
-        self.principals: dict[Hashable, Principal] = {}
-        self.tokens: set[bytes] = set()  # the digests of its tokens in memory
-        self.used: tuple[int, int] | None = None  # when, and by which generation; None once stored
-
-
-class KnownAccess:
-    """An access token in memory.
-
-    Attributes:
-        token: What the token states.
-        authorization: Its authorization.
-        principal: The owner.
-        in_views: The owner in each view; the authenticator fills this cache.
-        admitted: The owner at each place that accepted the token; the authenticator fills it.
-        expires: When the token expires, in microseconds since 1970.
-    """
-
-    __slots__ = ("admitted", "authorization", "expires", "in_views", "principal", "token")
-
-    def __init__(
-        self, token: AccessToken, authorization: KnownAuthorization, principal: Principal
-    ) -> None:
-        self.token = token
-        self.authorization = authorization
-        self.principal = principal
-        self.in_views: dict[str, Principal] = {}
-        self.admitted: dict[Hashable, Principal] = {}
-        self.expires = min(token.expires * _MICROS, authorization.stored.expires)
 
 
 class AuthorizationRing:
@@ -212,10 +175,10 @@ class AuthorizationRing:
             return None
         principal = self._principal(authorization, opened)
         known = self._tokens[digest] = KnownAccess(opened, authorization, principal)
-        authorization.tokens.add(digest)
+        authorization.tokens.append(digest)
         if len(self._tokens) > MAX_KEPT:
             oldest, unused = self._tokens.popitem(last=False)
-            unused.authorization.tokens.discard(oldest)
+            unused.authorization.tokens.remove(oldest)
         return known
 
     async def _read(self, id: str) -> KnownAuthorization | None:
@@ -237,7 +200,14 @@ class AuthorizationRing:
         return known
 
     async def _person(self, stored: StoredAuthorization) -> StoredPerson | None:
-        return None if stored.key else await self._find_person(stored.user, stored.tenant)
+        if stored.key:
+            return None
+        person = await self._find_person(stored.user, stored.tenant)
+        if person is None:
+            return None
+        # The claims of the principal, so that memory has them once.
+        claims = {**person.claims, CLIENT_CLAIM: stored.verified}
+        return replace(person, user=stored.user, claims=claims)
 
     def _is_active(self, known: KnownAuthorization, now: int) -> bool:
         stored = known.stored
@@ -255,19 +225,21 @@ class AuthorizationRing:
     def _principal(self, known: KnownAuthorization, token: AccessToken) -> Principal:
         """Return a token's owner; the same object for the same rights, as policies cache by it."""
         owner = self.owner_of(known.stored, known.person)
-        scopes = intersection(token.scopes, owner.scopes)
-        made = known.principals.get((token.scopes, token.view))
-        view = token.view or owner.view
+        scopes = granted_set(token.scopes, owner.scopes)
         fresh = replace(
             owner,
             scopes=scopes,
             key_id=known.stored.id,
-            view=view,
+            view=token.view or owner.view,
             counts_as=known.stored.key or owner.owner,
         )
-        if made != fresh:
-            known.principals[token.scopes, token.view] = made = fresh
-        return made
+        for made in known.principals:
+            if made == fresh:
+                return made
+        if len(known.principals) >= MAX_RIGHTS:
+            known.principals.clear()
+        known.principals.append(fresh)
+        return fresh
 
     def full_rights(self, principal: Principal) -> Principal | None:
         """Return a token's owner with all rights that a token could have; None for others."""
@@ -291,9 +263,9 @@ class AuthorizationRing:
             return Principal(stored.user, claims=claims, tenant=tenant)
         return Principal(
             stored.user,
-            frozenset(person.scopes),
-            {**person.claims, **claims},
-            groups=frozenset(person.groups),
+            set_of(person.scopes),
+            person.claims,
+            groups=set_of(person.groups),
             tenant=tenant,
         )
 

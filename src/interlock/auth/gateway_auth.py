@@ -30,7 +30,8 @@ from interlock.auth.verifier import TOKEN
 from interlock.errors import AuthError, AuthRequired, AuthUnavailable, InsufficientScope
 
 if TYPE_CHECKING:
-    from interlock.auth.authorization_ring import AuthorizationRing, KnownAccess
+    from interlock.auth.authorization_ring import AuthorizationRing
+    from interlock.auth.known_access import KnownAccess
 
 _KEY_PREFIX = PREFIX.encode()
 _ACCESS_PREFIX = ACCESS_PREFIX.encode()

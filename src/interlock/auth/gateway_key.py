@@ -96,6 +96,7 @@ class GatewayKey:
             raise ConfigError("the gateway key is too weak: use 32 random bytes, as 64 hex digits")
         self._secret = secret
         self.retired: Sequence[RetiredKey] = ()
+        self._ciphers: dict[str, AESGCM] = {}  # by purpose
         self._hint = ""  # what else to do if a database belongs to another key
 
     @classmethod
@@ -247,11 +248,14 @@ class GatewayKey:
             return None
 
     def _cipher(self, purpose: str) -> AESGCM:
+        if (known := self._ciphers.get(purpose)) is not None:
+            return known
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ModuleNotFoundError as error:
             raise MissingExtra("encrypting the gateway's stored secrets", "serve") from error
-        return AESGCM(self.derive(purpose))
+        made = self._ciphers[purpose] = AESGCM(self.derive(purpose))
+        return made
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message with Ed25519.

@@ -24,7 +24,7 @@ class Principal(Struct, frozen=True, dict=True):
         groups: The groups that the caller belongs to.
         tenant: The tenant that the caller belongs to; "" without tenants.
         view: The only view that the caller may use; "" for all views.
-        counts_as: What the caller's limits count, if it is neither the key nor the caller: for a
+        counts_as: The key for the caller's limits, if it is neither the key nor the caller: for a
             token of the front door, the key that signed in, or the person.
     """
 

@@ -1,4 +1,4 @@
-"""What a person has allowed a client of the front door, and what is known of the person."""
+"""Authorizations that people have given to clients of the front door, and these people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.types import JsonObject
 
 
 class StoredAuthorization(Struct, frozen=True, kw_only=True):
-    """What a person has allowed a client. Times are microseconds since 1970, UTC.
+    """The rights that a person has given to a client. Times are microseconds since 1970, UTC.
 
     Attributes:
         client: The client's id.
@@ -73,10 +73,10 @@ class StoredAuthorization(Struct, frozen=True, kw_only=True):
 
 
 class StoredPerson(Struct, frozen=True, kw_only=True):
-    """What an issuer has last said about a person.
+    """A person, as the issuer has last described them.
 
     Attributes:
-        scopes: What the person may do.
+        scopes: The scopes of the person.
         groups: The person's groups.
         claims: The claims of the person's token.
         checked: When the issuer said so, in microseconds since 1970.

@@ -32,7 +32,7 @@ _RENEW = OnConflict(
 
 
 class SignedInStore:
-    """What issuers said about people, in one database. Every method may raise a `StoreError`.
+    """The people whom issuers have signed in. Every method may raise a `StoreError`.
 
     Args:
         database: The database.

@@ -192,6 +192,7 @@ PUBLIC = {"publicUrl": "https://tools.example.com/mcp", "proxies": ["10.0.0.1"]}
         (foreign, "owner", "error"),
         (lost_key, "owner", "error"),
         (open_without_keys, "listener", "error"),
+        (set_gateway(publicUrl="http://127.0.0.1:1/mcp", auth={"oauth": {}}), "frontDoor", "error"),
         (set_gateway(listen="0.0.0.0:8080"), "listener", "warning"),
         (set_gateway(admin={"listen": "127.0.0.1:8080"}), "adminListener", "error"),
         (set_gateway(listen="0.0.0.0:8080"), "url", "warning"),

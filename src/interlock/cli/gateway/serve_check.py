@@ -17,6 +17,7 @@ from interlock.cli.terminal import say, warn
 from interlock.config import Config
 from interlock.config.resolving import resolve
 from interlock.errors import AuditUnavailable, ConfigError
+from interlock.gateway.deployment.front_door import check_issuers
 from interlock.gateway.parts import Parts, configuration_hash, described_parts, make_parts
 from interlock.gateway.planning import compared
 from interlock.policy import find_unchecked, find_warnings
@@ -85,7 +86,8 @@ async def _with_servers(config: Config, parts: Parts, place: Path | None) -> lis
         unknown = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
         odd = _odd_names(config, toolbox.tools, "no tools of such a server are known")
         sizes = long_lists(parts.settings, parts.policy, toolbox.tools, await principals_in(place))
-        return [*odd, *sizes, *unknown]
+        problems = [each.text async for each in check_issuers(parts.settings) if each.state != "ok"]
+        return [*odd, *sizes, *unknown, *problems]
     finally:
         await toolbox.close()
 
@@ -94,7 +96,7 @@ async def _with_last_lists(
     config: Config, parts: Parts, place: Path | None
 ) -> tuple[list[str], list[str]]:
     """Use the servers' stored tool lists, without starting them; return problems and changes."""
-    odd = _unset_variables(config)
+    odd = [*_unset_variables(config), *_unchecked_logins(config)]
     if place is None:
         return [*odd, *_odd_names(config, (), _NOT_STARTED)], []
     async with stored_lists(parts.servers, place) as (toolbox, relaunched):
@@ -136,6 +138,14 @@ async def _other_gateways(config: Config, url: str) -> list[str]:
     if running:
         lines.append("send all requests of a caller to the same gateway: hash its credential")
     return lines
+
+
+def _unchecked_logins(config: Config) -> list[str]:
+    settings = config.gateway
+    if settings is None or settings.oauth is None:
+        return []
+    names = [each.issuer for each in settings.issuers if each.client_id]
+    return [f"not checked: login at {each} ({_NOT_STARTED})" for each in names]
 
 
 def _odd_names(config: Config, tools: Collection[Entry], why_unchecked: str) -> list[str]:

@@ -10,6 +10,7 @@ from interlock.config import Config
 from interlock.errors import InterlockError
 from interlock.gateway.deployment.addresses import check_listeners, check_url
 from interlock.gateway.deployment.check_result import CheckResult, error, ok
+from interlock.gateway.deployment.front_door import check_front_door
 from interlock.gateway.deployment.machine import check_files, check_key, check_user, check_volume
 from interlock.gateway.deployment.stored import (
     check_audit,
@@ -59,6 +60,8 @@ async def _results(
     for each in check_listeners(settings, has_callers=has_callers):
         yield each
     yield check_url(settings)
+    async for each in check_front_door(settings):
+        yield each
     for each in check_keys(stored):
         yield each
     yield check_audit(settings.audit, stored, settings.database)

@@ -46,9 +46,9 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
         tokens: Issues, replaces and revokes tokens.
         consent: Shows requests to people, and turns their decisions into codes.
         store: The stored authorizations.
-        decisions: What operators decided about clients.
+        decisions: The decisions of operators about clients.
         registrations: Registers clients.
-        gateway: What the gateway around it offers.
+        gateway: The gateway around it.
         assertions: Verifies signed statements.
         machines: Issues tokens for programs.
         rechecks: Stores people who sign in, and asks their issuers again.
@@ -99,7 +99,7 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What the front door needs of its gateway.
+    """The parts of a gateway that its front door needs.
 
     Attributes:
         settings: Returns the current settings.

@@ -2,6 +2,7 @@
 
         GET  /.well-known/oauth-authorization-server[/mcp[/VIEW]]   the metadata
         GET  /authorize                                             the page, or an error
+        GET  /clients                                               what a person has allowed
         POST /token, /revoke, /register                             for clients
 
 Clients in web pages may call all of them but `/authorize`, so these answers allow any origin; they
@@ -26,7 +27,13 @@ from interlock.gateway.front_door.clients import Metadata, Registrations
 from interlock.gateway.front_door.consent import Consent
 from interlock.gateway.front_door.machines import Machines
 from interlock.gateway.front_door.metadata import BY_JWT, GRANTS, WELL_KNOWN, metadata
-from interlock.gateway.front_door.pages import SCRIPT, consent_page, refused_page
+from interlock.gateway.front_door.pages import (
+    OWN_SCRIPT,
+    SCRIPT,
+    consent_page,
+    own_page,
+    refused_page,
+)
 from interlock.gateway.front_door.request import (
     OAuthError,
     Resources,
@@ -58,6 +65,7 @@ MAX_BODY = 65_536  # bytes
 FORM = b"application/x-www-form-urlencoded"
 RATES = {"/authorize": 100, "/token": 200, "/revoke": 200, "/register": 50}  # a second
 _NO_STORE: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
+_PAGES = ("/authorize", "/clients")
 _POSTS = ("/token", "/revoke", "/register")
 
 
@@ -122,7 +130,7 @@ class DoorApp:
         path = scope.get("path", "")
         is_metadata = path == WELL_KNOWN or path.startswith(f"{WELL_KNOWN}/")
         if scope["type"] != "http" or not (
-            is_metadata or path in _POSTS or (path == "/authorize" and scope["method"] == "GET")
+            is_metadata or path in _POSTS or (path in _PAGES and scope["method"] == "GET")
         ):
             await self._beside(scope, receive, send)
             return
@@ -131,6 +139,11 @@ class DoorApp:
             if path == "/authorize":
                 self._page_guard.check(request)
                 await self._authorize(request)
+                return
+            if path == "/clients":
+                self._page_guard.check(request)
+                page = own_page(*self._logins("/clients"))
+                await reply(request.send, 200, page, headers_for(OWN_SCRIPT), kind=HTML)
                 return
             self._guard.check(request)
             await self._answer(request, path, is_metadata=is_metadata)
@@ -276,10 +289,14 @@ class DoorApp:
         await reply(request.send, 200, self._page(raw, client), headers_for(SCRIPT), kind=HTML)
 
     def _page(self, raw: str, client: JsonObject) -> bytes:
+        return consent_page(client, *self._logins(f"/authorize?{raw}"))
+
+    def _logins(self, here: str) -> tuple[list[str], list[str]]:
+        """Return the names of the issuers, and where the login begins that comes back here."""
         issuers = [each.issuer for each in self._issuers() if each.client_id]
-        here = quote(f"/authorize?{raw}", safe="")
-        begin = [f"/login/begin?issuer={quote(each, safe='')}&to={here}" for each in issuers]
-        return consent_page(client, [split(each).netloc for each in issuers], begin)
+        to = quote(here, safe="")
+        begin = [f"/login/begin?issuer={quote(each, safe='')}&to={to}" for each in issuers]
+        return [split(each).netloc for each in issuers], begin
 
 
 class _Bucket:

@@ -1,4 +1,4 @@
-"""What operators see of clients and decide about them, by the commands and by the admin API."""
+"""Lists of clients and decisions about them, for the commands and the admin API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ClientOperations:
 
     Args:
         store: The authorizations.
-        decisions: What operators decided.
+        decisions: The decisions of operators.
         registrations: Tells which places belong to a registered client.
         recording: Records a change in the audit trail.
         by: The operator.

@@ -137,20 +137,96 @@ attempt(load);
 """
 
 
+OWN_SCRIPT = """
+const said = document.getElementById("said");
+const form = document.querySelector("form");
+const place = document.getElementById("clients");
+
+async function send(method, path, body) {
+  const headers = {"Content-Type": "application/json"};
+  const pageKey = localStorage.getItem("interlock-key");
+  if (pageKey && path !== "/api/login") headers["X-Interlock-Key"] = pageKey;
+  return fetch(path, {method, headers, body: body && JSON.stringify(body)});
+}
+
+async function load() {
+  const reply = await send("GET", "/me/clients");
+  form.hidden = reply.status !== 401;
+  if (!reply.ok) return;
+  const {clients} = await reply.json();
+  said.textContent = clients.length ? "" : "You have not allowed any client.";
+  place.replaceChildren(...clients.map((each) => {
+    const item = document.createElement("li");
+    const name = each.verified || `A program that calls itself "${each.name}"`;
+    const button = document.createElement("button");
+    button.textContent = "Disconnect";
+    button.setAttribute("aria-label", `Disconnect ${each.verified || each.name}`);
+    button.addEventListener("click", () => attempt(async () => {
+      await send("DELETE", `/me/clients/${each.id}`);
+      await load();
+    }));
+    item.append(`${name}, last used ${each.lastUsed.slice(0, 10)} `, button);
+    return item;
+  }));
+}
+
+async function attempt(work) {
+  try { await work(); } catch { said.textContent = "The gateway cannot be reached; try again."; }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(async () => {
+    const reply = await send("POST", "/api/login", {key: form.elements.key.value.trim()});
+    const session = await reply.json();
+    if (!reply.ok) { said.textContent = session.detail; return; }
+    localStorage.setItem("interlock-key", session.pageKey);
+    form.reset();
+    await load();
+  });
+});
+attempt(load);
+"""
+
+
+def own_page(issuers: Sequence[str], begin: Sequence[str]) -> bytes:
+    """Return the page of what a person has allowed, where the person can end it.
+
+    Args:
+        issuers: The names of the issuers that people can sign in at.
+        begin: The address at which the login of each issuer begins.
+    """
+    body = f"""
+<p>These clients can use the tools of this gateway for you.</p>
+<output id="said" role="alert"></output>
+<ul id="clients"></ul>
+<form hidden>{_sign_in(issuers, begin)}</form>
+"""
+    return plain_page("Clients you have allowed", body, OWN_SCRIPT).encode()
+
+
+def _sign_in(issuers: Sequence[str], begin: Sequence[str]) -> str:
+    """Return the links to the issuers, and the field for a key."""
+    links = "".join(
+        f'<p><a class="button" href="{escape(url)}">Sign in with {escape(each)}</a></p>'
+        for each, url in zip(issuers, begin, strict=True)
+    )
+    return (
+        f'{links}<label>API key <input name="key" type="password" autocomplete="off" required>'
+        "</label><button>Sign in with this key</button>"
+    )
+
+
 def consent_page(client: JsonObject, issuers: Sequence[str], begin: Sequence[str]) -> bytes:
     """Return the page for a checked request.
 
     Args:
-        client: What `Consent.preview` returns about the client.
+        client: The client, as `Consent.preview` returns it.
         issuers: The names of the issuers that people can sign in at.
         begin: The address at which the login of each issuer begins.
     """
     name = client["verified"] or f'A program that calls itself "{client["name"]}"'
     place = "a program on this computer" if client["local"] else client["redirect"]
-    links = "".join(
-        f'<p><a class="button" href="{escape(url)}">Sign in with {escape(each)}</a></p>'
-        for each, url in zip(issuers, begin, strict=True)
-    )
     data = json.dumps({"delay": DELAY}).replace("<", "\\u003c")
     body = f"""
 <noscript><p>This page needs JavaScript to show what you would allow.</p></noscript>
@@ -158,9 +234,7 @@ def consent_page(client: JsonObject, issuers: Sequence[str], begin: Sequence[str
 <section id="sign-in" hidden>
 <p><b>{escape(name)}</b> asks for access. Its answer goes to {escape(str(place))}.
 First sign in; then you decide.</p>
-{links}
-<form><label>API key <input name="key" type="password" autocomplete="off" required></label>
-<button>Sign in with this key</button></form>
+<form>{_sign_in(issuers, begin)}</form>
 </section>
 <section id="decision" hidden>
 <h2 id="title" tabindex="-1"></h2>

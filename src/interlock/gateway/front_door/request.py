@@ -61,10 +61,10 @@ class AuthorizationQuery(Struct, frozen=True):
 
 
 class AuthorizationAsked(Struct, frozen=True, kw_only=True):
-    """What a checked authorization request asks for.
+    """The content of a checked authorization request.
 
     Attributes:
-        redirect_uri: Where the answer goes.
+        redirect_uri: The URI that the answer goes to.
         state: The client's own value, which the answer repeats.
         challenge: The PKCE challenge, of the method S256.
         view: The view of the resource; "" for the endpoint of all views.

@@ -46,10 +46,10 @@ class RecordClient(Protocol):
 
 
 class Decided(Struct, frozen=True, kw_only=True):
-    """What a person has allowed, as a code leads to it.
+    """The decision of a person, as a code leads to it.
 
     Attributes:
-        redirect_uri: As the request stated it; the client must state the same again.
+        redirect_uri: The URI of the request; the client must state the same again.
         challenge: The PKCE challenge.
         key: The API key that signed in; "" if the person signed in at an issuer.
         ends: When the person must sign in again, in microseconds since 1970.

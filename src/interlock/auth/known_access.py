@@ -1,0 +1,66 @@
+"""Authorizations and access tokens in memory, as small as possible: there may be many."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+
+from interlock.auth.access_token import AccessToken
+from interlock.auth.principal import Principal
+from interlock.auth.scopes import intersection
+from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
+
+_MICROS = 1_000_000
+
+
+class KnownAuthorization:
+    """An authorization in memory, with its owner for each set of scopes that its tokens have."""
+
+    __slots__ = ("person", "principals", "stored", "tokens", "used")
+
+    def __init__(self, stored: StoredAuthorization, person: StoredPerson | None) -> None:
+        self.stored = stored
+        self.person = person
+        self.principals: list[Principal] = []
+        self.tokens: list[bytes] = []  # the digests of its tokens in memory
+        self.used: tuple[int, int] | None = None  # when, and by which generation; None once stored
+
+
+class KnownAccess:
+    """An access token in memory.
+
+    Attributes:
+        token: The content of the token.
+        authorization: The authorization of the token.
+        principal: The owner.
+        in_views: The owner in each view; the authenticator fills this cache.
+        admitted: The owner at each place that accepted the token; the authenticator fills it.
+        expires: When the token expires, in microseconds since 1970.
+    """
+
+    __slots__ = ("admitted", "authorization", "expires", "in_views", "principal", "token")
+
+    def __init__(
+        self, token: AccessToken, authorization: KnownAuthorization, principal: Principal
+    ) -> None:
+        self.token = token
+        self.authorization = authorization
+        self.principal = principal
+        self.in_views: dict[str, Principal] = {}
+        self.admitted: dict[Hashable, Principal] = {}
+        self.expires = min(token.expires * _MICROS, authorization.stored.expires)
+
+
+# Most people have the same few scopes and groups, so memory has each set once.
+
+
+@lru_cache(1_024)
+def set_of(names: tuple[str, ...]) -> frozenset[str]:
+    """Return names as a set, the same object for equal names."""
+    return frozenset(names)
+
+
+@lru_cache(1_024)
+def granted_set(asked: tuple[str, ...], allowed: frozenset[str]) -> frozenset[str]:
+    """Return the scopes of a token within those of its owner, the same object for equal ones."""
+    return intersection(asked, allowed)
