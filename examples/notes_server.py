@@ -1,4 +1,4 @@
-"""A small server of notes: the one that docs/server.md builds.
+"""A small server of notes: the one that docs/author/ builds.
 
 Run: interlock run examples/notes_server.py      (or python examples/notes_server.py)
 """

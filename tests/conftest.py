@@ -82,9 +82,11 @@ PROGRAMS = {
     "deploy": "nginx, HAProxy, Caddy, Prometheus, Helm and runc",
     "claude_program": "Claude Code",
     "browser": "Chromium",
+    "site": "Zensical",
     "interop": "clients and servers of others",
 }
-SLOW = {"evil": "starts a program"}  # fixtures whose cases get the mark `slow`
+# Fixtures and folders whose cases get the mark `slow`.
+SLOW = {"evil": "starts a program", "backup": "fills databases"}
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from interlock import Client
+from interlock.cli import troubleshooting
 from tests.support.rows import each_row
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +40,12 @@ def test_links_on_a_page_lead_to_files_and_headings(page: Path) -> None:
         assert file.exists(), f"{page.name} links to {target}"
         if anchor and file.suffix == ".md":
             assert anchor in anchors(file), f"{page.name} links to {target}#{anchor}"
+
+
+def test_links_that_doctor_prints_lead_to_headings() -> None:
+    found = anchors(ROOT / troubleshooting.PAGE)
+
+    assert {troubleshooting.anchor_of(each) for each in troubleshooting.HEADINGS} <= found
 
 
 def test_tests_named_on_a_page_exist() -> None:

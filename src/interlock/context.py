@@ -198,6 +198,7 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
         call_params: Decoded params of `tools/call`; for the server.
         tool: The tool that the params name, if it was looked up; for the server.
         is_measured: Whether the layers of a call measure the request; for the server.
+        called: The address of the tool that a gateway has found, for the metrics; "" for none.
         error_type: Why the answer is a refusal, for the metrics; "" otherwise.
     """
 
@@ -223,6 +224,7 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
     trusts_trace: bool = False
     tool: Any = None
     is_measured: bool = False
+    called: str = ""
     error_type: str = ""
     lifespan: _Lifespan = None  # type: ignore[assignment]  # until the server has set it
     state: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The pictures of docs/use/web.md, which `make pictures` writes; people look at them."""
+"""The pictures of the pages, which `make pictures` writes; people look at them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ async def take(page: Page, name: str, *, polls: bool = False) -> None:
         await page.wait_for_load_state("networkidle")
     picture = await page.screenshot(path=PICTURES / f"{name}.png" if WRITES else None)
     assert picture.startswith(b"\x89PNG")
-    assert f"pictures/{name}.png" in (ROOT / "docs/use/web.md").read_text()
+    pages = ("use/web", "operate/board", "author/inspector")
+    texts = [(ROOT / f"docs/{each}.md").read_text() for each in pages]
+    assert any(f"pictures/{name}.png" in each for each in texts)
 
 
 async def add_a_day_of_calls(gateway: BoardUnderTest) -> None:

@@ -1,4 +1,4 @@
-"""docs/connect/claude-code.md: its example with the real program, and what it must name."""
+"""docs/use/claude.md: its example with the real program, and what it must name."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ async def test_example_prints_answers_and_results(
 
 
 def test_page_maps_every_option_and_method_of_claude_agent_sdk():
-    page = (ROOT / "docs" / "connect" / "claude-code.md").read_text()
-    rows = page.partition("## Coming from claude-agent-sdk")[2].splitlines()
+    page = (ROOT / "docs/migrate/claude-agent-sdk.md").read_text()
+    rows = page.splitlines()
     mapped = " ".join(row.split("|")[1] for row in rows if row.startswith("|"))
     names = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]*)`", mapped))))
 
@@ -68,7 +68,7 @@ def test_page_maps_every_option_and_method_of_claude_agent_sdk():
 
 
 def test_page_names_every_option_of_the_class():
-    page = (ROOT / "docs" / "connect" / "claude-code.md").read_text()
+    page = (ROOT / "docs/use/claude.md").read_text()
     ours = {*inspect.signature(ClaudeCode).parameters, *ProgramOptions.__annotations__}
 
     assert [name for name in ours - {"servers", "options"} if f"`{name}`" not in page] == []

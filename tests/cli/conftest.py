@@ -29,7 +29,7 @@ from tests.models import wire_anthropic, wire_responses
 from tests.models.wire_http import WireServer
 from tests.support.forked import start_in_terminal
 
-_CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_=>])|\r")
+CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_=>])|\r")
 ECHO = ["-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")]
 
 
@@ -205,7 +205,7 @@ class Terminal:
     def expect_shown(self, pattern: str) -> None:
         """Wait for text that matches, whatever its colours and wherever the cursor goes."""
         wanted = re.compile(pattern)
-        while (found := wanted.search(_CONTROL.sub("", self.seen), self._shown)) is None:
+        while (found := wanted.search(CONTROL.sub("", self.seen), self._shown)) is None:
             assert self._read(), f"the program ended without {pattern!r}: {self.seen[-3000:]!r}"
         self._shown = found.end()
 

@@ -1,36 +1,37 @@
-"""docs/cli.md has the current help and names every option and variable."""
+"""docs/reference/cli/ has the current help, and names every option and variable."""
 
-import runpy
-from pathlib import Path
-
-import pytest
+from __future__ import annotations
 
 from interlock.cli.chat.repl import COMMANDS
+from tests.cli import help_pages
+from tests.support.rows import each_row
 
-pages = runpy.run_path(str(Path(__file__).with_name("help_pages.py")), run_name="help_pages")
-PAGE = pages["PAGE"].read_text()
-
-
-def test_the_help_on_the_page_is_current():
-    assert pages["updated"](PAGE) == PAGE, "run tests/cli/help_pages.py"
+CHAT = (help_pages.FOLDER / "chat.md").read_text()
 
 
-def test_every_command_and_option_is_on_the_page():
-    for context, command in pages["commands"]():
-        assert f"### `{context.command_path}`" in PAGE
+def test_the_help_on_the_pages_is_current():
+    for name, text in help_pages.texts().items():
+        page = (help_pages.FOLDER / f"{name}.md").read_text()
+        assert help_pages.updated(page, text) == page, "run: python -m tests.cli.help_pages"
+
+
+def test_every_command_and_option_is_on_a_page():
+    pages = help_pages.texts()
+    for context, command in help_pages.commands():
+        page = pages[help_pages.page_of(context.command_path)]
+        assert f"## `{context.command_path}`" in page
         for parameter in command.params:
             for name in (*parameter.opts, *parameter.secondary_opts):
-                assert name in PAGE or parameter.make_metavar(context) in PAGE
+                assert name in page or parameter.make_metavar(context) in page
 
 
-@pytest.mark.parametrize("word", COMMANDS)
+@each_row("word", COMMANDS)
 def test_every_command_of_a_conversation_is_on_the_page(word: str):
-    assert f"| `{word}` |" in PAGE or f", `{word}` |" in PAGE
+    assert f"| `{word}` |" in CHAT or f", `{word}` |" in CHAT
 
 
-@pytest.mark.parametrize(
-    "variable",
-    ["INTERLOCK_MCP_CONFIG", "INTERLOCK_DATABASE", "INTERLOCK_LOG", "INTERLOCK_MODEL"],
+@each_row(
+    "variable", ["INTERLOCK_MCP_CONFIG", "INTERLOCK_DATABASE", "INTERLOCK_LOG", "INTERLOCK_MODEL"]
 )
 def test_every_variable_is_on_the_page(variable: str):
-    assert variable in PAGE
+    assert variable in (help_pages.FOLDER.parent / "environment.md").read_text()

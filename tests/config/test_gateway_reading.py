@@ -29,6 +29,7 @@ from interlock.config.gateway import (
     Rule,
     ServerLimits,
     View,
+    ViewSearch,
 )
 from interlock.config.servers import ToolOverride, ToolRisk
 from interlock.errors import ConfigError
@@ -37,6 +38,26 @@ from tests.config.support import WHOLE, check_refusal, gateway, issuer, rule
 from tests.support.rows import each_row
 
 # Reading
+
+
+@each_row(
+    "given, expected",
+    [
+        ("off", ViewSearch()),
+        ("on", ViewSearch(is_on=True)),
+        ({}, ViewSearch(is_on=True)),
+        ({"mode": "off"}, ViewSearch()),
+        (
+            {"always": ["crm:find_*"], "calls": ["read"]},
+            ViewSearch(is_on=True, always=("crm:find_*",), calls=("read",)),
+        ),
+        ({"calls": ["write", "read"]}, ViewSearch(is_on=True)),
+    ],
+)
+def test_tool_search_is_a_word_or_an_object(given: Any, expected: ViewSearch):
+    found = gateway({"toolSearch": given, "views": {"v": {"toolSearch": given}}}).gateway
+    assert found is not None
+    assert found.search == found.views["v"].search == expected
 
 
 def test_every_member_of_gateway_is_read():
@@ -216,6 +237,16 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"views": {"v": {"tools": {"deny": ["refund"]}}}}, "views.v.tools.deny[0]", 'be "SERVER:NAME'),
     ({"views": {"v": {"tools": {"denny": []}}}}, "views.v.tools.denny", "is unknown"),
     ({"views": {"v": {"names": "short"}}}, "views.v.names", "must be one of wire, plain"),
+    ({"toolSearch": "auto"}, "toolSearch", "must be one of off, on"),
+    ({"views": {"v": {"toolSearch": True}}}, "views.v.toolSearch", "must be one of off, on"),
+    ({"toolSearch": {"call": ["read"]}}, "toolSearch.call", "is unknown (did you mean 'calls'?)"),
+    (
+        {"toolSearch": {"calls": ["reed"]}},
+        "toolSearch.calls",
+        'must be ["read"], ["write"] or both',
+    ),
+    ({"toolSearch": {"calls": []}}, "toolSearch.calls", 'must be ["read"], ["write"] or both'),
+    ({"toolSearch": {"always": ["find"]}}, "toolSearch.always[0]", 'must be "SERVER:NAME"'),
     (issuer(issuer=None), ISSUER, 'needs "issuer"'),
     (issuer(audience=None), ISSUER, 'needs "audience"'),
     (issuer(jwksUrl=None), ISSUER, 'needs "jwksUrl"'),

@@ -110,7 +110,7 @@ def test_change_of_an_unknown_setting_is_refused(name: str, tmp_path: Path):
 
 
 def test_the_example_of_the_documentation_is_valid():
-    page = Path(__file__).parents[2] / "docs" / "cli.md"
+    page = Path(__file__).parents[2] / "docs/use/settings.md"
     _, _, rest = page.read_text().partition('```json title="settings.json"\n')
     example = rest.partition("```")[0]
     found = loads(example.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ def test_chart_is_clean_and_each_cluster_accepts_its_objects(cluster: str, tmp_p
         linted = helm("lint", "--strict", CHART, "--set", values)
         assert linted.returncode == 0, linted.stdout
         assert problems(rendered(values), cluster, tmp_path) == ""
+
+
+def test_chart_installs_the_image_of_its_own_release():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert chart["version"] == chart["appVersion"] == project["version"]
 
 
 @each_row(

@@ -1,4 +1,4 @@
-"""The state in which each section of docs/gateway.md begins: servers, configuration, database."""
+"""The state in which the pages of a gateway begin: servers, configuration, database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from interlock.toolbox.pins import offered_server, offered_tool
 from tests.docs.page import ROOT, Block, blocks
 from tests.docs.session import Shell
 
-PAGE = ROOT / "docs" / "gateway.md"
 CALL = "c_67av94jgm8vrkfkyzb"
 APPROVAL = "a_5f0c2d9e8b7a6f41"
 KEY = "7fk2m9qdx3ha"  # the id of a key of the user anna, as the page writes it
@@ -41,14 +40,21 @@ API = {
 ADMIN = ("mcp:*", "admin:read", "admin:approve", "admin:write")
 
 
-def prepare(section: str, folder: Path, shell: Shell, environment: pytest.MonkeyPatch) -> None:
-    """Make what a section assumes.
+# The pages that assume a gateway with users and calls, and what each has that the others have not.
+PAGES = {
+    f"docs/{folder}/{name}.md": name
+    for folder, names in {
+        "operate": "approvals audit credentials definitions explain keys plugins",
+        "reference": "admin-api policy",
+        "reference/cli": "approvals audit credentials keys lock plugins",
+    }.items()
+    for name in names.split()
+}
 
-    `Serving` assumes nothing. The other sections assume the servers `crm` and `api`, rules for
-    refunds, some calls in the audit trail, and a key.
-    """
-    if section == "Serving":
-        return
+
+def prepare(page: str, folder: Path, shell: Shell, environment: pytest.MonkeyPatch) -> None:
+    """Make what a page assumes: the servers `crm` and `api`, rules for refunds, calls, a key."""
+    name = PAGES[page]
     program = folder / "bin" / "crm-server"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{CRM}"\n')
@@ -58,49 +64,48 @@ def prepare(section: str, folder: Path, shell: Shell, environment: pytest.Monkey
     (folder / "token.txt").write_text("canary-1234\n")
     plugin = folder / "plugins" / "refunds" / "manifest.json"
     plugin.parent.mkdir(parents=True)
-    plugin.write_text(_json_of("Plugins").text)
+    plugin.write_text(_json_of("plugins").text)
     file = folder / "prepared.json"
-    file.write_text(json.dumps(_configuration(section)))
+    file.write_text(json.dumps(_configuration(name)))
     environment.setenv("INTERLOCK_MCP_CONFIG", str(file))
-    asyncio.run(_fill(folder, file, section))
+    asyncio.run(_fill(folder, file, name))
     shell.names["/mnt/other/"] = f"{folder}/"
-    scopes = ADMIN if section == "Admin API" else ("mcp:read",)
-    if section != "Keys":
-        key = shell.create_key("anna", scopes)
+    if name != "keys":
+        key = shell.create_key("anna", ADMIN if name == "admin-api" else ("mcp:read",))
         shell.names |= {KEY: key.split("_")[1], "ilk_…": key}
-    if section == "Admin API":
+    if name == "admin-api":
         shell.start_gateway()
 
 
-def _json_of(section: str) -> Block:
-    """Return the first block of JSON of a section."""
-    every = blocks(PAGE.read_text())
-    return next(each for each in every if each.section == section and each.language == "json")
+def _json_of(name: str) -> Block:
+    """Return the first block of JSON of an operator's page."""
+    every = blocks((ROOT / f"docs/operate/{name}.md").read_text())
+    return next(each for each in every if each.language == "json")
 
 
-def _configuration(section: str) -> dict[str, Any]:
-    if section == "Credentials of users":
-        document: dict[str, Any] = json.loads(_json_of(section).text)
+def _configuration(name: str) -> dict[str, Any]:
+    if name == "credentials":
+        document: dict[str, Any] = json.loads(_json_of(name).text)
         return document | {"gateway": document["gateway"] | {"database": "gateway.db"}}
-    approvals = json.loads(_json_of("Approvals").text)["gateway"]
+    approvals = json.loads(_json_of("approvals").text)["gateway"]
     api = {"document": "crm.json", "baseUrl": "http://127.0.0.1:9", "tools": {}}
     servers: dict[str, Any] = {"crm": {"command": "crm-server"}}
     gateway = {
         "database": "gateway.db",
-        **{name: approvals[name] for name in ("groups", "policy")},
+        **{each: approvals[each] for each in ("groups", "policy")},
     }
-    if section != "Keys":  # no gateway has listed the tools of this API
+    if name != "keys":  # no gateway has listed the tools of this API
         servers["api"] = {"openapi": api}
         gateway["plugins"] = {"folder": "plugins", "server": "api"}
     return {"mcpServers": servers, "gateway": gateway}
 
 
-async def _fill(folder: Path, configuration: Path, section: str) -> None:
+async def _fill(folder: Path, configuration: Path, name: str) -> None:
     place = folder / "gateway.db"
     database = await open_database(place)
     key = GatewayKey.load(folder_beside(place))
     try:
-        await _fill_pins(database, is_changed=section == "Definitions of tools")
+        await _fill_pins(database, is_changed=name in {"definitions", "lock"})
         credentials = CredentialStore(database, key)
         login = Place("user:anna", "notes", LOGIN)
         await credentials.lease(login, "t")

@@ -5,6 +5,7 @@
 | `python title="notes.py"` | a file of the page's folder, which is imported once |
 | `python` | runs in the page's namespace, in which `await` may stand anywhere |
 | `json title="mcp.json"` | a file, which its own reader accepts |
+| `toml title="..."`, `nginx`, `yaml`, ... | a file, which commands on the page read |
 | `console` | lines that begin with `$ ` run; the others are their output |
 | `http` | a request to the running gateway, an empty line, the status and an answer like that |
 | `text` | nothing to run: a drawing, a message, a format |
@@ -21,12 +22,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+FILES = {"json", "toml", "nginx", "haproxy", "caddyfile", "ini", "yaml", "dockerfile", "sh"}
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
     r"^((?:<!--(?:(?!-->).)*-->\n)*)( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL
 )
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
+# A link to a file of the checkout, with its anchor.
+links = re.compile(r"\]\((?!https?:|mailto:|#)(?P<file>[^)#\s]+)(?P<anchor>(?:#[^)\s]*)?)\)")
 _FROM_EXAMPLE = re.compile(r"examples/\w+\.py")
 
 
@@ -48,14 +52,15 @@ class Block(NamedTuple):
             return not any(map(_FROM_EXAMPLE.fullmatch, self.comments))
         if self.language == "text":
             return not re.search(r"^\$ ", self.text, re.MULTILINE)
-        if self.language == "json":
+        if self.language in FILES:
             return self.title != ""
         return self.language in {"console", "http"}
 
 
 def pages() -> list[Path]:
     """Return every page that a reader may copy code from."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    patterns = ("*.md", "docs/**/*.md", "examples/*/*.md")
+    return [page for pattern in patterns for page in sorted(ROOT.glob(pattern))]
 
 
 def blocks(page: str) -> Iterator[Block]:

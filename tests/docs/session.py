@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from signal import SIGHUP
 from socket import SO_REUSEADDR, SOL_SOCKET, socket
 from typing import Any, TextIO
 
 import pytest
 
 from interlock.cli.terminal_prompt import QUESTION
-from tests.cli.conftest import Ran, Terminal
+from tests.cli.conftest import CONTROL, Ran, Terminal
 from tests.docs.page import ROOT, Block
 from tests.servers.ports import reserved
 
@@ -40,13 +41,13 @@ VARIABLE = {
     r"\b[0-9a-f]{12}\b": r"[0-9a-f]{12}",
 }
 _VARIABLES = re.compile("|".join(f"({each})" for each in VARIABLE))
-_HASH = re.compile(r"\b[0-9a-f]{64}\b")
-_ASSIGNMENT = re.compile(r"([A-Z]+)=\$\((.*)\)")  # of what a command prints
-_ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
+_ID = re.compile(r"\b(?:[0-9a-f]{64}|a_[0-9a-f]{16}|c_[0-9a-z]{18})\b")  # which commands take
+_ASSIGNMENT = re.compile(r"(?:export )?([A-Z_]+)=\$\((.*)\)")  # of what a command prints
+_ADDRESS = re.compile(r"(?:(?<=127\.0\.0\.1:)|(?<=--port ))\d{4,5}\b")
 # What asks questions, opens a browser or uses colours; and what keeps it from that.
-_ON_TERMINAL = {"chat", "web", "claude", "login"}
+_ON_TERMINAL = {"chat", "web", "dev", "claude", "login"}
 _NOT_ON_TERMINAL = {"|", "<", ">", "--json", "--link", "--help"}
-WEB_PORT = 8420  # of `interlock web`, unless another program of the machine has it
+WEB_PORTS = {"web": 8420, "dev": 8421}  # unless another program of the machine has them
 SERVE_ADDRESS = "127.0.0.1:8080"  # of `interlock serve`
 QUESTIONS = (QUESTION.strip(), "Do you agree?")
 
@@ -77,7 +78,7 @@ class Shell:
         self._environment = environment
         self._ports: dict[str, socket] = {}  # by the port on the page: the one that is used
         self.names: dict[str, str] = {}
-        self._running: list[tuple[subprocess.Popen[bytes], TextIO]] = []
+        self._jobs: dict[int, tuple[subprocess.Popen[bytes], TextIO]] = {}  # by the shell's number
         self._scripts: list[str] = []
         self._opened = folder / ".opened"
         browser = folder / ".browser"
@@ -121,32 +122,42 @@ class Shell:
 
     def close(self) -> None:
         """End the commands that run in the background, and free their ports."""
-        for each in self._running:
+        for each in self._jobs.values():
             self._end(each)
         for reserving in self._ports.values():
             reserving.close()
 
     def _run(self, command: str, shown: list[str]) -> None:
         words = shlex.split(command, comments=True)
-        if words[-1] == "&":
-            self._start(words[:-1], shown)
-        elif words == ["kill", "%1"]:
-            self._end(self._running.pop())
-        elif words == ["interlock", "serve"]:
+        if words in (["interlock", "serve"], ["interlock", "serve", "&"]):
             self.start_gateway(shown)
+        elif words[-1] == "&":
+            self._start(words[:-1], shown)
+        elif words[0] == "kill" and len(words) == 2:
+            self._end(self._jobs.pop(int(words[1].removeprefix("%"))))
+        elif words[:2] == ["kill", "-HUP"]:
+            process, output = self._jobs[int(words[2].removeprefix("%"))]
+            process.send_signal(SIGHUP)
+            for line in shown:  # after whatever it has printed meanwhile
+                while not re.fullmatch(pattern_of(line), output.readline().rstrip()):
+                    assert process.poll() is None, f"{command}: no line {line}"
         elif found := _ASSIGNMENT.fullmatch(command):
-            self._environment.setenv(found[1], self._printed(found[2])[0].strip())
+            out, errors = self._printed(found[2], shown)
+            self._environment.setenv(found[1], out.strip())
+            compare(errors.splitlines(), shown, command)
         elif words[0] == "export":
             self._environment.setenv(*words[1].split("=", 1))
         elif words[0] in STUBS:
             assert not shown, f"{words[0]} does not run here, so its output is not known"
             STUBS[words[0]](words[1:])
-        elif words[0] == "interlock" and _needs_terminal(words[1:]):
+        elif words[0] == "interlock" and _needs_terminal(words[1:], shown):
             self._talk(words[1:], shown)
         else:
             out, errors = map(str.splitlines, self._printed(command, shown))
-            hashes = zip(*(_HASH.findall("\n".join(each)) for each in (shown, out)), strict=False)
-            self.names |= dict(hashes)
+            ids = zip(
+                *(_ID.findall("\n".join(each)) for each in (shown, out + errors)), strict=False
+            )
+            self.names |= {ours: real for ours, real in ids if ours != real}
             # A terminal shows both streams; which comes first differs from command to command.
             compare(out + errors if _matches(out + errors, shown) else errors + out, shown, command)
 
@@ -166,7 +177,9 @@ class Shell:
         data, errors = b"", ""
         for stage in re.split(r" \| ", command):
             words = shlex.split(stage, comments=True)
-            if words[0] != "interlock":
+            # A process reads the certificates that it trusts only once.
+            trusts_more = os.environ["SSL_CERT_FILE"].startswith(str(self._folder))
+            if words[0] != "interlock" or trusts_more:
                 ran = subprocess.run(["sh", "-c", stage], input=data, capture_output=True)
                 data, errors = ran.stdout, errors + ran.stderr.decode()
                 assert ran.returncode == 0, f"{stage}: {errors}"
@@ -191,10 +204,19 @@ class Shell:
         )
         os.close(inside)
         output = os.fdopen(terminal, encoding="utf-8")
-        self._running.append((process, output))
-        printed = [output.readline() for _ in shown]
-        lines = [self._of_page(each).rstrip("\n") for each in printed]
-        compare(lines, shown, shlex.join(words))
+        self._jobs[max(self._jobs, default=0) + 1] = (process, output)
+        printed = []
+        for line in shown:
+            text = self._line_of(output)
+            # On a busy machine, servers are still starting; a later line says that they are up.
+            while _UP.fullmatch(line) and not re.fullmatch(pattern_of(line), text):
+                assert process.poll() is None, f"{shlex.join(words)}: no line {line}"
+                text = self._line_of(output)
+            printed.append(text)
+        compare(printed, shown, shlex.join(words))
+
+    def _line_of(self, output: TextIO) -> str:
+        return CONTROL.sub("", self._of_page(output.readline())).rstrip("\n")
 
     def _end(self, running: tuple[subprocess.Popen[bytes], TextIO]) -> None:
         process, output = running
@@ -210,8 +232,9 @@ class Shell:
         """Run a command in a terminal: type what the page shows as typed, expect the rest."""
         self._play(["interlock", *arguments])
         with _alone(arguments):
-            if arguments == ["web"] and not _is_free(WEB_PORT):
-                port = self.with_ports(f"127.0.0.1:{WEB_PORT}").rpartition(":")[2]
+            usual = WEB_PORTS.get(arguments[0])
+            if usual and "--port" not in arguments and not _is_free(usual):
+                port = self.with_ports(f"127.0.0.1:{usual}").rpartition(":")[2]
                 arguments = [*arguments, "--port", port]
                 shown = [*map(self.with_ports, shown)]
             program = self._terminal(*arguments)
@@ -225,12 +248,12 @@ class Shell:
                     program.type(f"{answer}\r")
                 else:
                     program.expect_shown(pattern_of(line))
-            if arguments[0] == "web":
+            if usual:
                 program.expect_shown("Ctrl-C to end")
                 assert self._opened.read_text() in program.seen
                 program.type("\x03")
             code = program.leave()
-        assert code == 0 or arguments[0] == "web", program.seen
+        assert code == 0 or usual, program.seen
 
     def _play(self, words: list[str]) -> None:
         """Give the next script to a command that uses a model."""
@@ -319,7 +342,9 @@ def pattern_of(line: str) -> str:
     return "".join([*parts, re.escape(line[end:])])
 
 
-def _needs_terminal(words: list[str]) -> bool:
+def _needs_terminal(words: list[str], shown: list[str]) -> bool:
+    if any(each.startswith(QUESTIONS) for each in shown):
+        return True
     return bool(_ON_TERMINAL & {*words[:2]}) and not _NOT_ON_TERMINAL & {*words}
 
 
@@ -356,8 +381,8 @@ def _is_free(port: int) -> bool:
 
 @contextmanager
 def _alone(arguments: list[str]) -> Iterator[None]:
-    """Let no other page use the port of `interlock web` meanwhile."""
-    if arguments[0] != "web":
+    """Let no other page use the port of `interlock web` or `interlock dev` meanwhile."""
+    if arguments[0] not in WEB_PORTS:
         yield
         return
     with Path(tempfile.gettempdir(), f"interlock-web-{os.getuid()}.lock").open("w") as lock:

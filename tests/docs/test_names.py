@@ -9,11 +9,14 @@ import click
 import pytest
 
 from interlock.cli import interlock
+from tests.docs import members_page
 from tests.docs.page import ROOT, pages
 
 _COMMAND = re.compile(r"(?:`|^\$ |\| )(interlock [a-z][^`\n|#]*)", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _VARIABLE = re.compile(r"\bINTERLOCK_[A-Z_]+\b")
+# What the program passes to its own processes.
+OWN = {"INTERLOCK_CHILD", "INTERLOCK_WORKER"}
 PAGES = [pytest.param(each, id=str(each.relative_to(ROOT))) for each in pages()]
 
 
@@ -57,6 +60,21 @@ def test_variables_on_the_pages_exist():
     assert "INTERLOCK_MODEL" in named
     # Whose name ends with the id of an input, in capitals.
     assert {each for each in named if each not in source} == {"INTERLOCK_INPUT_ID"}
+
+
+def test_every_variable_of_the_program_is_in_the_reference():
+    source = "".join(each.read_text() for each in (ROOT / "src/interlock").rglob("*.py"))
+    places = ("reference/environment", "operate/telemetry")
+    pages = "".join((ROOT / f"docs/{each}.md").read_text() for each in places)
+    named = set(re.findall(r"\b(?:INTERLOCK|OTEL)_[A-Z_]*[A-Z]\b|\bMCP_[A-Z_]+(?=\")", source))
+
+    assert {each for each in named if each not in pages} == OWN
+
+
+def test_every_member_of_the_configuration_is_in_the_reference():
+    page = members_page.PAGE.read_text()
+
+    assert members_page.text() == page, "run: python -m tests.docs.members_page"
 
 
 def test_unknown_command_or_option_is_found():

@@ -10,8 +10,10 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -31,16 +33,25 @@ from tests.servers.postgres import client_programs
 __all__ = ["home", "interlock", "terminal"]  # fixtures
 
 PAGES = {str(each.relative_to(ROOT)): each for each in pages()}
-# What a section of a page assumes. Each section of such a page runs for itself.
-PREPARED = {"docs/gateway.md": gateway_page.prepare}
 POSTGRES = "PostgreSQL"
-# What the blocks of a page, or of a section, need beside the package.
+# What the blocks of a page need beside the package.
 PROGRAMS = {
-    "README.md": "mcp-server-time and the embedded model",
-    "docs/gateway.md: Serving": "mcp-server-time",
-    "docs/library.md": "mcp-server-time",
     "docs/operate/backup.md": POSTGRES,
-    "docs/migrate/fastmcp.md": "FastMCP",
+    "README.md": "mcp-server-time and the embedded model",
+    "docs/start/assistant.md": "mcp-server-time and the embedded model",
+    "examples/cron-agent/README.md": "mcp-server-time and the embedded model",
+    "examples/offline/README.md": "mcp-server-time and the embedded model",
+    "examples/team-gateway/README.md": "mcp-server-time",
+    "docs/operate/nginx.md": "nginx",
+    "docs/operate/caddy.md": "Caddy",
+    "docs/operate/haproxy.md": "HAProxy",
+    "docs/operate/serve.md": "mcp-server-time",
+    "docs/use/client.md": "mcp-server-time",
+    "docs/use/toolbox.md": "mcp-server-time",
+    "docs/use/agent.md": "mcp-server-time",
+    **dict.fromkeys(
+        (each for each in PAGES if re.match("docs/migrate/(?:fastmcp|mcp-sdk)", each)), "FastMCP"
+    ),
     "docs/use/chat.md": "the embedded model",
 }
 MOST_NORUN = 0.05  # of all blocks
@@ -90,7 +101,9 @@ class Page:
         elif file.name == "manifest.json":
             (plugin,) = read_plugins(file.parents[1], frozenset())
             assert plugin.problems == {}
-        elif file.name == "settings.json":
+        elif file.suffix == ".toml":
+            tomllib.loads(block.text)
+        elif file.name == "settings.json" and "/" not in block.title:
             assert settings.load(file).warnings == ()
         elif file.name == "answers.json":
             ScriptedModel.from_file(file)
@@ -125,6 +138,7 @@ def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / place))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a reader has pytest alone
     monkeypatch.chdir(page)
     monkeypatch.syspath_prepend(page)
     return page
@@ -143,6 +157,19 @@ def module(folder: Path) -> Iterator[ModuleType]:
             del sys.modules[name]
 
 
+def runnable(name: str) -> list[Block]:
+    return [each for each in blocks(PAGES[name].read_text()) if each.language != "text"]
+
+
+def params() -> Iterator[object]:
+    """Yield each page with code."""
+    for name in PAGES:
+        if runnable(name):
+            marks = [pytest.mark.slow("runs the commands of a page")]
+            marks += [pytest.mark.program(PROGRAMS[name])] if name in PROGRAMS else []
+            yield pytest.param(name, id=name, marks=marks)
+
+
 async def new_database(server: str) -> str:
     """Create an empty PostgreSQL database for a page; return its URL."""
     connection = await asyncpg.connect(server)
@@ -153,25 +180,9 @@ async def new_database(server: str) -> str:
     return server.replace("/postgres?", "/page?")
 
 
-def runnable(name: str) -> list[Block]:
-    return [each for each in blocks(PAGES[name].read_text()) if each.language != "text"]
-
-
-def params() -> Iterator[object]:
-    """Yield each page with code, or each section of it."""
-    for name in PAGES:
-        sections = dict.fromkeys(each.section for each in runnable(name))
-        for section in sections if name in PREPARED else [""] * bool(sections):
-            id = f"{name}: {section}" if section else name
-            marks = [pytest.mark.slow("runs the commands of a page")]
-            marks += [pytest.mark.program(PROGRAMS[id])] if id in PROGRAMS else []
-            yield pytest.param(name, section, id=id, marks=marks)
-
-
-@pytest.mark.parametrize(("name", "section"), [*params()])
+@pytest.mark.parametrize("name", [*params()])
 def test_every_block_of_a_page_runs(
     name: str,
-    section: str,
     interlock,
     terminal,
     folder: Path,
@@ -184,13 +195,16 @@ def test_every_block_of_a_page_runs(
         server = request.getfixturevalue("postgres_server")
         monkeypatch.setenv("DATABASE_URL", asyncio.run(new_database(server)))
         monkeypatch.setenv("PATH", f"{client_programs()}:{os.environ['PATH']}")
+    if name.startswith("examples/"):
+        shutil.copytree((ROOT / name).parent, folder, dirs_exist_ok=True)
+        (folder.parent / "notes").symlink_to(ROOT / "examples/notes")
     shell = Shell(interlock, terminal, folder, monkeypatch)
     page = Page(name, folder, shell, module)
-    every = [each for each in runnable(name) if section in {"", each.section}]
+    every = runnable(name)
     with asyncio.Runner() as runner:
         try:
-            if name in PREPARED:
-                PREPARED[name](section, folder, shell, monkeypatch)
+            if name in gateway_page.PAGES:
+                gateway_page.prepare(name, folder, shell, monkeypatch)
             for number, block in enumerate(every, start=1):
                 rest = "\n".join(each.text for each in every[number:])
                 try:

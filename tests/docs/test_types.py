@@ -16,16 +16,19 @@ from tests.docs.page import ROOT, blocks, pages
 def write_modules(folder: Path) -> None:
     """Write the Python of each page, at the lines that it has there.
 
-    Files keep their names behind that of their page; the blocks without a title are one module.
+    Files keep their names behind that of their page; the blocks without a title are one module. A
+    file that a page writes again is another module, and the last one is imported.
     """
     for page in pages():
         prefix = page.stem.replace("-", "_")
         code: dict[str, str] = {}
-        for block in blocks(page.read_text()):
-            if block.language == "python":
-                stem = Path(block.title).stem or "page"
-                missing = block.line - 1 - code.get(stem, "").count("\n")
-                code[stem] = code.get(stem, "") + "\n" * missing + block.text
+        every = [each for each in blocks(page.read_text()) if each.language == "python"]
+        for number, block in enumerate(every):
+            stem = Path(block.title).stem or "page"
+            if stem != "page" and block.title in [each.title for each in every[number + 1 :]]:
+                stem += str(number)
+            missing = block.line - 1 - code.get(stem, "").count("\n")
+            code[stem] = code.get(stem, "") + "\n" * missing + block.text
         imports = re.compile(rf"^(from|import) (?=(?:{'|'.join(code)})\b)", re.MULTILINE)
         for stem, source in code.items():
             (folder / f"{prefix}_{stem}.py").write_text(imports.sub(rf"\1 {prefix}_", source))

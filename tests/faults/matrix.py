@@ -1,4 +1,4 @@
-"""The fault matrix as data: every row once, for the tests and for docs/reliability.md.
+"""The fault matrix as data: every row once, for the tests and for docs/reference/faults.md.
 
 A row is a fault, what is promised when it happens, within which time, on which transports, and
 the scenario that makes it happen. The files `rows_*.py` fill the list when they are imported.

@@ -1,4 +1,4 @@
-"""docs/reliability.md: the fault matrix with what a run of it has measured.
+"""docs/reference/faults.md: the fault matrix with what a run of it has measured.
 
 python -m tests.faults.report               run all cases, and write the table
 python -m tests.faults.report "Gzip bomb"   run those with these words in their name, and print them
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.faults.harness import Measured, measure
 from tests.faults.matrix import NOT_BUILT, Case, Row, cases
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/faults.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 HEAD = """\
 | Fault | Promise | Within | On: measured | What came |

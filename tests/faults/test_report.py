@@ -1,4 +1,4 @@
-"""docs/reliability.md lists exactly the rows of the matrix."""
+"""docs/reference/faults.md lists exactly the rows of the matrix."""
 
 from __future__ import annotations
 

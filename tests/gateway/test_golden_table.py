@@ -187,7 +187,7 @@ def toolbox() -> Iterator[Toolbox]:
         runner.run(opened.close())
 
 
-async def never_called(name: str, _: Caller) -> UnknownTool:
+def never_called(name: str, _: Caller) -> UnknownTool:
     raise AssertionError(name)
 
 

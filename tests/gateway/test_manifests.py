@@ -224,7 +224,7 @@ def test_folder_that_is_missing_has_no_plugins(tmp_path):
 
 
 def test_manifest_on_the_page_of_the_gateway_is_read_without_problems(tmp_path, manifest):
-    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/operate/plugins.md").read_text()
     blocks = re.findall(r"```json[^\n]*\n(.*?)```", page, re.DOTALL)
     (shown,) = [each for each in blocks if "mcp_tools" in each]
     manifest("refunds")

@@ -62,8 +62,10 @@ def test_reload_names_the_retention_times_that_need_a_restart():
 
 
 def test_configurations_in_the_documentation_are_valid_and_warn_of_nothing():
-    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
-    examples = re.findall(r"```json[^\n]*\n(\{\s*\"mcpServers\".*?)```", page, re.DOTALL)
+    docs = Path(__file__).parents[2] / "docs"
+    names = ["reference/policy", *(f"operate/{each}" for each in ("approvals", "credentials"))]
+    pages = "".join((docs / f"{each}.md").read_text() for each in (*names, "reference/limits"))
+    examples = re.findall(r"```json[^\n]*\n(\{\s*\"mcpServers\".*?)```", pages, re.DOTALL)
     configs = [loads(each.encode()) for each in examples]
 
     assert [each.warnings for each in configs] == [()] * 5

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interlock.observing import TraceContext
+from interlock.store.audit.reading import AuditReader
+from interlock.telemetry import names
 from interlock.telemetry.span import CLIENT, SERVER, TraceSpan
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.server.http.conftest import MODERN, rpc
@@ -59,6 +62,25 @@ async def test_a_trusted_trace_goes_to_servers_of_both_eras_and_no_other_does(ru
         assert forwarded(old) == (OTHER, None, None)
         await legacy.call("old__x", traceparent=PARENT)
         assert forwarded(old) == (PARENT, None, None)
+
+
+@pytest.mark.slow("fills a database")
+async def test_the_audit_record_names_the_span_and_the_trace_that_is_only_linked(
+    running, tmp_path: Path
+):
+    with recorded_spans() as spans:
+        async with running(TRUSTED, s=offering("x")) as gateway:
+            for user in ("bot", "anna"):
+                await called(gateway, MODERN, await gateway.key(user), META, "")
+            await gateway.settle()
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        records = [each async for piece in reader.export() for each in piece]
+
+    served = [each for each in spans if (each.kind, each.name) == (SERVER, "tools/call s__x")]
+    intents = [each for each in records if each["kind"] == "intent"]
+    assert [each["call"] for each in intents] == [each.attributes[names.CALL] for each in served]
+    assert [each["traceparent"] for each in intents] == [each.context.parent for each in served]
+    assert [each.get("clientTraceparent") for each in intents] == [None, PARENT]
 
 
 async def called(

@@ -1,4 +1,4 @@
-"""Runs both halves of the sections of `docs/migrate/fastmcp.md` against each other.
+"""Runs both halves of `docs/migrate/fastmcp*.md` and `mcp-sdk.md` against each other.
 
     python -m tests.interop.side_by_side [SECTION]
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -34,15 +35,18 @@ import mcp_types
 import uvicorn
 from fastmcp.client.elicitation import ElicitResult as TheirResult
 from fastmcp.client.transports import StreamableHttpTransport
+from mcp.server import MCPServer
 from mcp.shared.exceptions import MCPError
-from starlette.applications import Starlette
 
 import interlock
 from interlock.errors import InterlockError
 from interlock.types import ElicitResult, PromptReference
 from tests.docs.page import ROOT, Block, blocks
 
-PAGE = ROOT / "docs/migrate/fastmcp.md"
+PAGES = [
+    *sorted((ROOT / "docs/migrate").glob("fastmcp*.md"), key=lambda page: page.stem),
+    ROOT / "docs/migrate/mcp-sdk.md",
+]
 LANGUAGE = {"x-language": "nb"}  # a header for the section about headers
 OLD = "2025-11-25"  # FastMCP can ask clients of this revision only
 
@@ -68,12 +72,14 @@ class Pair(NamedTuple):
 def pairs() -> list[Pair]:
     """Return the sections of the page that have requests."""
     found = []
-    every = [each for each in blocks(PAGE.read_text()) if each.title.endswith(".py")]
+    every = [
+        each for page in PAGES for each in blocks(page.read_text()) if each.title.endswith(".py")
+    ]
     by_title = {each.title: each for each in every}
     for theirs in every:
         notes = dict(each.split(": ", 1) for each in theirs.comments)
         if "same" in notes:
-            ours = by_title[theirs.title.replace("_fastmcp", "")]
+            ours = by_title[re.sub(r"_(?:fastmcp|sdk)\.py$", ".py", theirs.title)]
             answer, token = notes.get("answer", "{}"), notes.get("token", '""')
             requests, *rest = map(json.loads, (notes["same"], answer, token))
             found.append(Pair(theirs.section, theirs, ours, requests, *rest))
@@ -83,11 +89,14 @@ def pairs() -> list[Pair]:
 async def compare(pair: Pair) -> list[str]:
     """Serve both halves and return a line for each request that is answered differently."""
     theirs, ours = _executed(pair.theirs), _executed(pair.ours)
-    their_app: Any = getattr(theirs, "host", None) or theirs.mcp.http_app(path="/mcp")
+    their_app: Any = getattr(theirs, "host", None)
+    if their_app is None and isinstance(theirs.mcp, MCPServer):
+        their_app = theirs.mcp.streamable_http_app()
+    their_app = their_app or theirs.mcp.http_app(path="/mcp")
     our_app: Any = getattr(ours, "host", None) or getattr(ours, "app", None) or ours.server.asgi()
     async with AsyncExitStack() as stack:
-        their_url = await stack.enter_async_context(_served(their_app))
-        our_url = await stack.enter_async_context(_served(our_app))
+        their_url = await stack.enter_async_context(_served(their_app, hasattr(theirs, "host")))
+        our_url = await stack.enter_async_context(_served(our_app, hasattr(ours, "host")))
         our_client = await stack.enter_async_context(_our_client(their_url, pair))
         their_client = await stack.enter_async_context(_their_client(our_url, pair))
         lines = []
@@ -106,14 +115,14 @@ def _executed(block: Block) -> ModuleType:
     module = ModuleType(f"side by side: {block.title}")
     code = "\n" * (block.line - 1) + block.text
     sys.modules[module.__name__] = module  # its hints are looked up there
-    exec(compile(code, str(PAGE), "exec", dont_inherit=True), vars(module))
+    exec(compile(code, block.title, "exec", dont_inherit=True), vars(module))
     return module
 
 
 @asynccontextmanager
-async def _served(app: Any) -> AsyncIterator[str]:
+async def _served(app: Any, is_host: bool) -> AsyncIterator[str]:
     """Serve an application, or a host that has mounted it at `/shop`; give its URL."""
-    path = "/shop/mcp" if type(app) is Starlette else "/mcp"
+    path = "/shop/mcp" if is_host else "/mcp"
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

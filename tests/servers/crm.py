@@ -1,4 +1,4 @@
-"""The server `crm` of docs/gateway.md, on stdio: finds and refunds orders of no shop.
+"""The server `crm` of tests/docs/gateway_page.py, on stdio: finds and refunds orders of no shop.
 
 python -I -S crm.py
 """

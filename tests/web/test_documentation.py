@@ -15,7 +15,7 @@ from interlock.web.chat import chat_api
 from interlock.web.inspector import inspector_api as inspect_api
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "use" / "web.md"
+PAGES = {"chat": ROOT / "docs/use/web.md", "inspector": ROOT / "docs/author/inspector.md"}
 END = "<!-- end of routes -->"
 TABLES: dict[str, Iterable[Route]] = {
     "chat": (*chat_api.LOCAL_ROUTES, *apps.ROUTES),
@@ -23,16 +23,14 @@ TABLES: dict[str, Iterable[Route]] = {
 }
 
 
-def renewed(page: str) -> str:
-    """Return a page with the tables of routes of the source."""
-    for name, routes in TABLES.items():
-        begin = f"<!-- routes of the {name} -->\n"
-        before, found, rest = page.partition(begin)
-        assert found, f"docs/use/web.md has no {begin.strip()}"
-        lines = [f"| `{each.method} {_path(each)}` | {each.about} |\n" for each in routes]
-        table = "| route | for |\n|---|---|\n" + "".join(lines)
-        page = f"{before}{begin}{table}{END}{rest.partition(END)[2]}"
-    return page
+def renewed(name: str, page: str) -> str:
+    """Return a page with the table of routes of the source."""
+    begin = f"<!-- routes of the {name} -->\n"
+    before, found, rest = page.partition(begin)
+    assert found, f"{PAGES[name]} has no {begin.strip()}"
+    lines = [f"| `{each.method} {_path(each)}` | {each.about} |\n" for each in TABLES[name]]
+    table = "| route | for |\n|---|---|\n" + "".join(lines)
+    return f"{before}{begin}{table}{END}{rest.partition(END)[2]}"
 
 
 def _path(route: Route) -> str:
@@ -40,13 +38,13 @@ def _path(route: Route) -> str:
 
 
 def test_documented_route_tables_equal_the_source():
-    page = PAGE.read_text()
-
-    assert renewed(page) == page, "renew it: python -m tests.web.test_documentation"
+    for name, file in PAGES.items():
+        page = file.read_text()
+        assert renewed(name, page) == page, "renew it: python -m tests.web.test_documentation"
 
 
 def test_frames_of_the_socket_are_all_documented():
-    text = (ROOT / "docs" / "connect" / "langchain.md").read_text().partition("### `/ws`")[2]
+    text = (ROOT / "docs/connect/chat-server.md").read_text().partition("## `/ws`")[2]
     tables = re.findall(r"(?m)(?:^\|.*\n)+", text)[:2]
     to_server, from_server = ({*re.findall(r"`(\w+)`", _names(each))} for each in tables)
     folder = ROOT / "src/interlock/web/chat"
@@ -64,4 +62,5 @@ def _names(table: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text()))
+    for name, file in PAGES.items():
+        file.write_text(renewed(name, file.read_text()))

@@ -243,7 +243,7 @@ class GatewayKey:
 
         try:
             return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
-        except (InvalidTag, ValueError):
+        except (InvalidTag, ValueError, TypeError):  # TypeError: SQLite can contain text instead
             return None
 
     def _cipher(self, purpose: str) -> AESGCM:

@@ -12,7 +12,6 @@ from interlock.calls import Call, Caller, Entry, Item
 from interlock.context import Context
 from interlock.errors import CallRefused
 from interlock.gateway.forwarding.refusals import UNKNOWN
-from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
 from interlock.gateway.observer import GatewayObserver
 from interlock.layers.audit import LOCAL_USER, AuditTrail
 from interlock.layers.exposition import Gauge
@@ -93,7 +92,7 @@ class GatewayRecorder(GatewayObserver):
     ) -> None:
         reason = context.error_type if error is None else error_of(error)
         transport = "tcp" if context.address else "pipe"
-        labels = (_known(method), _tool_of(context), reason, context.revision, transport)
+        labels = (_known(method), context.called, reason, context.revision, transport)
         self.metrics.note_served(labels, seconds)
 
     def requested(
@@ -181,11 +180,3 @@ def _key_of(principal: Principal | None) -> str:
 
 def _known(method: str) -> str:
     return method if method in names.METHODS else names.OTHER
-
-
-def _tool_of(context: Context) -> str:
-    """Return the address of a request's tool; "" if there is none, or the name may be made up."""
-    tool = context.tool
-    if isinstance(tool, ForwardedTool):
-        return tool.entry.address
-    return tool.item.address if isinstance(tool, UnusableTool) and tool.is_known else ""

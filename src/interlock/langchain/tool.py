@@ -38,6 +38,7 @@ from interlock.types import JsonObject
 
 LANGCHAIN = Caller(surface="langchain")
 _log = logging.getLogger("interlock.langchain")
+_BUG = "error: the call failed because of a bug in the client program"
 
 _Made = dict[str, tuple[bytes, "LangChainTool"]]
 
@@ -232,8 +233,7 @@ async def run(
     """Call a tool. Raise nothing but `CancelledError`.
 
     Args:
-        toolbox: The toolbox.
-        name: Address or wire name.
+        toolbox, name: The toolbox, and the tool's address or wire name.
         arguments: Arguments by parameter name.
         caller: The caller on whose behalf the tool is called.
         progress: Called with each `Progress`.
@@ -247,10 +247,7 @@ async def run(
     handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
         entry = toolbox.find(name, caller)
-        if not isinstance(arguments, dict):
-            kind = type(arguments).__name__
-            raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        given = portable(entry.input_schema).to_server(repair_value(dict(arguments)))
+        given = _to_server(entry, arguments)
         call = Call(entry, given, caller, progress=progress, id=id or new_call_id())
         call.tool_call_id = tool_call_id
         call.offered = offered or (lambda: toolbox.tools)
@@ -265,6 +262,18 @@ async def run(
     except Exception:
         _log.exception("calling %s failed", name)
         return Finished(_BUG, True, "failed")
+
+
+def _to_server(entry: Entry, arguments: Any) -> JsonObject:
+    """Return arguments with the server's names.
+
+    Raises:
+        InvalidArguments: The arguments are not an object.
+    """
+    if not isinstance(arguments, dict):
+        kind = type(arguments).__name__
+        raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
+    return portable(entry.input_schema).to_server(repair_value(dict(arguments)))
 
 
 def tools(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from glob import escape
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
@@ -228,6 +228,14 @@ class Policy:
             annotations = entry.tool.annotations
             return "read" if annotations is not None and annotations.read_only_hint else "write"
         return stated or "write"
+
+    def lists(self, caller: Caller, entry: Entry) -> bool:
+        """Return whether a caller's client lists a tool, rather than searches for it."""
+        view = self._rights_of(caller).view
+        calls = view.search.calls
+        return view.always_lists(entry) or (
+            len(calls) < len(get_args(Risk)) and self.risk(entry) not in calls
+        )
 
     def may_use_any(self, caller: Caller, server: str) -> bool:
         """Return whether a caller might be allowed to use some tool of a server."""

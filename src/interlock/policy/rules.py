@@ -185,12 +185,14 @@ class CompiledView:
         is_allowed = self._allow is None or self._allow.match(server, name)
         return is_allowed and not self._deny.match(server, name)
 
-    def lists(self, entry: Entry, risk: Risk) -> bool:
-        """Return whether clients list a tool of the view, rather than search for it."""
+    def always_lists(self, entry: Entry) -> bool:
+        """Return whether clients list a tool of the view, rather than search for it.
+
+        Tools whose risk is not in `search.calls` are listed as well.
+        """
         return (
             not self.search.is_on
             or entry.is_always_listed
-            or risk not in self.search.calls
             or self._always.match(entry.server, entry.tool.name)
         )
 

@@ -259,7 +259,6 @@ class Methods:
         if not isinstance(params, CallParams):  # the code that made the context did not decode them
             params = _decode(CallParams, request)
         tool = context.tool or self._catalogue.find("tools", params.name, context)
-        context.tool = tool
         if tool is None:
             self._on_unknown("tools", params.name, context)
             raise UnknownTool(f"unknown tool {params.name!r}")

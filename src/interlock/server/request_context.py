@@ -229,11 +229,11 @@ def _read_changing(encoded: bytes) -> Stated:
     meta: JsonObject = {}
     rest = encoded
     for attribute, name, key in _CHANGING:
-        at = rest.find(key)
-        if at < 0:
-            continue
         value = getattr(changing, attribute)
-        cut = None if value is UNSET else _MEMBER.match(rest, at + len(key))
+        if value is UNSET:
+            continue
+        at = rest.find(key)
+        cut = _MEMBER.match(rest, at + len(key))
         # Otherwise a member of this name is nested or repeated, or has another kind of value.
         if cut is None or rest.find(key, cut.end()) >= 0:
             return _read(encoded)

@@ -251,3 +251,18 @@ def test_describe_of_a_tool_without_arguments_prints_no_arguments():
     description = tools_module.describe(Tool("t", {"type": "object"}, "Does it."))
 
     assert description == "Does it.\n\nno arguments"
+
+
+@pytest.mark.slow("starts a program")
+def test_search_prints_what_a_model_would_find_and_why(interlock, servers):
+    servers()
+    found = interlock("tools", "--search", "reply with a picture")
+    as_json = json.loads(interlock("tools", "--search", "echo", "--json").out)
+    nothing = interlock("tools", "--search", "zebra")
+    unused = interlock("tools", "--key", "k")
+
+    assert found.out.splitlines()[0].startswith("e:picture  picture: name")
+    assert as_json["tools"][0]["address"] == "e:echo"
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "no tool matches" in nothing.err
+    assert "--key needs --search" in unused.err

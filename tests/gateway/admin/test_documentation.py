@@ -1,4 +1,4 @@
-"""The table of routes in docs/gateway.md is complete; `python -m` this module renews it."""
+"""The routes in docs/reference/admin-api.md are complete; `python -m` this module renews them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
 
-PAGE = Path(__file__).parents[3] / "docs" / "gateway.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/admin-api.md"
 BEGIN, END = "<!-- routes -->\n", "<!-- end of routes -->"
 
 

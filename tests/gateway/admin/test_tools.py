@@ -51,6 +51,19 @@ async def test_operator_can_list_the_tools_that_a_key_or_a_user_sees(running):
 
 
 @pytest.mark.slow("fills a database")
+async def test_operator_sees_what_a_caller_finds_and_why(running):
+    async with running(SETTINGS, crm=offering("get_x", "refund", "delete_x")) as gateway:
+        operator = await Operator.of(gateway)
+        of_anna = await operator.get("/tools", "user=anna&search=crm%20refund")
+        of_berta = await operator.get("/tools", "user=berta&search=crm%20refund")
+
+    first = of_anna["tools"][0]
+    assert (first["address"], first["effect"]) == ("crm:refund", "ask")
+    assert first["matches"]["refund"] == {"refund": ["name"]}
+    assert [each["address"] for each in of_berta["tools"]] == ["crm:get_x"]
+
+
+@pytest.mark.slow("fills a database")
 async def test_caller_searches_their_own_tools(running):
     async with running(SETTINGS, crm=offering("get_x", "refund")) as gateway:
         anna = Operator(gateway, await gateway.key("anna"))

@@ -43,6 +43,26 @@ async def test_explanation_of_an_unusable_key_stops_at_the_key(key: dict[str, An
     assert {*others} == {"not_reached"}
 
 
+@pytest.mark.parametrize(
+    ("view", "address", "fact"),
+    [
+        ("", "crm:get_a", None),
+        ("s", "crm:get_a", "found by search in view s; called with call_read_tool"),
+        ("s", "crm:pay", "listed in view s"),
+        ("s", "crm:absent", None),
+    ],
+)
+async def test_explanation_states_how_a_client_of_a_search_view_gets_to_know_a_tool(
+    view: str, address: str, fact: str | None
+):
+    search = {"always": ["crm:pay"]}
+    policy = policy_of(views={"s": {"toolSearch": search}})
+    async with explaining(policy) as (_, explainer, _):
+        explained = explainer.explain(Caller(Principal("user:anna", ALL, view=view)), address)
+
+    assert facts(explained).get("listed") == fact
+
+
 async def test_a_key_bound_to_another_view_is_denied_in_this_view():
     policy = policy_of(views={"a": {}, "b": {}})
     key = StoredKey("k", b"", "anna", scopes=("mcp:*",), view="b")

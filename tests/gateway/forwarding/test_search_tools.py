@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,10 +18,12 @@ from interlock.errors import RemoteError
 from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.types import Implementation
+from tests.gateway import pinned
 from tests.gateway.golden import answer, context_of
-from tests.gateway.support import as_principal
+from tests.gateway.support import as_principal, steps_of
 from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text
+from tests.toolbox.test_pins import DEFINITION
 
 SEARCH, DESCRIBE = "interlock__search_tools", "interlock__describe_tools"
 READ, WRITE = "interlock__call_read_tool", "interlock__call_write_tool"
@@ -91,6 +93,11 @@ async def anna(
         yield Anna(client, server)
 
 
+async def called(server: ForwardingServer, principal: Principal, call: Json) -> Json:
+    """Return the result of a call, in a request of its own."""
+    return await answer(server, context_of(principal, MODERN), "tools/call", **call)
+
+
 # Lists
 
 
@@ -135,6 +142,15 @@ async def test_without_search_nothing_is_indexed_and_no_tool_of_the_search_exist
                 await caller.client.call_tool(name, {"query": "contact", "name": "crm__x"})
         assert caller.server.toolbox._finder is None
     assert len(names) == 6
+
+
+async def test_the_list_of_500_tools_has_a_twentieth_of_the_tokens() -> None:
+    many = [described(f"get_{n}", "Return one of the many things. " * 9) for n in range(500)]
+    sizes = {}
+    for search in (ViewSearch(), ON):
+        async with anna(policy_of(search=search), servers={"hr": upstream(*many)}) as caller:
+            sizes[search.is_on] = len(await caller.client.request("tools/list"))
+    assert sizes[True] < 0.05 * sizes[False]
 
 
 # Searching
@@ -293,11 +309,12 @@ async def test_callers_find_what_they_may_call_and_hidden_tools_change_no_answer
             policy = policy_of(*rules, hidden, crm=view)
             await small.replace(servers, policy)
             await large.replace({**servers, "secret": upstream(*bait)}, policy)
-            context = context_of(chance.principal(), MODERN)
+            principal = chance.principal()
+            context = context_of(principal, MODERN)
             for query in ("find contact", "page", "get the invoice", "secret contact"):
                 call = {"name": SEARCH, "arguments": {"query": query, "limit": 20}}
-                found = await answer(small, context, "tools/call", **call)
-                other = await answer(large, context, "tools/call", **call)
+                found = await called(small, principal, call)
+                other = await called(large, principal, call)
                 for each in (found, other):
                     each.pop("_meta", None)
                 assert other == found
@@ -307,5 +324,80 @@ async def test_callers_find_what_they_may_call_and_hidden_tools_change_no_answer
                 is_callable = small.catalogue.find("tools", entry.wire_name, context) is not None
                 if is_callable and "structuredContent" in found:  # a rule may deny the search
                     call = {"name": SEARCH, "arguments": {"query": entry.wire_name}}
-                    named = await answer(large, context, "tools/call", **call)
+                    named = await called(large, principal, call)
                     assert named["structuredContent"]["tools"][0]["name"] == entry.wire_name
+
+
+async def test_a_hidden_tool_is_answered_like_an_absent_one_in_equal_time() -> None:
+    deny = Rule(id="no", effect="deny", who=("*",), kind="tools", patterns=("wiki:*",))
+    rest = Rule(id="all", effect="allow", who=("*",), kind="tools", patterns=("*:*",))
+    async with anna(policy_of(deny, rest)) as caller:
+        answers, steps = [], []
+        for name in ("wiki__list_pages", "wiki__list_wages"):
+            for tool, arguments in ((READ, {"name": name}), (DESCRIBE, {"names": [name]})):
+                call = {"name": tool, "arguments": arguments}
+                found = await called(caller.server, ANNA, call)
+                answers.append(json.dumps(found).replace(name, "NAME"))
+                steps.append(await steps_of(lambda: called(caller.server, ANNA, call)))  # noqa: B023
+    assert answers[:2] == answers[2:]
+    # The lookup for the audit record differs by some steps, as it does in a direct call
+    assert steps[:2] == pytest.approx(steps[2:], rel=0.03)
+
+
+# Changes
+
+
+async def test_a_tool_of_a_server_that_is_down_is_found_with_its_state() -> None:
+    server = crm()
+    async with anna(servers={"hr": server}) as caller:
+        await server.end()
+        state = "ok"
+        while state == "ok":
+            (first, *_) = (await caller.find("get invoice", server="hr"))["tools"]
+            state = first["state"]
+    assert (first["name"], state) == ("hr__get_invoice", "server_down")
+
+
+async def test_a_tool_of_a_server_that_is_gone_is_neither_found_nor_called() -> None:
+    async with anna() as caller:
+        assert (await caller.names("list pages"))[0] == "wiki__list_pages"
+        await caller.server.replace({"crm": crm()}, policy_of())
+        assert "wiki__list_pages" not in await caller.names("list pages")
+        with pytest.raises(RemoteError, match="unknown tool 'wiki__list_pages'"):
+            await caller.client.call_tool(READ, {"name": "wiki__list_pages"})
+
+
+async def test_the_list_changes_only_with_the_tools_that_it_has() -> None:
+    always = ViewSearch(is_on=True, always=("crm:get_*",))
+    policy, servers = policy_of(search=always), {"crm": crm(), "wiki": wiki()}
+    server = ForwardingServer(servers, policy, environ={})
+    async with server.running():
+        before = server.catalogue.fingerprint("tools", ANNA)
+        changed = upstream(described("list_pages", "Another text."), described("new"))
+        await server.replace({**servers, "wiki": changed}, policy)
+        after = server.catalogue.fingerprint("tools", ANNA)
+        await server.replace({"wiki": changed}, policy)
+        without = server.catalogue.fingerprint("tools", ANNA)
+    assert before == after != without
+
+
+@pytest.mark.slow("fills a database")
+async def test_a_tool_that_waits_for_an_operator_is_not_found_but_counted(
+    running: Callable[..., Any],
+) -> None:
+    server = pinned.crm()
+    async with running({"toolSearch": "on"}, crm=server) as gateway:
+        served = as_principal(gateway.assembly.server, ANNA)
+        async with Client.memory(served) as client:
+            caller = Anna(client, gateway.assembly.server)
+            before = await caller.names("refund an order")
+            pinned.offer(server, {**DEFINITION, "description": "Obey."}, pinned.FIND)
+            found: Json = {"waiting": 0}
+            while not found["waiting"]:
+                found = await caller.find("refund order")
+            refused = await client.call_tool(WRITE, {"name": "crm__refund"})
+
+    assert before[0] == "crm__refund"
+    assert "crm__refund" not in {each["name"] for each in found["tools"]}
+    assert "1 more with a matching name cannot be called" in found["text"]
+    assert (refused.meta or {})["interlock/reason"]["code"] == "tool_quarantined"

@@ -36,7 +36,7 @@ async def test_groups_in_an_id_token_determine_the_usable_tools(running, issuer:
 
 
 async def test_example_of_the_documentation_signs_people_in(running, issuer: OidcIssuer):
-    page = Path(__file__).parents[3] / "docs" / "use" / "web.md"
+    page = Path(__file__).parents[3] / "docs/operate/logins.md"
     _, _, rest = page.read_text().partition('```json title="login.json"\n')
     text = rest.partition("```")[0].replace("https://id.example.com", issuer.url)
     settings = json.loads(text.replace("${ISSUER_SECRET}", SECRET))["gateway"]

@@ -267,8 +267,8 @@ async def test_event_of_a_login_is_dropped_when_no_call_waits_for_it():
 
 
 def test_documented_configuration_is_valid_and_requires_the_documented_credentials():
-    page = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text()
-    example = re.findall(r"## Credentials of users\n.*?```json[^\n]*\n(.*?)```", page, re.DOTALL)[0]
+    page = (Path(__file__).parents[3] / "docs/operate/credentials.md").read_text()
+    example = re.findall(r"```json[^\n]*\n(.*?)```", page, re.DOTALL)[0]
     config = loads(example.encode())
     needs = {name: needs_of(server) for name, server in config.servers.items()}
 

@@ -1,4 +1,4 @@
-"""Behind nginx and HAProxy, with the configurations of docs/server.md."""
+"""Behind nginx and HAProxy, with the configurations of docs/author/proxy.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nginx_of_http_1_0(folder: Path, text: str) -> list[str]:
 def reverse_proxy(request: pytest.FixtureRequest, tmp_path: Path):
     """Return a context that runs a proxy in front of a port, and yields the proxy's port."""
     write: Write = request.param
-    page = (ROOT / "docs" / "server.md").read_text()
+    page = (ROOT / "docs/author/proxy.md").read_text()
     file = "haproxy.cfg" if write is haproxy else "nginx.conf"
     (text,) = (each.text for each in blocks(page) if each.title == file)
 

@@ -162,7 +162,6 @@ async def test_writer_that_begins_while_the_key_is_replaced_is_refused(
     assert await problems(ended.location) == []
 
 
-@pytest.mark.slow("kills a process")
 async def test_chain_of_a_killed_gateway_is_closed_before_the_key_is_replaced(
     place: str, rows: Rows
 ):
@@ -239,3 +238,29 @@ async def test_damage_of_before_stays_visible(ended: Filled, change: Change, row
     assert len(before) == 1
     assert before[0] in found
     assert "the register of writers: was changed, or is not signed by this key" in found
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+async def test_damaged_chain_of_a_killed_gateway_stays_open_and_is_reported(
+    place: str, change: Change
+):
+    GatewayKey(bytes(range(32))).write(folder_beside(place) / FILE_NAME)
+    killed = kill(place)
+    await change(place, f"UPDATE audit SET hash = 'x' WHERE writer = '{killed}'")
+    await rotate(place)
+    assert any(
+        each.startswith(f"writer {killed}")
+        and each.endswith("is not closed, though its key was replaced")
+        for each in await problems(place)
+    )
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+async def test_what_is_remembered_of_a_key_cannot_be_changed(ended: Filled, change: Change):
+    await rotate(ended.location)
+    await change(ended.location, "UPDATE retired_keys SET sealed = x'00' || substr(sealed, 2)")
+    with pytest.raises(ConfigError, match=r"what is remembered of gateway key .* was changed"):
+        await problems(ended.location)
+    await change(ended.location, "DELETE FROM retired_keys")
+    found = await problems(ended.location, copied=False)
+    assert "was changed, or does not follow the record before it" in found[0]

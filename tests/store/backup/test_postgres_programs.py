@@ -42,7 +42,6 @@ def test_environment_has_every_part_of_a_url(url: str, expected: dict[str, str])
     assert environment_of(url).items() >= expected.items()
 
 
-@pytest.mark.slow("starts a program")
 async def test_program_gets_the_password_by_its_environment_and_no_other_secret(
     monkeypatch: pytest.MonkeyPatch,
 ):

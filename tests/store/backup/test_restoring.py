@@ -35,7 +35,6 @@ def tree(folder: Path) -> dict[str, int]:
     }
 
 
-@pytest.mark.slow("starts pg_dump")
 async def test_backup_restored_elsewhere_is_whole_and_its_running_call_unfinished(
     filled: Filled,
     elsewhere: Callable[[], str],
@@ -73,7 +72,6 @@ async def test_backup_restored_elsewhere_is_whole_and_its_running_call_unfinishe
         await restore(location, folder)
 
 
-@pytest.mark.slow("starts pg_dump")
 async def test_backup_contains_every_record_that_was_durable_before_it(
     place: str, elsewhere: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -185,7 +185,8 @@ async def test_missing_database_is_refused(tmp_path: Path):
     assert remains(tmp_path) == []
 
 
-@pytest.mark.parametrize("place", [pytest.param("postgres")], indirect=True)
+@pytest.mark.program("PostgreSQL")
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
 async def test_without_pg_dump_the_line_to_type_has_no_password(
     filled: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

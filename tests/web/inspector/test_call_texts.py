@@ -117,6 +117,6 @@ async def test_documented_text_equals_the_generated_text(path: Path):
     inspection, inspector = await called(path, "say", {"text": "hello"})
     text = inspect_texts.of_call(inspection, "say", {"text": "hello"})["test"]
     await inspector.close()
-    page = (Path(__file__).parents[3] / "docs" / "use" / "web.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/author/inspector.md").read_text()
 
     assert text.replace(str(path), "mcp.json") in page

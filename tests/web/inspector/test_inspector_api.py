@@ -48,7 +48,7 @@ async def test_inspector_shows_the_wire_and_switches_the_era(running):
 
 
 def test_documentation_lists_every_route_of_the_inspector():
-    page = (Path(__file__).parents[3] / "docs" / "use" / "web.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/author/inspector.md").read_text()
 
     for route in routes("admin:write"):
         path = route.path.replace("{id}", "ID")

@@ -20,7 +20,7 @@ from interlock.gateway.gauges import EXPIRING
 from interlock.store.audit.copies import copy_folder
 from interlock.store.audit.postgres_tables import PostgresAudit
 from interlock.store.database.claims import Row
-from interlock.store.database.location import public_name
+from interlock.store.database.location import public_name, without_links
 from interlock.store.database.sqlite_file import CHECK_PAGES, log_of, uri
 from interlock.store.replicas import TIMEOUT
 from interlock.text.timestamps import now_micros, rfc3339
@@ -68,7 +68,7 @@ async def look_at(place: str | Path) -> Stored:
     if isinstance(place, Path) and not place.exists():  # noqa: ASYNC240 - nothing else runs
         return Stored((ok("database", f"{place} is created at the first start"),))
     try:
-        return await (_postgres(place) if isinstance(place, str) else _sqlite(place))
+        return await (_postgres(place) if isinstance(place, str) else _sqlite(without_links(place)))
     except InterlockError as found:
         return _unread(str(found))
     except sqlite3.Error as found:
@@ -96,9 +96,10 @@ async def _sqlite(file: Path) -> Stored:
 async def _postgres(url: str) -> Stored:
     tables = PostgresAudit(url, timeout=TIMEOUT)
     try:
+        await tables.fetch("SELECT 1")  # connects, which must not be a part of the time below
         before = time()
-        ((version, clock, size, is_standby),) = await tables.fetch(_POSTGRES)
-        behind = (before + time()) / 2 - clock
+        ((version, now, size, is_standby),) = await tables.fetch(_POSTGRES)
+        behind = (before + time()) / 2 - now
         about = f"{public_name(url)}, version {version.split()[0]}, {size:,} bytes"
         if is_standby:
             return _unread(f"{about}, is a read-only standby: use the primary")

@@ -200,10 +200,10 @@ def _check_listed(question: ExplainedCall) -> Check | None:
     principal = question.caller.principal
     named = principal.view if principal is not None else ""
     where = f"view {named}" if named else "all tools"
-    risk = policy.risk(entry)
-    if view.lists(entry, risk):
+    if policy.lists(question.caller, entry):
         return Check("listed", "ok", f"listed in {where}")
-    return Check("listed", "ok", f"found by search in {where}; called with call_{risk}_tool")
+    executor = f"call_{policy.risk(entry)}_tool"
+    return Check("listed", "ok", f"found by search in {where}; called with {executor}")
 
 
 CHECKS: list[Callable[[ExplainedCall], Check | None]] = [

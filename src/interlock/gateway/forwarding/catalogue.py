@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,8 @@ from interlock.types import (
 MISSING_KEY = "interlock/missing"
 MAX_FOUND = 100_000  # cached pairs of caller and tool
 MAX_CALLERS = 64  # callers that search, whose tools are cached
+MAX_RISKS = 4_096  # callers that search, whose risks are cached
+RIGHTS_AT_ONCE = 200  # tools whose rights are decided before other tasks run
 RISKS: tuple[Risk, ...] = ("read", "write")
 _OURS = f"{OWN}__"  # the start of the names of interlock's own tools
 # Claude Code's own search would otherwise hide these tools, and with them all others
@@ -66,7 +69,7 @@ class ToolboxCatalogue:
         toolbox: Toolbox,
         in_force: InForce,
         forwarder: Forwarder,
-        unknown: Callable[[str, Caller], Awaitable[UnknownTool]],
+        unknown: Callable[[str, Caller], UnknownTool],
     ) -> None:
         self._toolbox = toolbox
         self._in_force = in_force
@@ -78,7 +81,8 @@ class ToolboxCatalogue:
         }
         self._executors = [Executor(risk, self._find_tool, unknown, forwarder) for risk in RISKS]
         self._callable: dict[Hashable, dict[str, ForwardedTool]] = {}  # see `callable_tools`
-        self._callable_in = -1  # the version in which `_callable` was filled
+        self._risks: dict[Hashable, set[Risk]] = {}  # see `_risks_for`
+        self._callers_in = -1  # the version in which `_callable` and `_risks` were filled
         # By the view that has plain names, or "", and by whether schemas are the servers' own
         self._offers: dict[tuple[str, bool], Offers] = {}
         self._before: dict[tuple[str, bool], Offers] = {}  # the offers before the last change
@@ -147,35 +151,45 @@ class ToolboxCatalogue:
 
     def _listed_beside_search(self, context: Context) -> Iterator[EncodedDefinition]:
         """Yield what clients that search list: interlock's own tools, and tools always listed."""
-        if self.callable_tools(Caller(context.principal)):
+        caller = Caller(context.principal)
+        if next(self._callable_to(caller), None) is not None:
             for own in self._own_tools(context):
                 meta = own.definition.get("_meta", {}) | _ALWAYS_LOAD
                 yield EncodedDefinition(encode(own.definition | {"_meta": meta}))
             is_short = _is_claude_code(context)
-            for tool in self._always_listed(Caller(context.principal)):
+            for tool in self._always_listed(caller):
                 yield tool.listed_shortly if is_short else tool.listed
 
     def _always_listed(self, caller: Caller) -> Iterator[ForwardedTool]:
-        policy = self._in_force.policy
-        view = policy.view_of(caller)
-        for tool in self.callable_tools(caller).values():
-            if view.lists(tool.entry, policy.risk(tool.entry)):
+        for tool in self._offers_to(caller).tools.values():
+            if self._in_force.policy.lists(caller, tool.entry) and self.offers(caller, tool.entry):
+                yield tool
+
+    def _callable_to(self, caller: Caller) -> Iterator[ForwardedTool]:
+        for tool in self._offers_to(caller).tools.values():
+            if self.offers(caller, tool.entry):
                 yield tool
 
     def callable_tools(self, caller: Caller) -> Mapping[str, ForwardedTool]:
         """Return the tools that a caller may call, by address."""
-        if self._callable_in != self.version or len(self._callable) >= MAX_CALLERS:
-            self._callable.clear()
-            self._callable_in = self.version
+        self._forget_callers()
         key = basis_of_rights(caller.principal)
         found = self._callable.get(key)
         if found is None:
-            found = self._callable[key] = {
-                tool.entry.address: tool
-                for tool in self._offers_to(caller).tools.values()
-                if self.offers(caller, tool.entry)
-            }
+            found = {tool.entry.address: tool for tool in self._callable_to(caller)}
+            self._callable[key] = found
         return found
+
+    async def load_callable(self, caller: Caller) -> Mapping[str, ForwardedTool]:
+        """Return `callable_tools`; other tasks run while the rights of many tools are decided."""
+        key = basis_of_rights(caller.principal)
+        if self._callers_in != self.version or key not in self._callable:
+            tools = [*self._offers_to(caller).tools.values()]
+            for start in range(0, len(tools), RIGHTS_AT_ONCE):
+                for tool in tools[start : start + RIGHTS_AT_ONCE]:
+                    self.may_use(caller, tool.entry)  # the policy remembers its decision
+                await asyncio.sleep(0)
+        return self.callable_tools(caller)
 
     def waiting_tools(self, caller: Caller) -> Iterator[str]:
         """Yield the addresses of tools that the caller may call after an operator accepts them."""
@@ -193,12 +207,33 @@ class ToolboxCatalogue:
 
     def _executors_for(self, caller: Caller) -> Iterator[Executor]:
         """Yield an executor for each risk of which the caller may call a tool."""
-        policy = self._in_force.policy
-        search = policy.view_of(caller).search
+        search = self._in_force.policy.view_of(caller).search
         if search.is_on:
-            tools = self.callable_tools(caller).values()
-            risks = {policy.risk(each.entry) for each in tools}.intersection(search.calls)
-            yield from (each for each in self._executors if each.risk in risks)
+            risks = self._risks_for(caller)
+            for executor in self._executors:
+                if executor.risk in search.calls and executor.risk in risks:
+                    yield executor
+
+    def _risks_for(self, caller: Caller) -> Set[Risk]:
+        """Return the risks of the tools that a caller may call."""
+        self._forget_callers()
+        key = basis_of_rights(caller.principal)
+        risks = self._risks.get(key)
+        if risks is None:
+            risks = self._risks[key] = set()
+            for tool in self._callable_to(caller):
+                risks.add(self._in_force.policy.risk(tool.entry))
+                if len(risks) == len(RISKS):
+                    break
+        return risks
+
+    def _forget_callers(self) -> None:
+        """Clear what is cached for each caller, after a change or if it is too much."""
+        is_full = len(self._callable) >= MAX_CALLERS or len(self._risks) >= MAX_RISKS
+        if self._callers_in != self.version or is_full:
+            self._callable.clear()
+            self._risks.clear()
+            self._callers_in = self.version
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
         """Return metadata: items missing from the caller's list, and why a tool list is empty."""
@@ -209,7 +244,8 @@ class ToolboxCatalogue:
         if kind != "tools":
             return {}
         if self._in_force.policy.view_of(caller).search.is_on:
-            return {} if self.callable_tools(caller) else {REASON_KEY: "nothing_granted"}
+            is_empty = next(self._callable_to(caller), None) is None
+            return {REASON_KEY: "nothing_granted"} if is_empty else {}
         missing = self._missing_of(self._offers_to(caller), caller)
         if missing:
             asking = caller_of(context)

@@ -7,7 +7,7 @@ for each risk, because clients approve calls by the name and the annotations of 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -85,7 +85,7 @@ class Executor:
         self,
         risk: Risk,
         find: Callable[[str, Context], AnyTool | None],
-        unknown: Callable[[str, Caller], Awaitable[UnknownTool]],
+        unknown: Callable[[str, Caller], UnknownTool],
         forwarder: Forwarder,
     ) -> None:
         self.risk: Risk = risk
@@ -117,7 +117,7 @@ class Executor:
         if isinstance(tool, StartingTool):
             tool = await tool.started(context)
         if tool is None:
-            raise await self._unknown(name, caller_of(context))
+            raise self._unknown(name, caller_of(context))
         item = self._item if isinstance(tool, Executor) else tool.item
         if item.server == OWN:
             text = f"{name} is a tool of interlock itself; call it directly"
@@ -125,8 +125,7 @@ class Executor:
         if isinstance(tool, ForwardedTool) and self.risk == "read":
             policy = self._forwarder.in_force.policy
             if policy.risk(tool.entry) == "write":
-                view = policy.view_of(caller_of(context))
-                is_listed = view.lists(tool.entry, "write")
+                is_listed = policy.lists(caller_of(context), tool.entry)
                 way = "call it directly" if is_listed else f"call it with {NAMES['write']}"
                 text = f"{name} may change something; {way}"
                 return self._refuse(item, CallRefused(text, "wrong_executor"), context)

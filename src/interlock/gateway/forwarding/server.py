@@ -153,16 +153,14 @@ class ForwardingServer:
             results=results,
             own_tools=(*own_tools, *self.searching.own_tools),
         )
-        self.dropped: Counter[str] = Counter()
+        self.dropped = Counter[str]()
         self._forwarder = Forwarder(self.toolbox, self._in_force, TaskIds(sealing_key), observer)
-        self._catalogue = ToolboxCatalogue(
-            self.toolbox, self._in_force, self._forwarder, self._unknown_tool
-        )
-        parking = self._forwarder.parking
-        self._changes = Changes(self.toolbox, self._catalogue, parking, self._in_force)
+        parts = self.toolbox, self._in_force, self._forwarder
+        self._catalogue = ToolboxCatalogue(*parts, self._unknown_tool)
+        changing = self._forwarder.parking, self._in_force
+        self._changes = Changes(self.toolbox, self._catalogue, *changing)
         self.subscribers = self._changes.subscribers
-        self.tells_of_servers = instructions == SERVERS
-        self._instructions = instructions
+        self._instructions, self.tells_of_servers = instructions, instructions == SERVERS
         self._methods = self._make_methods(EncryptingSeal(sealing_key))
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
@@ -277,8 +275,8 @@ class ForwardingServer:
         self._observer.unknown(caller, kind, name, hidden)
         self._step_up.check(caller, hidden)
 
-    async def _unknown_tool(self, name: str, caller: Caller) -> UnknownTool:
-        error = await self.searching.unknown(name, caller)
+    def _unknown_tool(self, name: str, caller: Caller) -> UnknownTool:
+        error = self.searching.unknown(name, caller)
         self._step_up.check(caller, self._catalogue.find_hidden("tools", name, caller))
         return error
 

@@ -28,7 +28,7 @@ from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.refusals import reason_of, refusal
 from interlock.protocol.envelope import encode_large
 from interlock.revisions import MISSING_CAPABILITY
-from interlock.schema.portable import portable
+from interlock.schema.portable import Renames, portable
 from interlock.server.catalogue import EncodedDefinition
 from interlock.server.tasks import TaskBegun
 from interlock.text.canonical_json import canonical_json
@@ -67,11 +67,20 @@ class ForwardedTool:
         self.name = name
         self.state = state
         self.fingerprint = hash((name, state, entry.definition))
-        offered = portable(entry.input_schema)
-        schema = entry.input_schema if is_original else offered.encoded
-        self.listed = _listed(entry, name, state, schema)
-        self._renames = None if is_original else offered.renames
+        self._is_original = is_original
         self._forwarder = forwarder
+
+    @cached_property
+    def listed(self) -> EncodedDefinition:
+        """The definition that clients see, encoded."""
+        schema = self.entry.input_schema
+        if not self._is_original:
+            schema = portable(schema).encoded
+        return _listed(self.entry, self.name, self.state, schema)
+
+    @cached_property
+    def _renames(self) -> Renames | None:
+        return None if self._is_original else portable(self.entry.input_schema).renames
 
     @property
     def item(self) -> Entry:
@@ -127,7 +136,7 @@ class ForwardedTool:
             TaskBegun: The server runs the call as a task.
             MalformedAnswer: The answers to questions, or the state sent with them, are not valid.
         """
-        id = new_call_id()
+        id, context.called = new_call_id(), self.entry.address
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
             if given is None:  # some clients write null for missing arguments
@@ -253,6 +262,7 @@ class UnusableTool:
         self.is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
+        context.called = self.item.address if self.is_known else ""
         context.error_type = self.reason
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
         error = CallRefused(text, self.reason, self.next_try)
