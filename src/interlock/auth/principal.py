@@ -24,8 +24,8 @@ class Principal(Struct, frozen=True, dict=True):
         groups: The groups that the caller belongs to.
         tenant: The tenant that the caller belongs to; "" without tenants.
         view: The only view that the caller may use; "" for all views.
-        counts_as: The key for the caller's limits, if it is neither the key nor the caller: for a
-            token of the front door, the key that signed in, or the person.
+        counts_as: The key of the caller's limits, if it is neither the API key nor the caller. For
+            a token of the front door, it is the API key that signed in, or the person.
     """
 
     id: str

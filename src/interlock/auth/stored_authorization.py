@@ -1,4 +1,4 @@
-"""Authorizations that people have given to clients of the front door, and these people."""
+"""Authorizations of the front door's clients, and the people who gave them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.types import JsonObject
 
 
 class StoredAuthorization(Struct, frozen=True, kw_only=True):
-    """The rights that a person has given to a client. Times are microseconds since 1970, UTC.
+    """An authorization that a person gave a client. Times are microseconds since 1970, UTC.
 
     Attributes:
         client: The client's id.
@@ -73,10 +73,10 @@ class StoredAuthorization(Struct, frozen=True, kw_only=True):
 
 
 class StoredPerson(Struct, frozen=True, kw_only=True):
-    """A person, as the issuer has last described them.
+    """A person, as an issuer has last described them.
 
     Attributes:
-        scopes: The scopes of the person.
+        scopes: The person's scopes.
         groups: The person's groups.
         claims: The claims of the person's token.
         checked: When the issuer said so, in microseconds since 1970.

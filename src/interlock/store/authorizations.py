@@ -51,7 +51,7 @@ class AuthorizationStore:
 
         Args:
             hash: SHA-256 of the code.
-            body: The decision of the person, as JSON.
+            body: The person's decision, as JSON.
             expires: When the code expires, in microseconds since 1970.
             person: The person.
             now: The time now, in microseconds since 1970.

@@ -26,7 +26,7 @@ _Clients: TypeAlias = list["StoredClient"]
 
 
 class StoredClient(Struct, frozen=True, kw_only=True):
-    """The decision of an operator about a client.
+    """An operator's decision about a client.
 
     Attributes:
         id: The client's id; or a host, "localhost" or "SCHEME:" for all clients of that place.

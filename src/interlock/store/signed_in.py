@@ -32,7 +32,7 @@ _RENEW = OnConflict(
 
 
 class SignedInStore:
-    """The people whom issuers have signed in. Every method may raise a `StoreError`.
+    """The people in one database whom issuers have described. Methods may raise a `StoreError`.
 
     Args:
         database: The database.

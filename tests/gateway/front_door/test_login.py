@@ -43,7 +43,7 @@ async def test_a_client_finds_the_login_registers_and_calls(door):
         assert (await visitor.call(tokens["access_token"])).text == "done"
 
 
-async def test_a_person_sees_the_client_and_its_scopes_and_can_grant_less(door):
+async def test_a_person_sees_the_client_and_its_request_and_can_grant_less(door):
     async with door() as visitor:
         shown = (await visitor.shown(visitor.query())).json
         assert shown["client"]["name"] == "Client"

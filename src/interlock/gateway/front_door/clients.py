@@ -48,7 +48,7 @@ class FrontClient(Struct, frozen=True, kw_only=True):
         methods: How the client may authenticate at the token endpoint.
         verified: The host of the client's document, which proves who it is; "" for none.
         secret_hash: SHA-256 of its secret; b"" if it has none.
-        jwks: The public keys, or their URL; None if the client signs nothing.
+        jwks: The client's public keys, or their URL; None if the client signs nothing.
     """
 
     id: str

@@ -7,7 +7,7 @@
 2. `seen` is a keyed hash over all that was shown, the request and the session. A decision is
    refused unless exactly that would be shown now. So nobody else can send a decision, and a page
    that was changed meanwhile must be looked at again.
-3. No decision is remembered.
+3. A person decides each time; no decision is remembered.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Consent:
         clients: All clients.
         tokens: Makes the codes.
         store: The authorizations, which tell whether the person has allowed the client before.
-        people: The people whom issuers have signed in.
+        people: The people whom issuers have described.
         keys: The API keys, with which people may have signed in.
         secret: The gateway's key.
         resources: Returns the resources of the current configuration.

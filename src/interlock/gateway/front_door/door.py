@@ -46,9 +46,9 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
         tokens: Issues, replaces and revokes tokens.
         consent: Shows requests to people, and turns their decisions into codes.
         store: The stored authorizations.
-        decisions: The decisions of operators about clients.
+        decisions: The operators' decisions about clients.
         registrations: Registers clients.
-        gateway: The gateway around it.
+        gateway: The gateway that the front door belongs to.
         assertions: Verifies signed statements.
         machines: Issues tokens for programs.
         rechecks: Stores people who sign in, and asks their issuers again.
@@ -99,7 +99,7 @@ class FrontDoor(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """The parts of a gateway that its front door needs.
+    """The parts of a gateway that the front door uses.
 
     Attributes:
         settings: Returns the current settings.

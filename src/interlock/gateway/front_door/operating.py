@@ -1,4 +1,4 @@
-"""Lists of clients and decisions about them, for the commands and the admin API."""
+"""The operators' view of clients, and their decisions, for the commands and the admin API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ClientOperations:
 
     Args:
         store: The authorizations.
-        decisions: The decisions of operators.
+        decisions: The operators' decisions.
         registrations: Tells which places belong to a registered client.
         recording: Records a change in the audit trail.
         by: The operator.

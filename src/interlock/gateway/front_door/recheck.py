@@ -35,7 +35,7 @@ class Rechecks:
     """Asks issuers again about people.
 
     Args:
-        store: The people whom issuers have signed in.
+        store: The people whom issuers have described.
         issuers: Returns the issuers that people can log in at.
         age: Returns the age in seconds at which an issuer's word is too old.
         end_person: Ends all that a person has allowed, given the person and the reason.

@@ -64,7 +64,7 @@ class AuthorizationAsked(Struct, frozen=True, kw_only=True):
     """The content of a checked authorization request.
 
     Attributes:
-        redirect_uri: The URI that the answer goes to.
+        redirect_uri: The URI that gets the answer.
         state: The client's own value, which the answer repeats.
         challenge: The PKCE challenge, of the method S256.
         view: The view of the resource; "" for the endpoint of all views.

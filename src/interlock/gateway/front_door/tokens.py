@@ -46,10 +46,10 @@ class RecordClient(Protocol):
 
 
 class Decided(Struct, frozen=True, kw_only=True):
-    """The decision of a person, as a code leads to it.
+    """A person's decision, which a code leads to.
 
     Attributes:
-        redirect_uri: The URI of the request; the client must state the same again.
+        redirect_uri: The URI that the request stated; the client must state it again.
         challenge: The PKCE challenge.
         key: The API key that signed in; "" if the person signed in at an issuer.
         ends: When the person must sign in again, in microseconds since 1970.
