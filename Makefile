@@ -313,26 +313,25 @@ build/floors/.stamp: requirements/floors.txt requirements/conformance.txt pyproj
 	@$(pip) --python $(@D)/bin/python install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Programs of the system: no index of Python or Node has them.
+# Programs of the system: no index of Python or Node has them. $(1) are programs, $(2) the packages of
+# Debian that have them, which only root can install.
+define need_programs
+@(for program in $(1); do command -v $$program >/dev/null || exit 1; done) || { \
+    test "$$(id -u)" = 0 && echo "installing $(2) with apt-get" >&2 && \
+    apt-get update -qq && apt-get install -qq -y --no-install-recommends $(2) >&2; \
+} || { echo "error: install $(2) as root; 'make test' needs none of them" >&2; exit 1; }
+endef
+
 build/proxies/.stamp:
-	@command -v nginx >/dev/null && command -v haproxy >/dev/null && command -v caddy >/dev/null || { \
-	    echo "installing nginx, haproxy and caddy with apt-get" >&2; \
-	    apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light haproxy caddy >&2; \
-	} || { echo "error: install nginx, haproxy and caddy" >&2; exit 1; }
+	$(call need_programs,nginx haproxy caddy,nginx-light haproxy caddy)
 	@mkdir -p $(@D) && touch $@
 
 build/prometheus/.stamp:
-	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
-	    echo "installing prometheus with apt-get" >&2; \
-	    apt-get update -qq && apt-get install -qq -y --no-install-recommends prometheus >&2; \
-	} || { echo "error: install prometheus" >&2; exit 1; }
+	$(call need_programs,prometheus promtool,prometheus)
 	@mkdir -p $(@D) && touch $@
 
 build/pooler/.stamp:
-	@command -v pgbouncer >/dev/null || { \
-	    echo "installing pgbouncer with apt-get" >&2; \
-	    apt-get update -qq && apt-get install -qq -y --no-install-recommends pgbouncer >&2; \
-	} || { echo "error: install pgbouncer" >&2; exit 1; }
+	$(call need_programs,pgbouncer,pgbouncer)
 	@mkdir -p $(@D) && touch $@
 
 build/helm/.stamp: tests/deploy/package-lock.json .venv/.stamp-conformance .venv/.stamp-deploy
@@ -347,12 +346,9 @@ build/helm/.stamp: npm_flags := --legacy-peer-deps
 image := build/image
 build/image/.stamp: requirements/image.txt $(wildcard deploy/image/*) pyproject.toml .venv/.stamp-deploy \
         $(shell test -d src && find src/interlock -type f ! -name '*.pyc')
-	@for program in mmdebstrap umoci runc strip systemd-analyze; do command -v $$program; done \
-	    | wc -l | grep -q 5 || { \
-	    echo "installing mmdebstrap, umoci, runc, binutils and systemd with apt-get" >&2; \
-	    apt-get update -qq && apt-get install -qq -y --no-install-recommends \
-	        mmdebstrap umoci runc binutils systemd >&2; \
-	} || { echo "error: install mmdebstrap, umoci, runc, binutils and systemd" >&2; exit 1; }
+	@test "$$(id -u)" = 0 || { \
+	    echo "error: only root can make the image; 'make test' does not need it" >&2; exit 1; }
+	$(call need_programs,mmdebstrap umoci runc strip systemd-analyze,mmdebstrap umoci runc binutils systemd)
 	@rm -rf $(image)
 	@$(pip) wheel --no-deps --no-build-isolation --wheel-dir $(image)/wheel .
 	@for what in "--require-hashes -r requirements/image.txt" $(image)/wheel/*.whl; do \

@@ -36,9 +36,11 @@ def test_commit_of_a_checkout_has_its_day_and_tells_of_other_files(tmp_path: Pat
     assert of_checkout(tmp_path) is None  # nothing is committed
     git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "first")
     clean = of_checkout(tmp_path)
-    (tmp_path / "new").touch()
+    (tmp_path / "mcp.json").touch()  # an operator's file, which no package contains
 
     assert clean is not None
+    assert of_checkout(tmp_path) == clean
+    (tmp_path / "pyproject.toml").touch()
     assert (len(clean.commit), clean.date) == (7, "2026-12-01")
     assert of_checkout(tmp_path) == Build(f"{clean.commit}+dirty", clean.date)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -170,6 +171,27 @@ def test_make_with_an_old_python_fails_and_names_the_remedy(tmp_path: Path):
     assert done.returncode == 2
     assert f"error: no Python >= 3.11 among: {old}; name one: make PYTHON=" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_make_without_root_or_a_program_of_the_system_says_one_line(tmp_path: Path):
+    make = shutil.which("make")
+    (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+
+    done = subprocess.run(
+        [make, "build/proxies/.stamp"],
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+
+    first, rest = done.stderr.split("\n", 1)
+    assert first == (
+        "error: install nginx-light haproxy caddy as root; 'make test' needs none of them"
+    )
+    assert rest.startswith("make: ***")
 
 
 @pytest.mark.slow("starts uv")

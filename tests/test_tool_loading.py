@@ -175,6 +175,11 @@ def test_unknown_mode_is_refused_with_the_known_ones(value: str, error: str) -> 
         Agent(tool_search=value)
     with pytest.raises(ValueError, match="threshold -1"):
         ToolSearch(threshold=-1)
+    for always in ("crm:find_*", ("find_*",), (5,)):
+        with pytest.raises(
+            ValueError, match=r'use a tuple of patterns, such as \("crm:find_\*",\)'
+        ):
+            ToolSearch(always=always)  # type: ignore[arg-type]
 
 
 # Loading

@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from functools import partial
 from math import inf
 from threading import Thread
@@ -24,6 +25,15 @@ if sys.version_info >= (3, 12):
     start = partial(asyncio.Task, eager_start=True)
 else:
     start = asyncio.Task
+
+
+def start_detached(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task that may outlive the request in which it is started.
+
+    The task has an empty context. Otherwise the trace of this request would contain everything that
+    the task does later for others.
+    """
+    return asyncio.create_task(work, context=Context())
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE = "build.json"
+_SOURCES = ("src", "requirements", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
 _TIMEOUT = 2  # seconds that git may take
 _FOLDER = Path(__file__).parent
 
@@ -21,7 +22,8 @@ class Build(NamedTuple):
     """A commit.
 
     Attributes:
-        commit: The first seven digits of its hash, with "+dirty" if files differed from it.
+        commit: The first seven digits of its hash, with "+dirty" if files of the package
+            differed from it.
         date: The commit's day in UTC, such as "2026-12-01".
     """
 
@@ -66,7 +68,7 @@ def of_checkout(root: Path) -> Build | None:
 
     try:
         shown = _git(root, "log", "-1", "--date=format-local:%Y-%m-%d", "--format=%H %cd")
-        is_dirty = bool(_git(root, "status", "--porcelain"))
+        is_dirty = bool(_git(root, "status", "--porcelain", "--", *_SOURCES))
     except (OSError, subprocess.SubprocessError):
         return None
     commit, _, date = shown.strip().partition(" ")

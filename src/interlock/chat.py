@@ -305,7 +305,7 @@ class Chat:
         self.toolbox = toolbox
         self.log = log
         self.messages = messages
-        self._caller = caller
+        self.caller = caller
 
     async def ask(
         self, text: str, files: Sequence[Attachment] = ()
@@ -351,7 +351,7 @@ class Chat:
             self.model,
             self.toolbox,
             record=answer.record,
-            caller=self._caller,
+            caller=self.caller,
             progress=True,
             conversation=lambda: stored.id if (stored := self.log.conversation) else "",
             tool_search=self._wishes.settings.tool_search,

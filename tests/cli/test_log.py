@@ -28,6 +28,19 @@ def test_a_log_file_that_cannot_be_written_is_an_error(interlock, monkeypatch):
     )
 
 
+def test_a_log_on_a_full_disk_costs_one_warning_and_no_call(interlock, servers, monkeypatch):
+    servers()
+    monkeypatch.setenv("INTERLOCK_LOG", "/dev/full")
+    ran = interlock("call", "e:say", "text=hello")
+    logging.getLogger("interlock.x").warning("again")
+
+    assert (ran.code, ran.out.strip()) == (0, "hello")
+    assert ran.err == (
+        "warning: INTERLOCK_LOG: /dev/full cannot be written: No space left on device; lines are"
+        " lost until it can\n"
+    )
+
+
 def test_control_characters_in_a_logged_traceback_are_escaped(
     interlock, home: Path, monkeypatch: pytest.MonkeyPatch
 ):

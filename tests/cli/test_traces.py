@@ -7,11 +7,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -24,6 +26,7 @@ from tests.support.otlp_collector import Collector, Json, collecting
 from tests.support.served import serving
 
 Start = Callable[..., subprocess.Popen[str]]
+PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 REVISIONS = ("2025-11-25", "2026-07-28")
 PEERS = Path(__file__).parents[1] / "interop" / "peers"
 CANARIES = (
@@ -47,12 +50,21 @@ async def fail() -> str:
     raise ToolError("canary-result")
 """
 
+# Starts a program the first time only.
+ONCE = """
+import os, sys
+
+os.close(os.open(f"{__file__}.started", os.O_CREAT | os.O_EXCL))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 SHOWS = """
 from interlock import Context, Server
 
 server = Server("shows")
 
 def shown(context):
+    with open(f"{__file__}.txt", "a") as file:
+        print(context.trace.parent, file=file)
     return f"{context.trace.parent} {context.trace.state}"
 
 @server.tool
@@ -94,24 +106,33 @@ class Traced:
     """
 
     def __init__(
-        self, program: Start, folder: Path, collector: Collector, others: Json | None = None
+        self,
+        program: Start,
+        folder: Path,
+        collector: Collector,
+        others: Json | None = None,
+        **variables: str,
     ) -> None:
         self.variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=canary-header",
+            **variables,
         }
         (folder / "tools.py").write_text(TOOLS)
+        (folder / "once.py").write_text(ONCE)
         run = ["-m", "interlock", "run", str(folder / "tools.py")]
         servers = {
             "t": {"command": sys.executable, "args": run, "env": self.variables},
             "e": {"command": sys.executable, "args": ECHO, "env": {"API_TOKEN": "canary-secret"}},
-            "x": {"command": sys.executable, "args": ECHO},
+            "x": {"command": sys.executable, "args": [str(folder / "once.py"), *ECHO]},
             **(others or {}),
         }
         policy = {
             "rules": [
                 {"id": "most", "effect": "allow", "who": ["*"], "tools": ["*:*"]},
                 {"id": "never", "effect": "deny", "who": ["*"], "tools": ["e:picture"]},
+                {"id": "rude", "effect": "deny", "who": ["*"], "tools": ["e:say"]}
+                | {"arguments": {"text": {"const": "canary-argument"}}},
                 {"id": "asked", "effect": "ask", "who": ["*"], "tools": ["e:fail"]},
             ]
         }
@@ -141,6 +162,13 @@ class Traced:
     def lines(self) -> list[Json]:
         """The lines of the gateway's log."""
         return [json.loads(each) for each in self._log.read_text().splitlines()]
+
+    def scrape(self) -> str:
+        """Return the metrics of the gateway."""
+        request = Request(self.url.replace("/mcp", "/metrics"), headers=self.entry()["headers"])
+        with urlopen(request) as page:
+            text: str = page.read().decode()
+        return text
 
     def end(self) -> str:
         """End the gateway; return what it has written since it was ready."""
@@ -315,6 +343,16 @@ def test_servers_of_others_continue_the_trace_over_each_transport(
         ]
 
 
+def error_types(text: str, metric: str) -> set[tuple[str, str]]:
+    """Return the tools, or else the methods, and the errors of a metric."""
+    found = set()
+    for line in re.findall(f"^{metric}_count{{(.+?)}}", text, re.M):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+        name = labels.get("gen_ai_tool_name") or labels["mcp_method_name"]
+        found.add((name, labels.get("error_type", "")))
+    return found
+
+
 async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
     """Return the references that the client gets with its errors."""
     under_way = asyncio.Event()
@@ -325,6 +363,7 @@ async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
             ("t__add", {"a": "canary-argument", "b": 1}),
             ("e__picture", {}),
             ("e__fail", {"text": "canary-argument"}),
+            ("e__say", {"text": "canary-argument"}),
             ("canary-made-up", {}),
         ):
             with suppress(RemoteError):
@@ -342,8 +381,8 @@ async def call_in_each_failing_way(entry: Json, revision: str) -> set[str]:
         await under_way.wait()
         cancelled.cancel()
         if revision == REVISIONS[-1]:
-            with suppress(RemoteError):
-                await client.call_tool("x__exit", {})
+            for name in ("x__exit", "x__say"):
+                assert (await client.call_tool(name, {})).is_error
     return references
 
 
@@ -354,6 +393,7 @@ def test_spans_state_how_requests_failed_and_made_up_names_name_none(
     references = set[str]().union(
         *(asyncio.run(call_in_each_failing_way(traced.entry(key), each)) for each in REVISIONS)
     )
+    timed = error_types(traced.scrape(), "mcp_server_operation_duration_seconds")
     errors = traced.end()
 
     served = [
@@ -371,13 +411,19 @@ def test_spans_state_how_requests_failed_and_made_up_names_name_none(
         ("tools/call t__add", "arguments_invalid", 2),
         ("tools/call e__fail", "approval_pending", 2),
         ("tools/call e__wait", "cancelled", 2),
+        ("tools/call e__say", "denied_by_rule", 2),
         ("tools/call x__exit", "upstream_closed", 2),
+        ("tools/call x__say", "server_down", 2),
         ("tools/call", "unknown_tool", 2),
         ("_OTHER", "-32601", 2),
         ("resources/read", "-32002", 2),
         ("resources/read", "-32602", 2),
         ("prompts/get", "arguments_invalid", 2),
     }
+    expected = {
+        (name.removeprefix("tools/call ").replace("__", ":"), error) for name, error, _ in failed
+    }
+    assert timed >= expected
     assert len(references) >= 3
     assert references <= {each["attributes"].get("interlock.call.id") for each in served}
     logged = {each.get("call_id") for each in traced.lines if "trace_id" in each}
@@ -411,6 +457,23 @@ def test_a_command_continues_the_trace_of_the_program_that_started_it(
     assert "has []" in failed.err  # programs get none of these variables
 
 
+def test_a_chat_without_telemetry_passes_its_trace_on_with_resources_and_prompts(
+    servers, terminal, script, home: Path
+):
+    (home / "shows.py").write_text(SHOWS)
+    run = ["-m", "interlock", "run", str(home / "shows.py")]
+    servers(s={"command": sys.executable, "args": run})
+    parent = f"00-{'4b' * 16}-{'00f1' * 4}-01"
+    chat = terminal("chat", "--model", script("Read.", "Sent."), TRACEPARENT=parent)
+    for line, answer in (("/read s:show://x Why?", "Read."), ("/prompt s:prompt", "Sent.")):
+        chat.expect(PROMPT)
+        chat.type(f"{line}\r")
+        chat.expect(answer)
+
+    shown = (home / "shows.py.txt").read_text().splitlines()
+    assert shown == [parent, parent]
+
+
 def test_a_command_without_telemetry_passes_its_trace_on_and_imports_nothing(
     servers, home: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -440,3 +503,41 @@ def test_a_command_without_telemetry_passes_its_trace_on_and_imports_nothing(
         assert "vendor=a" in ran.stdout
         assert "tracer" not in ran.stderr
         assert disabled or ran.stderr.splitlines()[-1] == "[]"
+
+
+async def say(entry: Json, count: int) -> None:
+    """Call a tool that many times, and check its results."""
+    async with Client.http(**entry) as client:
+        for number in range(count):
+            assert (await client.call_tool("e__say", {"text": str(number)})).text == str(number)
+
+
+@pytest.mark.parametrize("failure", ["away", "silent", "unavailable"])
+def test_a_failing_collector_delays_no_call_and_no_end(
+    failure: str, program: Start, tmp_path: Path, home: Path, collector: Collector, servers
+):
+    servers()
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        away = Collector(f"http://127.0.0.1:{unused.getsockname()[1]}")
+    if failure == "silent":
+        collector.answers.clear()
+    if failure == "unavailable":
+        collector.script = [(503, {"retry-after": "600"})] * 1_000
+    patient = {
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "600000",
+        "OTEL_METRIC_EXPORT_INTERVAL": "50",
+    }
+    failing = away if failure == "away" else collector
+    traced = Traced(program, tmp_path, failing, **patient)
+    asyncio.run(say(traced.entry(), 1))
+    if failing is collector:
+        collector.wait_for(1)
+    # Each of these calls and programs ends before the collector answers or is asked again.
+    asyncio.run(say(traced.entry(), 20))
+    traced.end()
+    call = program("call", "e:say", "text=x", env={**os.environ, **traced.variables})
+    answer, errors = call.communicate()
+    assert (call.returncode, answer.strip()) == (0, "x"), errors
+    shown = [each["message"] for each in traced.lines if each["logger"] == "interlock.telemetry"]
+    assert len(shown) <= 2, shown  # one line for spans, and one for metrics

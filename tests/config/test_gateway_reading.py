@@ -207,6 +207,8 @@ ISSUER = "auth.issuers[0]"
 
 WRONG: list[tuple[Any, str, str]] = [
     ([], "", "must be an object, not a list"),
+    ({"rules": []}, "rules", 'belongs into "policy": {"rules": …}'),
+    ({"readOnly": True}, "readOnly", 'belongs into "policy": {"readOnly": …}'),
     ({"listen": 8080}, "listen", "must be a string, not a number: put it in quotes"),
     ({"listen": "8080"}, "listen", 'must be "HOST:PORT"'),
     ({"listen": "localhost:99999"}, "listen", 'must be "HOST:PORT"'),

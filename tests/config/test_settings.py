@@ -75,6 +75,11 @@ def test_search_for_tools_is_a_mode_or_an_object(content: Any, search: ToolSearc
     assert loads(json.dumps(content).encode()).tool_search == search
 
 
+def test_a_pattern_without_a_server_is_refused():
+    with pytest.raises(ConfigError, match=r'toolSearch\.always\[1\] must be "SERVER:NAME"'):
+        loads(b'{"toolSearch": {"always": ["crm:*", "find_*"]}}')
+
+
 def test_an_unknown_setting_is_a_warning_with_the_nearest_name():
     (warning,) = loads(b'{"modle": "local"}').warnings
 

@@ -58,6 +58,7 @@ async def test_each_request_is_one_operation_whether_or_not_it_becomes_a_call(
         async with Client.memory(server, revision=revision) as client:
             await client.list_tools()
             await client.call_tool("crm__x")
+            await client.call_tool("interlock__read_result", {"id": "r_0"})
             for name, arguments in (("crm__x", {"a": 1}), ("crm__broken", {}), ("made_up", {})):
                 with suppress(RemoteError):
                     await client.call_tool(name, arguments)
@@ -76,6 +77,7 @@ async def test_each_request_is_one_operation_whether_or_not_it_becomes_a_call(
             ("tools/list", "", ""): 1,
             ("tools/call", "crm:x", ""): 1,
             ("tools/call", "crm:x", "denied_by_rule"): 1,
+            ("tools/call", "interlock:read_result", "arguments_invalid"): 1,
             ("tools/call", "crm:broken", "tool_invalid"): 1,
             ("tools/call", "", "unknown_tool"): 1,
             ("resources/read", "", "-32002" if revision == LEGACY else "-32602"): 1,

@@ -24,6 +24,7 @@ META = (
     b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
     b'"io.modelcontextprotocol/clientCapabilities":{}}'
 )
+TRACE = b'"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e47%02d-00f067aa0ba902b7-01"'
 CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%b","arguments":{"a":1,"b":2}%b}}\n'  # noqa: E501
 INITIALIZE = (
     b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
@@ -146,6 +147,8 @@ async def call() -> AsyncIterator[Call]:
         ("text", "legacy", 18, 5),
         ("typed", "legacy", 20, 5),
         ("plain", "legacy", 26, 6),
+        ("text", "modern, traced", 16 + 2, 5),  # the context of the trace is read
+        ("text", "legacy, traced", 18 + 3, 5),
     ],
 )
 async def test_a_call_passes_through_few_functions_and_turns_of_the_loop(
@@ -168,14 +171,17 @@ async def test_a_call_passes_through_few_functions_and_turns_of_the_loop(
             passed.append(code.co_qualname)
             turn_of.append(turn)
 
-    if era == "legacy":
+    if era.startswith("legacy"):
         await call(INITIALIZE)
-    meta = b"," + META if era == "modern" else b""
-    await call(CALL % (1, tool.encode(), meta))  # what is done once, such as starting a thread
+    meta = b"," + META if era.startswith("modern") else b""
+    if era.endswith("traced"):
+        meta = (meta[:-1] + b"," if meta else b',"_meta":{') + TRACE + b"}"
+    metas = [meta % number if b"%" in meta else meta for number in (1, 2)]
+    await call(CALL % (1, tool.encode(), metas[0]))  # what is done once, such as starting a thread
     monkeypatch.setattr(loop, "_run_once", count_turn)
     sys.setprofile(note_call)
     try:
-        answer = await call(CALL % (2, tool.encode(), meta))
+        answer = await call(CALL % (2, tool.encode(), metas[1]))
     finally:
         sys.setprofile(None)
 

@@ -118,6 +118,8 @@ def test_requests_that_differ_in_their_trace_share_what_later_caches_know_by_ide
         (b'{"traceparent":{"a":"%b"}}', False),
         (b'{"progressToken":1.5,"traceparent":"%b"}', True),
         (b'{"progressToken":1e3}', False),
+        (b'{"x":{"traceparent":"%b"},"tracestate":null}', False),
+        (b'{\n "x": 1,\n "traceparent": "%b"\n}', True),
         (b'{"traceparent":"%b"}', True),
     ],
 )

@@ -23,7 +23,7 @@ import re
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -183,6 +183,7 @@ class Collector:
         requests: The headers of all requests, with names in lower case.
         refusals: Why requests were refused because they were invalid.
         script: The statuses and headers with which the next requests are answered.
+        answers: Cleared while requests must wait for their answers.
     """
 
     def __init__(self, url: str) -> None:
@@ -192,6 +193,8 @@ class Collector:
         self.requests: list[dict[str, str]] = []
         self.refusals: list[str] = []
         self.script: list[tuple[int, dict[str, str]]] = []
+        self.answers = threading.Event()
+        self.answers.set()
         self._changed = threading.Condition()
 
     def wait_for(self, requests: int) -> None:
@@ -247,12 +250,14 @@ def collecting() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             status, more = collector.take(self.command, self.path, headers, body)
-            self.send_response(status)
-            for name, value in {"content-type": "application/json", **more}.items():
-                self.send_header(name, value)
-            self.send_header("content-length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
+            collector.answers.wait()
+            with suppress(ConnectionError):  # the program has ended
+                self.send_response(status)
+                for name, value in {"content-type": "application/json", **more}.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
 
         do_GET = do_POST
 
@@ -266,6 +271,7 @@ def collecting() -> Iterator[Collector]:
     try:
         yield collector
     finally:
+        collector.answers.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import re
+import sys
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from interlock import Agent, Client, Context, Server, Toolbox, observing
 from interlock.agent import ToolFinished
 from interlock.calls import Call, CallHandler, Outcome
+from interlock.config import StdioServer
 from interlock.config.gateway import PolicyRules, Rule
 from interlock.errors import InterlockError, RequestTimeout
 from interlock.gateway.forwarding.server import ForwardingServer
@@ -28,6 +31,7 @@ from interlock.telemetry import names
 from interlock.telemetry.span import CLIENT, INTERNAL, SERVER, TraceSpan, current
 from interlock.telemetry.tracer import Tracer
 from interlock.types import ElicitParams, ElicitResult
+from tests.cli.conftest import ECHO
 from tests.servers.evil_http import MODERN, EvilHttp
 from tests.support.recorded_spans import named, recorded_spans, tree
 from tests.support.rows import each_row
@@ -245,6 +249,51 @@ async def test_a_handshake_has_a_span_only_within_another_span(spans: list[Trace
     assert handshake.attributes[names.REQUEST_ID] == "1"
     relay = next(each for each in spans if (each.kind, each.name) == (SERVER, "tools/call relay"))
     assert handshake.parent == relay.id
+
+
+def place_of(task: asyncio.Task[Any]) -> str:
+    """Return the name of the folder with the code of a task."""
+    work: Any = task.get_coro()
+    return Path(work.cr_code.co_filename).parent.name
+
+
+async def test_no_task_that_outlives_a_request_belongs_to_its_trace():
+    contexts: dict[asyncio.Task[Any], contextvars.Context] = {}
+
+    def make(
+        loop: asyncio.AbstractEventLoop,
+        work: Any,
+        context: contextvars.Context | None = None,
+        **options: Any,
+    ) -> asyncio.Task[Any]:
+        context = contextvars.copy_context() if context is None else context
+        task = asyncio.Task(work, loop=loop, context=context, **options)
+        contexts[task] = context
+        return task
+
+    shows = Server("shows")
+    shows.resource("show://x", name="x")(lambda: "x")
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        tools = Toolbox({"e": StdioServer(command=sys.executable, args=ECHO)})
+        client = Client.memory(shows, on_resource_updated=print)
+
+        async def request() -> None:
+            current.set(TraceSpan("4b" * 16, "", "", True, SERVER, "tools/call"))
+            await stack.enter_async_context(tools)
+            await tools.call("e:say", {"text": "x"})
+            await stack.enter_async_context(client)
+            await client.subscribe("show://x")
+            tools.upstream("e").start_again()
+
+        loop.set_task_factory(make)
+        await asyncio.create_task(request())
+        left = [each for each in contexts if not each.done()]
+        owned = {place_of(each) for each in left if contexts[each].get(current) is not None}
+        loop.set_task_factory(None)
+
+    assert len(left) >= 3
+    assert owned <= {"server"}  # the server in this process belongs to its program
 
 
 async def test_only_names_that_exist_for_the_caller_name_a_span(spans: list[TraceSpan]):

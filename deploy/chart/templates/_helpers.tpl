@@ -24,7 +24,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $drain := dict "delay" "5s" "calls" "30s" -}}
 {{- $fixed := dict "listen" "0.0.0.0:8080" "admin" (dict "listen" "0.0.0.0:8081") -}}
 {{- $asked := deepCopy .Values.config -}}
-{{- $gateway := mustMergeOverwrite (dict "drain" $drain) ($asked.gateway | default dict) $fixed -}}
+{{- $given := $asked.gateway | default dict -}}
+{{- if or (hasKey $given "listen") (hasKey ($given.admin | default dict) "listen") -}}
+{{- fail "config.gateway: remove listen and admin.listen, because the chart sets the addresses" -}}
+{{- end -}}
+{{- if hasKey $given "database" -}}
+{{- fail "config.gateway: remove database; set the value database, and INTERLOCK_DATABASE in the Secret" -}}
+{{- end -}}
+{{- $gateway := mustMergeOverwrite (dict "drain" $drain) $given $fixed -}}
 {{- set $asked "gateway" $gateway | toPrettyJson -}}
 {{- end }}
 

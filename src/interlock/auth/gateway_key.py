@@ -118,6 +118,7 @@ class GatewayKey:
             with suppress(FileExistsError):  # another process has just created it
                 cls.random().write(path)
         key = cls.read(path)
+        key._hint = f", or put that key into {path}"
         if path.with_name(NEXT).exists():
             key._hint = ", or run `interlock db rotate-key` again, which was interrupted"
         return key

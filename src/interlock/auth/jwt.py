@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from interlock import aio
 from interlock.auth.bearer import check_url
 from interlock.auth.principal import Principal
 from interlock.auth.verifier import MAX_TOKEN_BYTES
@@ -230,7 +231,7 @@ class KeySet:
         wanted = (kid, algorithm)
         if self._is_fetched and self._is_due(wanted):
             self._tried_at = monotonic()
-            self._fetching = asyncio.create_task(self._fetch())
+            self._fetching = aio.start_detached(self._fetch())
         usable = wanted in self._keys and self._age() <= KEYS_USABLE
         if self._fetching is not None and not usable:
             # A cancelled request must not cancel the fetch that other requests wait for.

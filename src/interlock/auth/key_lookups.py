@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
+from interlock import aio
 from interlock.auth import key_format
 from interlock.errors import InterlockError, UnknownKey
 
@@ -54,7 +55,7 @@ class KeyLookups:
             id = key_format.id_of(key.decode("latin-1"))
             if id is None or not self._may_begin():
                 return None
-            lookup = self._running[hash] = asyncio.create_task(self._run(id, hash))
+            lookup = self._running[hash] = aio.start_detached(self._run(id, hash))
         return asyncio.wait((lookup,), timeout=DEADLINE)
 
     def _may_begin(self) -> bool:

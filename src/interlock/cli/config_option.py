@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -157,6 +158,7 @@ def find(config: Config, name: str) -> tuple[str, ServerConfig]:
     names = [server.namespace or key for key, server in config.servers.items()]
     near = difflib.get_close_matches(name, names, 1)
     known = f"the servers are {', '.join(names)}" if names else "it has none"
-    hint = f"did you mean {near[0]}?" if near else known
+    add = f"add it with `interlock servers add {shlex.quote(name)} COMMAND|URL`"
+    hint = f"did you mean {near[0]}?" if near else f"{known}; {add}"
     place = config.path or config.variable or "the configuration"
     raise ConfigError(f"no server {name!r} in {place}; {hint}")

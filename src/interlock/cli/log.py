@@ -14,12 +14,13 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from time import time_ns
 
 import msgspec
 
 from interlock import observing
-from interlock.cli.terminal import safe, safe_line, write_messages_by
+from interlock.cli.terminal import safe, safe_line, warn, write_messages_by
 from interlock.errors import ConfigError
 from interlock.text.quoting import replace_surrogates
 from interlock.text.timestamps import rfc3339
@@ -47,7 +48,7 @@ def open_log(shown: int = logging.ERROR) -> None:
     if path and path != STDERR:
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+            handler = _File(path, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise ConfigError(f"{VARIABLE}: {path} cannot be written: {error.strerror}") from None
         level = logging.INFO
@@ -96,6 +97,31 @@ def _note_span(line: dict[str, object], observer: observing.Observer) -> None:
         _, line["trace_id"], line["span_id"], *_ = trace.parent.split("-")
     if "call_id" not in line and (call := observer.current_call()):
         line["call_id"] = call
+
+
+class _File(logging.FileHandler):
+    """The file of the log. If it cannot be written, one warning says so until it can."""
+
+    _fails = False
+
+    def flush(self) -> None:
+        super().flush()
+        self._fails = False
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._fails:
+            self._fails = True
+            warn(
+                f"{VARIABLE}: {self.baseFilename} cannot be written: {error.strerror}; lines are"
+                " lost until it can"
+            )
 
 
 class _Json(logging.Formatter):

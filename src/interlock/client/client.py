@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from interlock import revisions
+from interlock import aio, revisions
 from interlock.client import listing
 from interlock.client.cache import MAX_RESOURCE, Cache
 from interlock.client.features import ClientFeatures
@@ -257,7 +257,7 @@ class Client:
         subscriptions = Subscriptions(lambda: self._channel.connection, messages.forget_lists)
         messages.subscriptions = subscriptions
         if messages.listens:
-            self._listening = asyncio.create_task(messages.listen_for_changes(subscriptions))
+            self._listening = aio.start_detached(messages.listen_for_changes(subscriptions))
 
     async def close(self) -> None:
         """Close the connection; calls in progress fail with `ConnectionClosed`.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock import __version__, observing, revisions
+from interlock import __version__, aio, observing, revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
 from interlock.client.options import OnAnswer
@@ -271,7 +271,7 @@ class ReconnectingConnection:
         if self._renewing is None:
             if self._agreed is not lost:
                 return  # another caller has replaced it
-            self._renewing = asyncio.create_task(self._reconnect())
+            self._renewing = aio.start_detached(self._reconnect())
             self._renewing.add_done_callback(_retrieve)
         renewing = self._renewing
         await asyncio.wait({renewing})  # unlike `await renewing`, cancelling does not cancel it
@@ -288,7 +288,7 @@ class ReconnectingConnection:
             self._renewing = None
             if old is not None and old is not self._agreed:
                 # Requests in progress on the old connection may still succeed.
-                self._retired[old] = retiring = asyncio.create_task(old.retire())
+                self._retired[old] = retiring = aio.start_detached(old.retire())
                 retiring.add_done_callback(lambda _: self._retired.pop(old))
 
     async def _refusal_of_ping(self, lost: object) -> InterlockError | None:
@@ -301,7 +301,7 @@ class ReconnectingConnection:
         if revisions.is_modern(self.negotiated.revision) or self._agreed is not lost:
             return None
         if self._probing is None:
-            self._probing = asyncio.create_task(self._probe(self.connection))
+            self._probing = aio.start_detached(self._probe(self.connection))
         probing = self._probing
         await asyncio.wait({probing})
         return None if probing.cancelled() else probing.result()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from interlock.aio import Backoff
+from interlock.aio import Backoff, start_detached
 from interlock.connection import Connection
 from interlock.errors import (
     AuthError,
@@ -98,7 +98,7 @@ class Subscriptions:
         stream = _Stream(encode(ListenParams(notifications=wanted)), self._connection())
         self._acknowledged[stream.id] = stream.opened
         self._streams[key] = stream
-        stream.task = task = asyncio.create_task(self._hold(key, stream))
+        stream.task = task = start_detached(self._hold(key, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Clean up in a callback, because `_hold` never runs if it is cancelled right after its

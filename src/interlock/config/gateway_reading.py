@@ -87,7 +87,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
     Raises:
         ConfigError: The member is not valid. The text names the file, line and member.
     """
-    gateway.warn_unknown(KEYS)
+    _check_members(gateway)
     table = gateway.within("views")
     views = {name: _view(table, name, servers) for name in table.members}
     issuers = _issuers(gateway.within("auth"))
@@ -126,6 +126,13 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         search=_search(gateway, servers),
         telemetry=_telemetry(gateway.within("telemetry"), groups, issuers),
     )
+
+
+def _check_members(gateway: Section) -> None:
+    for member in ("rules", "readOnly"):  # ignoring them would allow more than the operator meant
+        if member in gateway.members:
+            gateway.refuse(f'belongs into "policy": {{"{member}": …}}', member)
+    gateway.warn_unknown(KEYS)
 
 
 KEYS = (

@@ -8,6 +8,7 @@ from time import monotonic
 
 from msgspec import Struct
 
+from interlock import aio
 from interlock.errors import InterlockError
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.parts import servers_by_name
@@ -107,7 +108,7 @@ class Health:
         probing = self._probing
         if probing is None or (probing.done() and monotonic() - self._probed_at > PROBE_EVERY):
             self._probed_at = monotonic()
-            probing = self._probing = asyncio.create_task(self._write())
+            probing = self._probing = aio.start_detached(self._write())
         await asyncio.wait({probing}, timeout=PROBE_DEADLINE)
         return probing.done() and probing.result() and self._is_proven()
 

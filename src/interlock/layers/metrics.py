@@ -15,6 +15,7 @@ from time import monotonic
 
 from interlock.calls import Call, CallHandler, Entry, Outcome
 from interlock.calls.call import Timing
+from interlock.config.gateway import OWN
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
@@ -181,12 +182,13 @@ class Metrics:
                     operation.counts[bisect_left(OPERATION_BOUNDS, seconds)] += 1
                     operation.sum += seconds
                 if timing.at_server is not None:
-                    labels = (method, tool, failed, call.revision, server)
-                    operation = sent.get(labels) or self._sent.begin(
-                        labels, self._transport(server)
-                    )
-                    operation.counts[bisect_left(OPERATION_BOUNDS, timing.at_server)] += 1
-                    operation.sum += timing.at_server
+                    if server != OWN:  # its tools send no request
+                        labels = (method, tool, failed, call.revision, server)
+                        operation = sent.get(labels) or self._sent.begin(
+                            labels, self._transport(server)
+                        )
+                        operation.counts[bisect_left(OPERATION_BOUNDS, timing.at_server)] += 1
+                        operation.sum += timing.at_server
                     own = seconds - timing.at_server
                     whole, overhead = self._seconds.get(server) or self._histograms(server)
                     whole.counts[bisect_left(CALL_BOUNDS, seconds)] += 1

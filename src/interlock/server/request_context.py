@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -48,24 +48,20 @@ class _Probe(Struct):
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
-class _Changing(Struct):
+class _Changing(TypedDict, total=False):
     """The members of `_meta` that differ from request to request."""
 
-    traceparent: Any = UNSET
-    tracestate: Any = UNSET
-    baggage: Any = UNSET
-    progress_token: Any = field(name="progressToken", default=UNSET)
+    traceparent: str | int
+    tracestate: str | int
+    baggage: str | int
+    progressToken: str | int
 
 
 decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_changing = msgspec.json.Decoder(_Changing).decode
-# The attributes of `_Changing`, with the members' names and encoded names.
-_CHANGING = tuple(
-    (each.name, each.encode_name, f'"{each.encode_name}"'.encode())
-    for each in msgspec.structs.fields(_Changing)
+_MEMBERS = re.compile(  # these members at any depth, if a text or an integer, and the next comma
+    rb'"(?:trace(?:parent|state)|baggage|progressToken)"\s*:\s*(?:"[^"\\]*"|-?\d+(?![\d.eE]))\s*,?'
 )
-# What follows such a key: its value, which is a text or an integer, and the next comma if any.
-_MEMBER = re.compile(rb'\s*:\s*(?:"[^"\\]*"|-?\d+)\s*(?:,\s*|(?=\}))')
 _probe = msgspec.json.Decoder(_Probe).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
@@ -221,36 +217,22 @@ def _read_changing(encoded: bytes) -> Stated:
     Requests of one client then share the objects that later caches know by their identity.
     """
     try:
-        changing = _decode_changing(encoded)
-    except (msgspec.DecodeError, RecursionError):
+        meta = _decode_changing(encoded)
+    except (msgspec.DecodeError, RecursionError):  # also if a member has another kind of value
         return _read(encoded)
-    if b"\\" in encoded:
+    rest, count = _MEMBERS.subn(b"", encoded)
+    # If the counts differ, a member of such a name is nested or repeated.
+    if count != len(meta) or b"\\" in encoded or len(rest) > MAX_CACHED_META:
         return _read(encoded)
-    meta: JsonObject = {}
-    rest = encoded
-    for attribute, name, key in _CHANGING:
-        value = getattr(changing, attribute)
-        if value is UNSET:
-            continue
-        at = rest.find(key)
-        cut = _MEMBER.match(rest, at + len(key))
-        # Otherwise a member of this name is nested or repeated, or has another kind of value.
-        if cut is None or rest.find(key, cut.end()) >= 0:
-            return _read(encoded)
-        rest = rest[:at] + rest[cut.end() :]
-        meta[name] = value
-    rest = rest[:-1].rstrip(b", ") + b"}"
-    if len(rest) > MAX_CACHED_META:
-        return _read(encoded)
-    stated = read_cached(rest)
+    stated = read_cached(rest[:-1].rstrip(b", \t\r\n") + b"}")
     return Stated(
         stated.revision,
         {**stated.meta, **meta},
         stated.client_capabilities,
         stated.client_info,
         stated.log_level,
-        progress_token(meta),
-        trace_context(changing.traceparent, changing.tracestate),
+        meta.get("progressToken"),
+        trace_context(meta.get("traceparent"), meta.get("tracestate")),
     )
 
 

@@ -7,12 +7,15 @@ reads the variables OTEL_* itself. The module needs the extra `otel`.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from opentelemetry.sdk.metrics import export as metrics
 from opentelemetry.sdk.resources import Resource
@@ -86,6 +89,7 @@ class SdkExporter:
     def __init__(self, settings: Export, resource: Mapping[str, Value]) -> None:
         self.counts: Counter[str] = Counter()
         self.shown = urls.display(settings.url)
+        self._url = settings.url
         self._exporter = _exporter("Span", settings)
         self._reports = CollectorReports("spans", self.shown)
         reported = _ReportedExporter(self._exporter, self.counts, self._reports)
@@ -103,10 +107,10 @@ class SdkExporter:
 
         def end() -> None:
             with _ending(self._exporter, timeout):
+                _end_if_refused(self._exporter, self._url)
                 self.provider.shutdown()
 
-        self._ending = threading.Thread(target=end, name="interlock-otlp-end", daemon=True)
-        self._ending.start()
+        self._ending = _start_thread(end)
 
     def close(self, timeout: float) -> None:
         """Wait until the last spans are sent, at most `timeout` seconds."""
@@ -126,6 +130,7 @@ class SdkCollector:
 
     def __init__(self, settings: Export, resource: Mapping[str, Value]) -> None:
         self.shown = urls.display(settings.url)
+        self._url = settings.url
         self._exporter = _exporter("Metric", settings)
         self._resource = Resource(dict(resource))
         self._reports = CollectorReports("metrics", self.shown)
@@ -141,6 +146,7 @@ class SdkCollector:
         timer = threading.Timer(timeout, self._exporter.shutdown)
         timer.daemon = True
         timer.start()
+        _start_thread(lambda: _end_if_refused(self._exporter, self._url))
 
     def send_metrics(self, families: Iterable[Family], start: int, end: int) -> None:
         """Send a snapshot of metrics; see `encoding.metrics_request`."""
@@ -189,6 +195,26 @@ def _problem(send: Callable[[], bool], exporter: Any) -> str:
     """Send a request; return the problem, or "" if the collector accepts it."""
     with _ending(exporter, CHECK_PATIENCE):
         return "" if send() else "the export failed"
+
+
+def _start_thread(target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, name="interlock-otlp-end", daemon=True)
+    thread.start()
+    return thread
+
+
+def _end_if_refused(exporter: Any, url: str) -> None:
+    """End an exporter whose collector refuses connections, as it would retry for seconds."""
+    parts = urlsplit(url)
+    default = 443 if parts.scheme == "https" else 80
+    if getproxies():  # the collector need not be reachable from here
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port or default), CHECK_PATIENCE).close()
+    except ConnectionRefusedError:
+        exporter.shutdown()
+    except OSError:
+        pass  # the exporter's last request shows what is wrong
 
 
 @contextmanager

@@ -24,6 +24,7 @@ PORT = 4318  # of a collector on this machine, for OTLP over HTTP
 GRPC_PORT = 4317
 JSON, PROTOBUF, GRPC = "http/json", "http/protobuf", "grpc"  # protocols
 MAX_QUEUE = 1_000_000  # spans
+MAX_NUMBER = 2**31 - 1  # of a variable
 METERED = frozenset(("serve", "doctor"))  # commands that export metrics, or check their export
 
 _PROPAGATORS = {"tracecontext", "baggage", "none"}
@@ -223,8 +224,9 @@ class _Variables:
         text = self.get(name)
         if not text:
             return default
-        if not (text.isascii() and text.isdecimal() and least <= int(text) < 2**31):
-            raise ConfigError(f"{name} {text!r} is not a whole number of at least {least}")
+        is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_NUMBER))
+        if not is_number or not least <= int(text) <= MAX_NUMBER:
+            raise ConfigError(f"{name} {text!r} is not a whole number from {least} to {MAX_NUMBER}")
         return int(text)
 
     def export(self, *, queue: int = 0, batch: int = 0, delay: float) -> Export:

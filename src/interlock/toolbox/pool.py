@@ -21,6 +21,7 @@ from functools import partial
 from itertools import count
 from time import monotonic
 
+from interlock import aio
 from interlock.calls import Caller
 from interlock.client import Client
 from interlock.config import Pool
@@ -206,7 +207,7 @@ class ConnectionPool:
         starting = self._starting.get(key)
         if starting is None:
             self._check(key)
-            starting = self._starting[key] = asyncio.create_task(self._start(key))
+            starting = self._starting[key] = aio.start_detached(self._start(key))
             starting.add_done_callback(partial(self._started, key))
         return starting
 
@@ -351,7 +352,7 @@ class ConnectionPool:
 
     def _close_later(self, pooled: PooledClient) -> None:
         self._on_end(pooled)
-        closing = asyncio.create_task(pooled.client.close())
+        closing = aio.start_detached(pooled.client.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
@@ -365,7 +366,7 @@ class ConnectionPool:
                     return
                 key = "spare", "", str(next(self._numbers))
                 self._check(key)
-                task = self._starting[key] = asyncio.create_task(self._start_spare(key))
+                task = self._starting[key] = aio.start_detached(self._start_spare(key))
                 task.add_done_callback(partial(self._started, key))
 
     async def _start_spare(self, key: Key) -> PooledClient:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import ValidationError, convert
 
+from interlock import aio
 from interlock.client import Client
 from interlock.client.listing import TOOLS, Listing
 from interlock.config import ToolFilter
@@ -213,7 +214,7 @@ class ServerLists:
 
     def _refresh_later(self) -> None:
         if self._refreshing is None:
-            self._refreshing = asyncio.create_task(self._refresh_soon())
+            self._refreshing = aio.start_detached(self._refresh_soon())
             self._refreshing.add_done_callback(self._refreshed)
 
     async def _refresh_soon(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, zip_longest
 
+from interlock import aio
 from interlock.calls import Entry
 from interlock.toolbox.tool_index import (
     FoundTool,
@@ -85,7 +86,7 @@ class ToolFinder:
             if self._updating is not None:
                 self._updating.cancel()
             self._indexed = version
-            self._updating = asyncio.create_task(self._update())
+            self._updating = aio.start_detached(self._update())
             self._keep(self._updating)
         if self._updating is not None and not self._updating.done():
             await asyncio.wait((self._updating,), timeout=MAX_WAIT)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import Raw
 
-from interlock import config
+from interlock import aio, config
 from interlock.calls import LOCAL, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.client import ClientOptions
 from interlock.client.options import check_options
@@ -279,7 +279,7 @@ class Toolbox:
         self._is_open = True
         self.loop = asyncio.get_running_loop()
         if self._keeps_trying:
-            self._keep(asyncio.create_task(self._keep_trying()))
+            self._keep(aio.start_detached(self._keep_trying()))
         try:
             await self._start(self._upstreams.values(), idle_timeout)
         except BaseException:
@@ -304,7 +304,7 @@ class Toolbox:
 
     async def _start(self, upstreams: Iterable[Upstream], idle_timeout: float | None) -> None:
         turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
-        starting = {asyncio.create_task(each.start(turns)) for each in upstreams}
+        starting = {aio.start_detached(each.start(turns)) for each in upstreams}
         for task in starting:
             self._keep(task)
         while starting:
@@ -378,7 +378,7 @@ class Toolbox:
             self._install(servers, planned, around)
             swap()
             for each in replaced:
-                self._keep(asyncio.create_task(self._retire(each)))
+                self._keep(aio.start_detached(self._retire(each)))
             self._changed()
 
     async def _retire(self, upstream: Upstream) -> None:

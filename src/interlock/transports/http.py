@@ -15,6 +15,7 @@ import asyncio
 import logging
 import re
 from contextlib import aclosing, suppress
+from contextvars import Context
 from functools import lru_cache
 
 import aiohttp
@@ -163,7 +164,9 @@ class HttpTransport:
                 )
                 return
             key = request.id if request is not None else object()
-            task = aio.start(self._post(key, method, frame), loop=self._loop)
+            # The standing stream of a session outlives the request that began the session.
+            own = Context() if method == "notifications/initialized" else None
+            task = aio.start(self._post(key, method, frame), loop=self._loop, context=own)
             if not task.done():
                 self._posts[key] = task
                 if request is None and method != "notifications/initialized":

@@ -12,6 +12,7 @@ import logging
 from contextlib import aclosing
 from urllib.parse import urljoin
 
+from interlock import aio
 from interlock.errors import (
     ConnectionClosed,
     HttpError,
@@ -58,7 +59,7 @@ class SseTransport:
             InterlockError: The server has no event stream, or names a URL on another origin.
         """
         self._receiver = receiver
-        self._stream = asyncio.create_task(self._read())
+        self._stream = aio.start_detached(self._read())
         try:
             await self._ready
         except BaseException:

@@ -184,6 +184,7 @@ def test_verify_without_the_key_is_refused(interlock, trail: Path):
 
     assert (ran.code, ran.out) == (1, "")
     assert "is verified with the key that wrote it" in ran.err
+    assert f"put that key into {trail.parent / 'gateway.key'}, or set INTERLOCK_KEY" in ran.err
     assert not (trail.parent / "gateway.key").exists()
 
 

@@ -49,8 +49,8 @@ def reach(interlock: Any, servers: Callable[..., Any]) -> Callable[..., list[str
 
 
 UNLISTED = (
-    "not counted, because no gateway has listed their tools yet: 'new', 'off'; "
-    "`interlock serve` does"
+    "the tools of 'new', 'off' are not counted: no gateway has listed them yet; "
+    "the first `interlock serve` does"
 )
 
 
@@ -93,5 +93,6 @@ def test_create_without_stored_lists_counts_nothing(interlock: Any, servers: Cal
     ran = interlock("keys", "create", "anna")
 
     assert ran.err.splitlines()[1:] == [
-        "not counted, because no gateway has listed their tools yet: 'e'; `interlock serve` does"
+        "the tools of 'e' are not counted: no gateway has listed them yet; "
+        "the first `interlock serve` does"
     ]

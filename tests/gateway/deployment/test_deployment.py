@@ -15,7 +15,7 @@ import pytest
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config import load
-from interlock.gateway.deployment import machine, stored
+from interlock.gateway.deployment import deployment, machine, stored
 from interlock.gateway.deployment.check_result import CheckResult
 from interlock.gateway.deployment.deployment import examine
 from interlock.store.database.key_owner import open_owned
@@ -136,6 +136,10 @@ def damaged(it: Deployment) -> None:
     (it.folder / "interlock.db").write_bytes(content[:8_000] + b"\xff" * 8_000 + content[16_000:])
 
 
+def lost_key(it: Deployment) -> None:
+    it.key.unlink()
+
+
 def foreign(it: Deployment) -> None:
     it.patch.setenv("INTERLOCK_KEY", "0123456789abcdef0f1e2d3c4b5a6978" * 2)
     it.environ["INTERLOCK_KEY"] = os.environ["INTERLOCK_KEY"]
@@ -154,6 +158,11 @@ def open_without_keys(it: Deployment) -> None:
 
 def broken_server(it: Deployment) -> None:
     it.servers = {"e": {"command": "no-such-program"}}
+
+
+def silent_server(it: Deployment) -> None:
+    it.patch.setattr(deployment, "IDLE_TIMEOUT", 0.1)
+    it.servers = {"e": {"command": "sleep", "args": ["100"]}}
 
 
 def no_collector(it: Deployment) -> None:
@@ -181,6 +190,7 @@ PUBLIC = {"publicUrl": "https://tools.example.com/mcp", "proxies": ["10.0.0.1"]}
         (set_gateway(database="postgresql://localhost:1/interlock"), "database", "error"),
         (damaged, "database", "error"),
         (foreign, "owner", "error"),
+        (lost_key, "owner", "error"),
         (open_without_keys, "listener", "error"),
         (set_gateway(publicUrl="http://127.0.0.1:1/mcp", auth={"oauth": {}}), "frontDoor", "error"),
         (set_gateway(listen="0.0.0.0:8080"), "listener", "warning"),
@@ -190,6 +200,7 @@ PUBLIC = {"publicUrl": "https://tools.example.com/mcp", "proxies": ["10.0.0.1"]}
         (set_gateway(publicUrl=PUBLIC["publicUrl"]), "url", "warning"),
         (set_gateway(audit={"mode": "off"}), "audit", "error"),
         (broken_server, "server", "error"),
+        (silent_server, "server", "error"),
         (no_collector, "traces", "error"),
     ],
 )

@@ -229,6 +229,8 @@ async def test_an_executor_calls_tools_of_its_risk_only_and_refusals_have_the_re
 
     assert found == code or (code == "unknown" and "unknown tool" in result["error"])
     assert record is None or noted.seen == record
+    assert code == "unknown" or context.error_type == code
+    assert not record or code == "unknown" or context.called == record[0][1]
     assert len(server.sent("tools/call")) == (not code)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from interlock import Client
 from interlock.auth.principal import Principal
-from interlock.config.gateway import PolicyRules, Rule, View, ViewSearch
+from interlock.config.gateway import PolicyRules, Risk, Rule, View, ViewSearch
 from interlock.config.servers import ToolRisk
 from interlock.errors import RemoteError
 from interlock.gateway import ForwardingServer
@@ -132,6 +132,23 @@ async def test_a_caller_who_may_only_read_gets_no_writing_executor() -> None:
             await caller.client.call_tool(WRITE, {"name": "crm__delete_contact"})
     assert READ in names
     assert WRITE not in names
+
+
+@each_row(
+    "calls, query, way",
+    [
+        (("read", "write"), "contact", f"read with {READ}, and those that write with {WRITE}."),
+        (("read",), "contact", f"Call those that read with {READ}.\n"),
+        (("read",), "create page", "call it directly"),
+    ],
+)
+async def test_an_answer_names_only_executors_that_the_client_has(
+    calls: tuple[Risk, ...], query: str, way: str
+) -> None:
+    async with anna(policy_of(search=ViewSearch(is_on=True, calls=calls))) as caller:
+        answer = (await caller.client.call_tool(SEARCH, {"query": query})).text
+    assert way in answer
+    assert (WRITE in answer) == ("write" in calls)
 
 
 async def test_without_search_nothing_is_indexed_and_no_tool_of_the_search_exists() -> None:

@@ -195,6 +195,11 @@ async def test_key_of_a_variable_is_replaced_by_that_of_another(
     ended: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     old, new = (tmp_path / FILE_NAME).read_text(), GatewayKey.random()
+    with monkeypatch.context() as context:
+        context.setenv(NEW_VARIABLE, new._secret.hex())
+        with pytest.raises(ConfigError, match=rf"random: unset {NEW_VARIABLE}"):
+            await rotate(ended.location)
+    assert key_files(tmp_path) == [tmp_path / FILE_NAME]
     (tmp_path / FILE_NAME).unlink()
     monkeypatch.setenv(VARIABLE, old)
     with pytest.raises(ConfigError, match=f"set {NEW_VARIABLE} to the new one"):

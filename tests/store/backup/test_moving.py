@@ -122,5 +122,8 @@ async def test_copy_needs_the_key_and_an_intact_file(
         connection.commit()
     with pytest.raises(StoreCorrupt, match=r"the table audit of .* has a damaged row after 0 rows"):
         await copy(ended, postgres_place)
+    for place, words in [(tmp_path, "is not a file"), (tmp_path / "none.db", "does not exist")]:
+        with pytest.raises(StoreError, match=f"{words}: give the file of the database"):
+            await copy_database(place, postgres_place, None, print)
     with pytest.raises(StoreError, match="is not a SQLite database"):
         await copy_database(tmp_path / FILE_NAME, postgres_place, None, print)

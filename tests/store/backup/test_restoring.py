@@ -18,6 +18,7 @@ from interlock.store import AuditReader, AuditRecord, AuditWriter
 from interlock.store.audit.reading import CallFilter
 from interlock.store.audit.upkeep import open_trail
 from interlock.store.backup import restoring
+from interlock.store.backup.manifest import NAME
 from interlock.store.backup.restoring import restore
 from interlock.store.backup.saving import back_up
 from interlock.store.database.location import folder_beside
@@ -158,6 +159,12 @@ async def test_damaged_backup_is_refused_and_nothing_is_restored(
         shutil.rmtree(tmp_path / "target")
         shutil.rmtree(damaged)
         (tmp_path / "other").unlink(missing_ok=True)
+
+
+async def test_restoration_of_a_path_that_is_not_a_folder_says_so(backup: Path, tmp_path: Path):
+    for path, words in [(tmp_path / "none", "does not exist"), (backup / NAME, "is not a folder")]:
+        with pytest.raises(StoreError, match=f"{words}: give the folder of a backup"):
+            await restore(str(tmp_path / "target" / "interlock.db"), path)
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)

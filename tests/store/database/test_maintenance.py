@@ -46,6 +46,6 @@ async def test_check_of_a_damaged_file_or_of_none_fails(tmp_path: Path, sqlite_p
         await check(tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists()
 
-    await change(sqlite_place, "INSERT INTO kept_chunks VALUES ('x', 0, '')")
+    await change(sqlite_place, "INSERT INTO kept_chunks VALUES ('x', 0, ''), ('x', 1, '')")
     _, (problem,) = await check(sqlite_place)
-    assert problem == "a row of kept_chunks refers to a row of kept_results that does not exist"
+    assert problem == "2 rows of kept_chunks refer to a row of kept_results that does not exist"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from interlock import __version__, aio, attachments
-from interlock.chat import CHAT, Chat
+from interlock.chat import Chat
 from interlock.cli.chat.terminal_chat import ChatOptions, TerminalChat, open_terminal_chat
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.servers.call import format_block, texts_of
@@ -229,7 +229,7 @@ class _Repl:
             return
         if self._is_unknown(server):
             return
-        result = await self._chat.toolbox.read_resource(server, uri, caller=CHAT)
+        result = await self._chat.toolbox.read_resource(server, uri, caller=self._chat.caller)
         contents = "\n\n".join(map(format_contents, result.contents))
         await self._ask(f"{question.strip()}\n\nResource {address}:\n{contents}".strip())
 
@@ -247,7 +247,8 @@ class _Repl:
             return
         if self._is_unknown(server):
             return
-        result = await self._chat.toolbox.get_prompt(server, name, arguments, caller=CHAT)
+        caller = self._chat.caller
+        result = await self._chat.toolbox.get_prompt(server, name, arguments, caller=caller)
         text = "\n\n".join(format_block(each.content) for each in result.messages)
         say(text)
         await self._ask(text)

@@ -216,11 +216,14 @@ def verify(head: tuple[Path, ...], as_json: bool, config: Path | None) -> int:
     found = config_option.load(config)
 
     async def work(reader: AuditReader) -> Verification:
+        from interlock.auth.gateway_key import FILE_NAME
+        from interlock.store.database.location import folder_beside
+
         key = _key(found, create=False)
         if key is None:
             raise ConfigError(
-                "the audit trail is verified with the key that wrote it, but there is neither "
-                "gateway.key beside the database nor INTERLOCK_KEY"
+                "the audit trail is verified with the key that wrote it: put that key into "
+                f"{folder_beside(database_of(found)) / FILE_NAME}, or set INTERLOCK_KEY"
             )
         await reader.complete(key)
         from interlock.config.gateway_reading import resolve

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from interlock.toolbox import Toolbox
 
 _NOT_LISTED = (
-    "not counted, because no gateway has listed their tools yet: {}; `interlock serve` does"
+    "the tools of {} are not counted: no gateway has listed them yet; "
+    "the first `interlock serve` does"
 )
-_NOT_STORED = 'not counted, because "lock.mode" is "off", which stores no lists: {}'
+_NOT_STORED = 'the tools of {} are not counted: "lock.mode" is "off", which stores no lists'
 _WORDS = {
     "read_only": "are risk write, and the policy is read-only",
     "not_in_view": "are not in its view",

@@ -84,7 +84,11 @@ async def _check_servers(parts: Parts) -> AsyncIterator[CheckResult]:
         await toolbox.open(idle_timeout=IDLE_TIMEOUT)
         for each in toolbox.status.values():
             if each.state == "ok":
-                yield ok("server", f"{each.name}: {each.tools} tools")
+                tools = "1 tool" if each.tools == 1 else f"{each.tools} tools"
+                yield ok("server", f"{each.name}: {tools}")
+            elif each.state == "starting":
+                text = f"{each.name} has not answered within {IDLE_TIMEOUT:.0f} s"
+                yield error("server", text)
             elif each.state != "disabled":
                 yield error("server", f"{each.name} {each.state}: {each.reason}")
     except InterlockError as found:

@@ -71,7 +71,7 @@ def _missing_key(path: Path, is_shared: bool) -> CheckResult:
     if is_shared:
         text = f"{VARIABLE} is not set; set the same one for all gateways: openssl rand -hex 32"
         return error("key", text)
-    return ok("key", f"{path} is created at the first start")
+    return ok("key", f"{path} is missing; the first start of a new database creates it")
 
 
 def check_volume(folder: Path) -> Iterator[CheckResult]:

@@ -12,7 +12,7 @@ from time import time
 from msgspec import Struct
 
 from interlock.aio import in_thread
-from interlock.auth.gateway_key import VARIABLE, GatewayKey
+from interlock.auth.gateway_key import FILE_NAME, VARIABLE, GatewayKey
 from interlock.config.gateway import Audit
 from interlock.errors import ConfigError, InterlockError
 from interlock.gateway.deployment.check_result import CheckResult, error, ok, warning
@@ -126,8 +126,13 @@ async def _contents(
 
 
 def check_owner(stored: Stored, folder: Path) -> Iterator[CheckResult]:
-    """Check that the database belongs to the gateway's key; yield nothing without such a key."""
-    if not (stored.owner and GatewayKey.exists(folder)):
+    """Check that the database belongs to the gateway's key; yield nothing if it has no owner."""
+    if not stored.owner:
+        return
+    way_out = f"set the same {VARIABLE}, or put that key into {folder / FILE_NAME}"
+    if not GatewayKey.exists(folder):
+        text = f"the database belongs to gateway key {stored.owner[:8]}, which is missing"
+        yield error("owner", f"{text}; {way_out}")
         return
     with suppress(ConfigError):  # which `check_key` reports
         key = GatewayKey.load(folder)
@@ -135,7 +140,7 @@ def check_owner(stored: Stored, folder: Path) -> Iterator[CheckResult]:
             yield ok("owner", f"the database belongs to gateway key {key.id}")
         else:
             text = f"the database belongs to gateway key {stored.owner[:8]}, not to {key.id}"
-            yield error("owner", f"{text}; set the same {VARIABLE}")
+            yield error("owner", f"{text}; {way_out}")
 
 
 def check_keys(stored: Stored) -> Iterator[CheckResult]:

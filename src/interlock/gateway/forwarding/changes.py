@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Hashable
 from time import monotonic
 
+from interlock import aio
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
 from interlock.config.gateway import OWN
@@ -116,7 +117,7 @@ class Changes:
         if uri not in self._followed:
             beginning = self._beginning.get(uri)
             if beginning is None:
-                beginning = self._beginning[uri] = asyncio.create_task(self._begin(uri, item))
+                beginning = self._beginning[uri] = aio.start_detached(self._begin(uri, item))
             try:
                 await asyncio.shield(beginning)  # other clients may wait for the same subscription
             except InterlockError as error:
@@ -184,7 +185,7 @@ class Changes:
     # Tasks
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = aio.start_detached(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -134,8 +134,9 @@ class Executor:
 
     def _refuse(self, item: Entry | Item, error: InterlockError, context: Context) -> Raw:
         id = new_call_id()
-        note = self._forwarder.observer.unavailable
-        note(caller_of(context), reason_of(error), item, "", id)
+        note, context.error_type = self._forwarder.observer.unavailable, reason_of(error)
+        context.called = item.address
+        note(caller_of(context), context.error_type, item, "", id)
         return refusal(item, error, id)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
+from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
@@ -141,7 +142,7 @@ class Vault:
         upstream = self.upstreams().get(server)
         if upstream is not None:
             upstream.end_user(owner)
-            task = asyncio.create_task(upstream.start_for(owner))
+            task = aio.start_detached(upstream.start_for(owner))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         waiting = self._waiting.pop((owner, server), None)

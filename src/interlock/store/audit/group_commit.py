@@ -13,6 +13,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -80,7 +81,7 @@ class GroupCommit(Generic[T]):
         self._queue.append((item, waiter, self._loop.time()))
         self._is_awaited = True
         if self._task is None:
-            self._task = self._loop.create_task(self._run())
+            self._task = self._loop.create_task(self._run(), context=Context())
         return waiter
 
     def add_soon(self, item: T) -> None:
@@ -124,7 +125,7 @@ class GroupCommit(Generic[T]):
 
     def _start(self) -> asyncio.Task[None]:
         if self._task is None:
-            self._task = self._loop.create_task(self._run())
+            self._task = self._loop.create_task(self._run(), context=Context())
         return self._task
 
     async def _run(self) -> None:

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.config.gateway import Audit
@@ -229,7 +230,7 @@ class AuditWriter:
     def sign_soon(self) -> None:
         """Sign the end of the chain soon, unless it was signed a moment ago."""
         if self._signing is None and self.head != self._signed:
-            self._signing = asyncio.get_running_loop().create_task(self._sign())
+            self._signing = aio.start_detached(self._sign())
 
     async def signed(self) -> None:
         """Wait until no signature is being written."""

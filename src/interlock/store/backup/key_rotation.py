@@ -93,6 +93,11 @@ async def rotate_key(location: str | Path | None, audit: Audit, hash_of: HashOf)
         raise ConfigError(f"neither {folder / FILE_NAME} nor {VARIABLE} has a key to replace")
     with _alone(folder), unused(found) if isinstance(found, Path) else nullcontext():
         file = None if os.environ.get(VARIABLE, "").strip() else KeyFile(folder)
+        if file is not None and os.environ.get(NEW_VARIABLE, "").strip():
+            raise ConfigError(
+                f"{NEW_VARIABLE} is set, but the key is in {folder / FILE_NAME}, and its"
+                f" replacement is random: unset {NEW_VARIABLE}"
+            )
         old, new = _variables() if file is None else file.keys()
         database = await open_database(location)
         try:

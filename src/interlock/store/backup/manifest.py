@@ -97,6 +97,9 @@ def read_manifest(folder: Path) -> Manifest:
         StoreCorrupt: The list is not one of a backup.
     """
     path = folder / NAME
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise StoreError(f"{folder} {what}: give the folder of a backup")
     try:
         descriptor = open_file(path)
     except FileNotFoundError:

@@ -23,7 +23,8 @@ def unused(path: Path) -> Iterator[None]:
         StoreLocked: A gateway serves from the file, or another process records calls in it.
     """
     if not path.is_file():
-        raise StoreError(f"{path} does not exist: give the file of the database")
+        what = "is not a file" if path.exists() else "does not exist"
+        raise StoreError(f"{path} {what}: give the file of the database")
     refuse_other_user(path)
     with only_gateway(str(path)):
         refuse_writers(path)

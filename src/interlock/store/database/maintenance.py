@@ -118,10 +118,17 @@ def _problems(connection: Connection, database: Database) -> tuple[str, list[str
     if connection.dialect.name == "sqlite":
         problems += [row[0] for row in connection.execute(_INTEGRITY) if row[0] != "ok"]
         problems += [
-            f"a row of {table} refers to a row of {parent} that does not exist"
-            for table, _, parent, _ in connection.execute(_REFERENCES)
+            f"{_rows(count, table)} to a row of {parent} that does not exist"
+            for table, parent, count in connection.execute(_REFERENCES)
         ]
     return revision, problems
 
 
-_INTEGRITY, _REFERENCES = text("PRAGMA integrity_check(20)"), text("PRAGMA foreign_key_check")
+def _rows(count: int, table: str) -> str:
+    return f"a row of {table} refers" if count == 1 else f"{count:,} rows of {table} refer"
+
+
+_INTEGRITY, _REFERENCES = (
+    text("PRAGMA integrity_check(20)"),
+    text('SELECT "table", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2'),
+)
