@@ -170,6 +170,16 @@ def test_opening_a_chat_loads_no_server_and_no_package_of_a_provider():
     assert not {"aiohttp", "anthropic", "openai", "sqlalchemy", "xllamacpp"} & loaded
 
 
+@pytest.mark.slow("works through much data")
+def test_gateway_loads_no_front_door_unless_it_is_configured():
+    loaded = loaded_modules(
+        "import interlock.gateway.assembly, interlock.gateway.serving.endpoint, interlock.store"
+    )
+
+    door = ("interlock.gateway.front_door", "interlock.auth.authorization_ring")
+    assert [each for each in loaded if each.startswith(door)] == []
+
+
 # Architecture
 
 

@@ -18,6 +18,7 @@ from playwright.async_api import expect
 from interlock.aio import in_thread
 from tests.browser.conftest import OpenPage, Watch, served, violations
 from tests.browser.test_gateway_chat import ServedGateway, gateway_with_chat
+from tests.gateway.notes import serving_notes
 
 
 class Client:
@@ -73,7 +74,10 @@ def post(url: str, body: object) -> Any:
 
 @asynccontextmanager
 async def asking(
-    folder: Path, open_page: OpenPage, name: str = "Editor"
+    folder: Path,
+    open_page: OpenPage,
+    name: str = "Editor",
+    servers: dict[str, Any] | None = None,
 ) -> AsyncIterator[tuple[ServedGateway, Client, str]]:
     """Serve a gateway and a client that asks for access; yield the address to open."""
     apps: dict[str, Any] = {}
@@ -83,7 +87,7 @@ async def asking(
 
     async with (
         served(app) as url,
-        gateway_with_chat(folder, open_page, auth={"oauth": {}}) as gateway,
+        gateway_with_chat(folder, open_page, servers=servers, auth={"oauth": {}}) as gateway,
     ):
         client = apps["client"] = Client(url)
         yield gateway, client, await client.register(gateway.url, name)
@@ -192,3 +196,25 @@ async def test_person_sees_what_is_allowed_and_ends_it(
         assert await violations(page) == []
         await row.get_by_role("button", name="Disconnect").click()
         await expect(page.get_by_text("You have not allowed any client.")).to_be_visible()
+
+
+async def test_person_connects_a_server_and_comes_back_to_the_same_request(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    watch.expected.append("401")
+    async with (
+        serving_notes() as notes,
+        asking(tmp_path, open_page, servers={"notes": notes.entry()}) as (gateway, client, url),
+    ):
+        page = await open_page(url)
+        await page.get_by_label("API key").fill(await gateway.key("anna"))
+        await page.keyboard.press("Enter")
+        connect = page.get_by_role("button", name="Connect notes")
+        await expect(connect).to_be_visible()
+        assert await violations(page) == []
+        await connect.click()
+        await expect(connect).to_be_hidden()
+        await expect(page).to_have_url(url)
+        await page.get_by_role("button", name="Allow").click()
+        await expect(page).to_have_title("Client")
+        assert client.answers[0]["code"]

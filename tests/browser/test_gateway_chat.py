@@ -68,7 +68,11 @@ class ServedGateway:
 
 @asynccontextmanager
 async def gateway_with_chat(
-    folder: Path, open_page: OpenPage, *replies: Any, **settings: Any
+    folder: Path,
+    open_page: OpenPage,
+    *replies: Any,
+    servers: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ServedGateway]:
     script = folder / "script.json"
     script.write_text(json.dumps(replies))
@@ -79,7 +83,7 @@ async def gateway_with_chat(
             "chat": {"models": [f"scripted:{script}"]},
             **settings,
         }
-        entries = {"desk": {"type": "python", "object": OBJECT}}
+        entries = {"desk": {"type": "python", "object": OBJECT}, **(servers or {})}
         return loads(json.dumps({"mcpServers": entries, "gateway": gateway}).encode())
 
     apps: dict[str, Any] = {}

@@ -22,9 +22,10 @@ from interlock.auth.authorization_ring import AuthorizationRing
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.stored_authorization import StoredPerson
+from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.request import OAuthError, Resources
-from interlock.gateway.front_door.tokens import Decided, ProvenClient, TokenIssuer
+from interlock.gateway.front_door.tokens import Decided, TokenIssuer
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.database.database import Database, open_database
 

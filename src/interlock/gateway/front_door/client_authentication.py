@@ -12,15 +12,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from urllib.parse import unquote_plus
 
+from msgspec import Struct
+
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.request import OAuthError
-from interlock.gateway.front_door.tokens import ProvenClient
 
 BY_JWT = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 CheckAssertion = Callable[[FrontClient, str], Awaitable[None]]
 """Checks a client's signed statement about itself; raises an `OAuthError` if it proves nothing."""
+
+
+class ProvenClient(Struct, frozen=True):
+    """A client that has authenticated, and whether it did so by a signature."""
+
+    client: FrontClient
+    signs: bool = False
 
 
 def with_basic(form: Mapping[str, str], authorization: str | None) -> dict[str, str]:

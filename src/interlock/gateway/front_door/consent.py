@@ -25,7 +25,6 @@ from interlock.auth.key_ring import KeyRing
 from interlock.auth.page_session import PAGE_KEY
 from interlock.auth.stored_key import TENANT
 from interlock.calls import Caller
-from interlock.errors import AuthRequired
 from interlock.gateway.front_door import redirects
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import FrontClient
@@ -40,7 +39,7 @@ from interlock.gateway.front_door.request import (
     read_query,
 )
 from interlock.gateway.front_door.tokens import Decided, TokenIssuer
-from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
+from interlock.server.http.json_api import ApiRequest, Problem
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
@@ -307,64 +306,3 @@ def _tenant(principal: Principal) -> str:
 
 def _digest(page_key: str) -> str:
     return sha256(page_key.encode(errors="surrogateescape")).hexdigest()
-
-
-# The routes
-
-
-async def show(consent: Consent, request: ApiRequest) -> JsonObject:
-    """Return what an authorization request asks of the person who has signed in."""
-    _check_session(request)
-    try:
-        return await consent.show(request.body.query, request)
-    except OAuthError as error:
-        raise Problem(400, error.error, error.text) from None
-
-
-async def decide(consent: Consent, request: ApiRequest) -> JsonObject:
-    """Allow or deny an authorization request."""
-    _check_session(request)
-    try:
-        return await consent.decide(request.body, request)
-    except OAuthError as error:
-        raise Problem(400, error.error, error.text) from None
-
-
-def _check_session(request: ApiRequest) -> None:
-    if request.http.header(PAGE_KEY) is None:
-        raise AuthRequired("only a session of the pages can decide", 401, reason="no_credential")
-
-
-async def list_mine(consent: Consent, request: ApiRequest) -> JsonObject:
-    """List the clients that the caller has allowed."""
-    return {"clients": await consent.allowed_by(request.principal)}
-
-
-async def disconnect(consent: Consent, request: ApiRequest) -> None:
-    """End one of the caller's authorizations."""
-    if not await consent.disconnect(request.principal, request.path["id"]):
-        raise not_found("no such authorization")
-
-
-ROUTES: Sequence[Route] = (
-    Route(
-        "POST",
-        "/api/authorize",
-        "any",
-        show,
-        "what an OAuth client asks of the caller, for the page that decides about it",
-        body=AskedQuery,
-    ),
-    Route(
-        "POST",
-        "/api/authorize/decide",
-        "any",
-        decide,
-        "allows or denies what an OAuth client asks for; returns where the browser goes",
-        body=ConsentDecision,
-    ),
-    Route("GET", "/me/clients", "any", list_mine, "the OAuth clients that the caller has allowed"),
-    Route(
-        "DELETE", "/me/clients/{id}", "any", disconnect, "ends what the caller allowed to a client"
-    ),
-)

@@ -17,7 +17,8 @@ from interlock.config.gateway import FrontDoorSettings, GatewaySettings, Issuer
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Registrations
-from interlock.gateway.front_door.consent import ROUTES, Consent, ListTools, Missing
+from interlock.gateway.front_door.consent import Consent, ListTools, Missing
+from interlock.gateway.front_door.consent_routes import ROUTES
 from interlock.gateway.front_door.documents import MAX_DOCUMENT, Documents
 from interlock.gateway.front_door.door_app import DoorApp
 from interlock.gateway.front_door.machines import Machines

@@ -21,7 +21,11 @@ import msgspec
 from interlock.config.gateway import FrontDoorSettings, Issuer
 from interlock.errors import AuthUnavailable, ParseError, StoreError
 from interlock.gateway.front_door.assertions import Assertions
-from interlock.gateway.front_door.client_authentication import authenticated, with_basic
+from interlock.gateway.front_door.client_authentication import (
+    ProvenClient,
+    authenticated,
+    with_basic,
+)
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Metadata, Registrations
 from interlock.gateway.front_door.consent import Consent
@@ -41,7 +45,7 @@ from interlock.gateway.front_door.request import (
     check_request,
     read_query,
 )
-from interlock.gateway.front_door.tokens import ProvenClient, TokenIssuer
+from interlock.gateway.front_door.tokens import TokenIssuer
 from interlock.gateway.logins.plain_page import HTML, headers_for
 from interlock.protocol.envelope import check_bounds, encode
 from interlock.server.http.guard import Guard

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.gateway.front_door.assertions import Assertions
+from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.recheck import stored_person
 from interlock.gateway.front_door.request import OAuthError, Resources, granted, ours
-from interlock.gateway.front_door.tokens import ProvenClient, TokenIssuer
+from interlock.gateway.front_door.tokens import TokenIssuer
 from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject

@@ -23,6 +23,7 @@ from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
 from interlock.errors import StoreError
+from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.refresh_token import RefreshToken, refresh_token, verdict
@@ -66,13 +67,6 @@ class Decided(Struct, frozen=True, kw_only=True):
     key: str
     ends: int
     tenant: str = TENANT
-
-
-class ProvenClient(Struct, frozen=True):
-    """A client that has authenticated, and whether it did so by a signature."""
-
-    client: FrontClient
-    signs: bool = False
 
 
 class TokenIssuer:
