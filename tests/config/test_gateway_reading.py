@@ -203,6 +203,7 @@ def test_asks_accepts_a_word_or_a_list(asks: Any, read: tuple[str, ...]):
 
 
 ISSUER = "auth.issuers[0]"
+OAUTH: dict[str, Any] = {"auth": {"oauth": {}}}
 
 
 WRONG: list[tuple[Any, str, str]] = [
@@ -250,6 +251,13 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"toolSearch": {"calls": []}}, "toolSearch.calls", 'must be ["read"], ["write"] or both'),
     ({"toolSearch": {"always": ["find"]}}, "toolSearch.always[0]", 'must be "SERVER:NAME"'),
     (issuer(issuer=None), ISSUER, 'needs "issuer"'),
+    (issuer(accepts=["saml"]), f"{ISSUER}.accepts[0]", "must be one of id-jag, workload"),
+    (issuer(people={"hd": {"minimum": "x"}}), f"{ISSUER}.people.hd", ""),
+    (OAUTH | {"listen": "0.0.0.0:80"}, "auth.oauth", "needs gateway.publicUrl, as 0.0.0.0 can"),
+    (OAUTH | {"publicUrl": "https://a.example/x/mcp"}, "auth.oauth", "ends with the host and /mcp"),
+    ({"auth": {"oauth": {"clients": ["https://x"]}}}, "auth.oauth.clients[0]", "must be a host"),
+    ({"auth": {"oauth": {"signin": "1d"}}}, "auth.oauth.signin", ""),
+    ({"auth": {"oauth": {"recheck": "2d"}}}, "auth.oauth.recheck", ""),
     (issuer(audience=None), ISSUER, 'needs "audience"'),
     (issuer(jwksUrl=None), ISSUER, 'needs "jwksUrl"'),
     (issuer(issuer="http://id.example"), f"{ISSUER}.issuer", "must be https://, or http://"),
