@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from interlock.calls import Caller
 from interlock.config.gateway import Address
 from interlock.store import AuditReader
 from tests.gateway.conftest import RESOURCE, bearer
@@ -549,3 +550,29 @@ async def test_person_connects_a_server_on_the_way_and_comes_back(running, notes
             assert (done.code, done.header("location")) == (302, to)
         assert (await visitor.shown(query)).json["connect"] == []
         assert (await visitor.answer(query))["code"]
+
+
+async def test_token_gets_the_same_decisions_as_the_key_of_its_person(door):
+    rules = [
+        {"id": "a", "effect": "deny", "who": ["group:guests"], "tools": ["crm:y"]},
+        {"id": "b", "effect": "ask", "who": ["user:anna"], "tools": ["crm:x"],
+         "arguments": {"amount": {"minimum": 100}}, "approvers": ["user:berta"]},
+        {"id": "c", "effect": "allow", "who": ["group:staff"], "tools": ["crm:*"]},
+    ]  # fmt: skip
+    groups = {"staff": ["user:anna"], "guests": ["user:anna"]}
+    async with door(policy={"rules": rules}, groups=groups, views={"v": {}}) as visitor:
+        gateway = visitor.gateway
+        key = gateway.assembly.services.keys.find((await gateway.key("anna")).encode())
+        token = (await visitor.log_in())["access_token"]
+        access = await gateway.assembly.services.front_door.ring.find(token.encode())
+        policy, entries = gateway.assembly.parts.policy, gateway.assembly.server.toolbox.tools
+        decided = [
+            [
+                policy.decide(Caller(each), entry, arguments)
+                for entry in entries
+                for arguments in (None, {"amount": 1}, {"amount": 100})
+            ]
+            for each in (key.principal, access.principal)
+        ]
+    assert [each.effect for each in decided[0]] == [each.effect for each in decided[1]]
+    assert {each.effect for each in decided[0]} >= {"allow", "ask", "deny"}
