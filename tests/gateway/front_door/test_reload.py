@@ -1,0 +1,46 @@
+"""A reload changes who may ask and sign in, and ends nothing that may go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.conftest import RESOURCE, offering
+from tests.gateway.front_door.test_people import organisation, sign_in
+from tests.gateway.front_door.visitor import Visitor
+
+__all__ = ["organisation"]
+
+pytestmark = pytest.mark.slow("fills a database")
+
+
+async def test_reload_changes_clients_views_and_issuers_and_ends_nothing_else(organisation):
+    async with organisation("keycloak") as (visitor, person, issuer):
+        gateway, crm = visitor.gateway, offering("x")
+        await sign_in(visitor, person)
+        of_person = await visitor.log_in()
+        by_key = Visitor(gateway)
+        await by_key.register()
+        await by_key.sign_in(await gateway.key("bob"))
+        of_key = await by_key.log_in()
+
+        async def reload(oauth: dict[str, Any], *issuers: dict[str, Any], **more: Any) -> None:
+            auth = {"oauth": oauth, "issuers": [*issuers]}
+            settings = {"publicUrl": RESOURCE, "auth": auth, "lock": {"mode": "off"}, **more}
+            fixed = await gateway.reload(settings, crm=crm)
+            assert fixed == []
+
+        await reload({"clients": ["claude.ai"]}, issuer.entry(), views={"one": {}})
+        assert (await visitor.call(of_person["access_token"])).text == "done"
+        assert (await visitor.authorize(visitor.query())).code == 400
+        await reload({}, issuer.entry(), views={"one": {}})
+        one = await by_key.log_in(by_key.query(resource=f"{RESOURCE}/one"))
+        assert (await visitor.call(one["access_token"], "/mcp/one")).text == "done"
+        assert (await visitor.refresh(of_person["refresh_token"])).code == 200
+
+        await reload({})
+        assert (await visitor.call(of_key["access_token"])).text == "done"
+        assert (await visitor.call(one["access_token"], "/mcp/one")).code == 404
+        await gateway.assembly.services.front_door.ring.refresh()
+        assert (await visitor.call(of_person["access_token"])).code == 401
