@@ -41,7 +41,7 @@ class _Field(Struct, frozen=True):
     name: str
     weight: float
     length: float  # how much the field's length counts, from 0 to 1
-    average: float  # words, as measured in the definitions of 54 servers
+    average: float  # words: a chosen value, so that a longer field counts less
     limit: int  # characters that are read
 
 
