@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock import __version__, build
 from interlock.cli import config_option
@@ -26,6 +27,7 @@ from interlock.text.surrogates import path_text
 from interlock.text.urls import display
 
 if TYPE_CHECKING:
+    from interlock.config import Config
     from interlock.toolbox import ServerStatus
 
 _TRACERS = ("LANGSMITH", "LANGCHAIN")  # prefixes of environment variables
@@ -114,7 +116,11 @@ def doctor(deployment: bool, config: Path | None, as_json: bool) -> int:
 def _examine_deployment(config: Path | None, as_json: bool) -> int:
     from interlock.gateway.deployment.deployment import examine
 
-    found = run(examine(partial(config_option.load, config), os.environ))
+    def load() -> Config:
+        found, ignored = config_option.in_force(config)
+        return replace(found, warnings=(*ignored, *found.warnings))
+
+    found = run(examine(load, os.environ))
     if as_json:
         emit_json({"checks": found})
     else:

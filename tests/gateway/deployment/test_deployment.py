@@ -179,6 +179,7 @@ PUBLIC = {"publicUrl": "https://tools.example.com/mcp", "proxies": ["10.0.0.1"]}
         (of_root, "user", "warning"),
         (few_files, "files", "warning"),
         (set_gateway(limits={"perKey": {"rate": "often"}}), "configuration", "error"),
+        (set_gateway(databse="g.db"), "configuration", "warning"),
         (readable, "key", "error"),
         (of_another_user, "key", "error"),
         (no_key, "key", "error"),

@@ -9,7 +9,7 @@ from interlock.aio import in_thread
 from interlock.config import Config
 from interlock.errors import InterlockError
 from interlock.gateway.deployment.addresses import check_listeners, check_url
-from interlock.gateway.deployment.check_result import CheckResult, error, ok
+from interlock.gateway.deployment.check_result import CheckResult, error, ok, warning
 from interlock.gateway.deployment.front_door import check_front_door
 from interlock.gateway.deployment.machine import check_files, check_key, check_user, check_volume
 from interlock.gateway.deployment.stored import (
@@ -73,8 +73,12 @@ async def _results(
 
 def _check_configuration(config: Config) -> CheckResult:
     shown = str(config.path or config.variable or "no file: the defaults")
-    if config.ignored:
-        return error("configuration", f"{shown}: {'; '.join(config.ignored.values())}")
+    ignored = tuple(config.ignored.values())
+    unknown = [each for each in config.warnings if not any(why in each for why in ignored)]
+    if ignored or unknown:
+        result = error if ignored else warning
+        problems = "; ".join((*ignored, *(each.removeprefix(f"{shown}, ") for each in unknown)))
+        return result("configuration", f"{shown}: {problems}")
     return ok("configuration", shown)
 
 
