@@ -46,6 +46,29 @@ def test_upgrade_shows_first_what_it_adds(interlock, place: Path, monkeypatch: p
     assert interlock("db", "check") == (0, "", f"{place}: version {later.REVISION}, problems: 0\n")
 
 
+def test_upgrade_of_a_newer_database_states_its_version(
+    interlock, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        later.expand(patch.setattr)
+        interlock("db", "upgrade")
+
+    for options in ((), ("--dry-run",)):
+        ran = interlock("db", "upgrade", *options)
+        assert ran == (0, "", f"{place} needs nothing: version {later.REVISION}\n")
+
+
+def test_upgrade_of_a_damaged_file_says_so(interlock, place: Path):
+    interlock("db", "upgrade")
+    content = place.read_bytes()
+    place.write_bytes(content[:8_192] + b"\xff" * (len(content) - 8_192))
+
+    for options in ((), ("--dry-run",)):
+        ran = interlock("db", "upgrade", *options)
+        assert (ran.code, ran.out) == (1, "")
+        assert "is damaged" in ran.err
+
+
 def test_check_fails_with_one_line_for_each_problem(
     interlock, place: Path, monkeypatch: pytest.MonkeyPatch
 ):

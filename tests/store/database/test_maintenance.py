@@ -16,14 +16,14 @@ KEY = GatewayKey(bytes(range(32)))
 
 
 async def test_upgrade_creates_what_is_missing_and_only_once(new_place: str, change):
-    assert await pending(new_place) == [CREATED]
-    assert await upgrade(new_place) == [CREATED]
-    assert await pending(new_place) == await upgrade(new_place) == []
+    assert await pending(new_place) == (REVISION, [CREATED])
+    assert await upgrade(new_place) == (REVISION, [CREATED])
+    assert await pending(new_place) == await upgrade(new_place) == (REVISION, [])
 
     await change(new_place, "DROP INDEX approvals_open", "DROP TABLE kept_chunks")
     lacking = ["index approvals_open", "table kept_chunks"]
-    assert await pending(new_place) == await upgrade(new_place) == lacking
-    assert await pending(new_place) == []
+    assert await pending(new_place) == await upgrade(new_place) == (REVISION, lacking)
+    assert await pending(new_place) == (REVISION, [])
 
 
 async def test_check_names_what_is_missing_and_the_key_that_the_database_needs(

@@ -107,14 +107,13 @@ def upgrade(dry_run: bool, config: Path | None) -> None:
     """
     from interlock.store.database.location import public
     from interlock.store.database.maintenance import pending, upgrade
-    from interlock.store.database.schema_version import REVISION
 
     location = database_of(config_option.load(config))
-    added = run(pending(location) if dry_run else upgrade(location))
+    revision, added = run(pending(location) if dry_run else upgrade(location))
     for each in added:
         emit(each)
     done = "would be upgraded" if dry_run else "was upgraded"
-    say(f"{public(location)} {done if added else 'needs nothing'}: version {REVISION}")
+    say(f"{public(location)} {done if added else 'needs nothing'}: version {revision}")
 
 
 @db.command()

@@ -247,7 +247,7 @@ async def _open_sqlite(path: Path) -> Database:
     writable = prepare_file(path) and not sqlite_file.is_unsynced(file)
     database = Database(_sqlite_engine(file, writable), str(path), file)
     try:
-        await database.read(lambda connection: _check(connection, database.location))
+        await database.read(lambda connection: check_pages(connection, database.location))
         if not await database.read(lambda connection: connection.run_sync(is_usable, str(path))):
             if not writable and not sqlite_file.is_unsynced(file):
                 what = "of an older interlock" if await _is_older(database) else "empty"
@@ -261,7 +261,14 @@ async def _open_sqlite(path: Path) -> Database:
     return database
 
 
-async def _check(connection: AsyncConnection, location: str) -> None:
+async def check_pages(connection: AsyncConnection, location: str) -> None:
+    """Check the pages of a SQLite file, unless there are so many that it would take long.
+
+    Raises:
+        StoreCorrupt: The file is damaged.
+    """
+    if connection.dialect.name != "sqlite":
+        return
     pages = await connection.scalar(text("PRAGMA page_count"))
     if pages <= sqlite_file.CHECK_PAGES:
         verdict = await connection.scalar(text("PRAGMA quick_check(1)"))

@@ -10,44 +10,56 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError, StoreError
 from interlock.store.database import creation, schema_version
 from interlock.store.database.connection import AsyncConnection
-from interlock.store.database.database import Database, connect_database, prepare_alone
+from interlock.store.database.database import (
+    Database,
+    check_pages,
+    connect_database,
+    prepare_alone,
+)
 from interlock.store.database.location import find, folder_beside
 from interlock.store.database.tables import gateway_key
 
 CREATED = "all tables"
 
 
-async def pending(location: str | Path | None) -> list[str]:
-    """Return what `upgrade` would add to a database, which is not changed.
+async def pending(location: str | Path | None) -> tuple[str, list[str]]:
+    """Return the version after `upgrade`, and what it would add to a database.
+
+    The database is not changed.
 
     Raises:
         StoreError: The database cannot be read or upgraded.
     """
     if _is_new(location):
-        return [CREATED]
+        return schema_version.REVISION, [CREATED]
     database = await connect_database(location)
     try:
+        await database.read(lambda each: check_pages(each, database.location))
         return await database.read(lambda each: each.run_sync(_lacking, database.location))
     finally:
         await database.close()
 
 
-async def upgrade(location: str | Path | None) -> list[str]:
-    """Create a database's tables, or add what those of an older version lack; return what it was.
+async def upgrade(location: str | Path | None) -> tuple[str, list[str]]:
+    """Create a database's tables, or add what those of an older version lack.
 
     It takes as long as it needs, unlike a program that opens the database.
+
+    Returns:
+        The version of the tables, and what was added.
 
     Raises:
         StoreError: The database cannot be upgraded; it was not changed.
     """
     database = await connect_database(location, is_new=_is_new(location), is_patient=True)
 
-    async def work(connection: AsyncConnection) -> list[str]:
+    async def work(connection: AsyncConnection) -> tuple[str, list[str]]:
         lacking = await connection.run_sync(_lacking, database.location)
         await prepare_alone(connection, database.location, on_request=True)
         return lacking
 
     try:
+        await database.read(lambda each: check_pages(each, database.location))
         return await database.write(work)
     finally:
         await database.close()
@@ -92,16 +104,18 @@ def _is_new(location: str | Path | None) -> bool:
     return isinstance(found, Path) and not found.exists()
 
 
-def _lacking(connection: Connection, location: str) -> list[str]:
+def _lacking(connection: Connection, location: str) -> tuple[str, list[str]]:
+    """Return the version after an upgrade, and what the database lacks of it."""
     is_usable = creation.is_usable(connection, location)
     revision = creation.revision_of(connection)
     if revision is None:
-        return [CREATED]
+        return schema_version.REVISION, [CREATED]
     if (
         is_usable and revision != schema_version.REVISION
     ):  # a newer version, with all that is needed
-        return []
-    return [creation.described(each) for each in creation.missing(connection)]
+        return revision, []
+    lacking = [creation.described(each) for each in creation.missing(connection)]
+    return schema_version.REVISION, lacking
 
 
 def _problems(connection: Connection, database: Database) -> tuple[str, list[str]]:
