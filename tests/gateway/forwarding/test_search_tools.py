@@ -127,11 +127,13 @@ async def test_a_search_view_lists_few_tools_and_every_tool_can_be_called(
 async def test_a_caller_who_may_only_read_gets_no_writing_executor() -> None:
     reads = Principal("user:r", frozenset({"mcp:read"}))
     async with anna(principal=reads) as caller:
-        names = {each.name for each in await caller.client.list_tools()}
+        tools = await caller.client.list_tools()
+        names = {each.name for each in tools}
         with pytest.raises(RemoteError, match="unknown tool 'interlock__call_write_tool'"):
             await caller.client.call_tool(WRITE, {"name": "crm__delete_contact"})
     assert READ in names
     assert WRITE not in names
+    assert not [each.name for each in tools if WRITE in each.description]
 
 
 @each_row(

@@ -71,8 +71,7 @@ CLIENT_SEARCH = replace(
         "Find tools by what they do. Only a few tools are in your list: search before you say that "
         "something cannot be done. Write each query in English: a verb, an object and the product, "
         "such as 'create an issue in GitHub'. For a task with several steps, give one query for "
-        f"each step in queries. Then call a tool with {NAMES['read']} or {NAMES['write']}, as the "
-        "answer says."
+        "each step in queries. Then call a tool as the answer says."
     ),
     input_schema={
         "type": "object",
