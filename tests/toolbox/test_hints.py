@@ -26,6 +26,17 @@ def test_hint_for_a_missing_login_names_the_command_and_quotes_the_server():
     )
 
 
+def test_hint_for_a_server_in_no_file_adds_it_before_the_login():
+    given = HttpServer(url=URL, is_named=False)
+
+    way_out = ": interlock servers add NAME URL, then interlock servers login NAME"
+
+    missing = LoginRequired("it needs a login: interlock servers login")
+    assert with_hint(missing, "notes-example", given) == f"it needs a login{way_out}"
+    lacking = InsufficientScope(("notes:write",))
+    assert with_hint(lacking, "notes-example", given).endswith(f"{way_out} --scope notes:write")
+
+
 @pytest.mark.parametrize("status", [404, 405])
 def test_hint_for_a_wrong_path_names_the_usual_ones(status: int):
     hint = with_hint(HttpError("not found", status), "notes", OPEN)

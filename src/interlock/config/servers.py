@@ -192,6 +192,7 @@ class HttpServer(ConnectionSettings, frozen=True, kw_only=True):
     type: Literal["http", "sse"] = "http"  # "sse" is the transport HTTP+SSE of 2024-11-05
     auth: Auth = "auto"
     oauth: OAuthClient = OAuthClient()
+    is_named: bool = True  # False for the URL of `--server`, which is in no file; never in a file
 
     connect_timeout: float = 10.0  # seconds after which connecting times out
     max_message_bytes: int = 16 * 1024 * 1024  # the largest message that is accepted

@@ -27,6 +27,8 @@ def with_hint(error: InterlockError, name: str, server: object) -> str:
     """
     text = str(error)
     login = f"{_LOGIN} {shlex.quote(name)}"
+    if isinstance(server, HttpServer) and not server.is_named:  # logins are stored by name
+        login = f"interlock servers add NAME URL, then {_LOGIN} NAME"
     if isinstance(error, LoginRequired):
         return text.replace(_LOGIN, login) if _LOGIN in text else f"{text}: {login}"
     if isinstance(error, HttpError) and error.status in (404, 405):

@@ -140,7 +140,11 @@ def test_unusable_value_is_wrong_usage(interlock, options, error):
 @each_row(
     ("given", "name", "server"),
     [
-        ("HTTPS://a.example/mcp", "a-example", HttpServer(url="https://a.example/mcp")),
+        (
+            "HTTPS://a.example/mcp",
+            "a-example",
+            HttpServer(url="https://a.example/mcp", is_named=False),
+        ),
         (
             "npx -y 'some server'",
             "some-server",

@@ -76,7 +76,7 @@ def _server(given: str) -> tuple[str, ServerConfig]:
             host = urlsplit(url).hostname or ""
         except ValueError:
             host = ""
-        return host, HttpServer(url=url)
+        return host, HttpServer(url=url, is_named=False)
     path, name = server_file.split(given)
     if (path.is_file() and path.suffix == ".py") or re.fullmatch(r"\S+\.py(:\w+)?", given):
         server_file.checked(given)
