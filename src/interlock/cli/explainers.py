@@ -32,22 +32,20 @@ async def open_explainer(
 
     The caller has the key `key_id`, or is `user`. An `address` limits the servers to its own.
     """
-    from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.explain.explainer import Explainer, credentials_of, reading_approvals
     from interlock.gateway.forwarding.server import ForwardingServer
     from interlock.gateway.logins.vault import Vault
     from interlock.gateway.parts import make_parts
     from interlock.store.credentials import CredentialStore
-    from interlock.store.database.key_owner import open_owned
-    from interlock.store.database.location import folder_beside
+    from interlock.store.database.key_owner import load_key, open_owned
     from interlock.store.pins import PinStore
     from interlock.store.plugins import PluginStore
 
     own_limits: dict[str, JsonObject] = {}
     parts = make_parts(config, os.environ, own_limits=own_limits)
     location = database_of(config)
-    secret = GatewayKey.load(folder_beside(location))
+    secret = await load_key(location)
     database = await open_owned(location, secret)
     try:
         caller, key = await _caller(database, key_id, user, view)

@@ -26,8 +26,7 @@ from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.audit.writer import AuditRecord, AuditWriter, open_tables
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.claims import Claim, ClaimFailed
-from interlock.store.database.key_owner import open_owned
-from interlock.store.database.location import folder_beside
+from interlock.store.database.key_owner import load_key, open_owned
 from interlock.text import quoting
 from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox
@@ -197,7 +196,7 @@ async def approvals_in(
         StoreError: The database cannot be used.
     """
     settings, policy = resolve(config, os.environ), Policy.from_config(config)
-    secret = GatewayKey.load(folder_beside(location))
+    secret = await load_key(location)
     async with AsyncExitStack() as stack:
         database = await open_owned(location, secret)
         stack.push_async_callback(database.close)

@@ -83,20 +83,18 @@ async def _gateway_calls(
 ) -> LocalCalls:
     """Open the servers and layers for a configuration with a gateway; `stack` closes them."""
     # These imports need the extra "serve", which a chat without a gateway does not need.
-    from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.client_approvals import open_approvals
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.parts import layers_of, limits_of, make_parts
     from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.upkeep import open_trail
     from interlock.store.database.changes import ChangeFeed
-    from interlock.store.database.key_owner import open_owned
-    from interlock.store.database.location import folder_beside
+    from interlock.store.database.key_owner import load_key, open_owned
     from interlock.store.plugins import PluginStore
 
     parts = make_parts(config, environ)
     location, audit = parts.settings.database or None, parts.settings.audit
-    secret, keep = GatewayKey.load(folder_beside(location)), parts.settings.keep
+    secret, keep = await load_key(location), parts.settings.keep
     database = await open_owned(location, secret)
     stack.push_async_callback(database.close)
     trail = writer = None
@@ -150,13 +148,12 @@ async def local_trail(
     if config.gateway is None or settings.audit.mode == "off":
         yield None
         return
-    from interlock.auth.gateway_key import GatewayKey
     from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.writer import AuditWriter
-    from interlock.store.database.location import folder_beside
+    from interlock.store.database.key_owner import load_key
 
     location, audit = settings.database or None, settings.audit
-    secret = GatewayKey.load(folder_beside(location))
+    secret = await load_key(location)
     async with AuditWriter.open(location, key=secret, settings=audit) as writer:
         trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
         yield trail
@@ -188,21 +185,20 @@ class _OpenedOnDemand:
         async with self._opening:
             if self._store is None:
                 try:
-                    self._store = await self._stack.enter_async_context(self._beside())
+                    self._store = await self._stack.enter_async_context(await self._beside())
                 except (ImportError, ConfigError, StoreError) as error:
                     _log.warning("large results are kept in memory only: %s", error)
                     self._store = MemoryResults(keep=self._settings.keep.results)
             return self._store
 
-    def _beside(self) -> AbstractAsyncContextManager[ResultStore]:
+    async def _beside(self) -> AbstractAsyncContextManager[ResultStore]:
         # These imports need the extras "chat" and "serve".
         import cryptography  # noqa: F401
 
-        from interlock.auth.gateway_key import GatewayKey
-        from interlock.store.database.location import folder_beside
+        from interlock.store.database.key_owner import load_key
         from interlock.store.kept_results import KeptResultStore
 
-        secret = GatewayKey.load(folder_beside(self._location))
+        secret = await load_key(self._location)
         return KeptResultStore.beside(
             *(self._location, secret, lambda: self._settings.results),
             keep=lambda: self._settings.keep.results,

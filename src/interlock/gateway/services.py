@@ -39,8 +39,8 @@ from interlock.store.audit.writer import AuditWriter
 from interlock.store.credentials import CredentialStore
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.database import Database
-from interlock.store.database.key_owner import open_owned
-from interlock.store.database.location import find, folder_beside
+from interlock.store.database.key_owner import load_key, open_owned
+from interlock.store.database.location import find
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
 from interlock.types import JsonObject
@@ -250,7 +250,7 @@ async def _open_stores(
         return gateway().parts.settings
 
     location = parts.settings.database or None
-    secret = GatewayKey.load(folder_beside(location))
+    secret = await load_key(location)
     database = await open_owned(location, secret)
     stack.push_async_callback(database.close)
     feed = await stack.enter_async_context(ChangeFeed(database).running())

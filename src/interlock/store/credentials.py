@@ -27,8 +27,7 @@ from interlock.store.database import tables
 from interlock.store.database.changes import ChangeReader, change_statement, note_change
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
-from interlock.store.database.key_owner import open_owned
-from interlock.store.database.location import folder_beside
+from interlock.store.database.key_owner import load_key, open_owned
 from interlock.store.database.on_conflict import KEEP_EXISTING, OnConflict
 from interlock.store.database.recorded import Record, claim_of, make_change
 from interlock.store.database.rows import storable
@@ -123,7 +122,7 @@ class CredentialStore:
     @asynccontextmanager
     async def open(cls, location: str | Path | None = None) -> AsyncIterator[CredentialStore]:
         """Open a database like `ConversationStore.open`, and the gateway's key beside it."""
-        key = GatewayKey.load(folder_beside(location))
+        key = await load_key(location)
         database = await open_owned(location, key)
         try:
             yield cls(database, key)

@@ -219,7 +219,7 @@ def verify(head: tuple[Path, ...], as_json: bool, config: Path | None) -> int:
         from interlock.auth.gateway_key import FILE_NAME
         from interlock.store.database.location import folder_beside
 
-        key = _key(found, create=False)
+        key = _key(found)
         if key is None:
             raise ConfigError(
                 "the audit trail is verified with the key that wrote it: put that key into "
@@ -267,6 +267,7 @@ def hash_(arguments: str, config: Path | None) -> None:
     import msgspec
 
     from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
+    from interlock.store.database.key_owner import load_key
 
     try:
         decoded = msgspec.json.decode(arguments)
@@ -275,12 +276,11 @@ def hash_(arguments: str, config: Path | None) -> None:
     if not isinstance(decoded, dict):
         raise click.BadParameter("arguments must be a JSON object", param_hint="JSON")
     loaded = config_option.load(config)
-    key = _key(loaded, create=True)
-    if key is not None:
-        _with_reader(loaded, lambda reader: reader.complete(key))
-        keys: list[TrailKey] = [key, *reversed(key.retired)]
-        for each in keys:
-            emit(arguments_hash(each.derive(ARGUMENTS_KEY), canonical(decoded)))
+    key = run(load_key(database_of(loaded)))
+    _with_reader(loaded, lambda reader: reader.complete(key))
+    keys: list[TrailKey] = [key, *reversed(key.retired)]
+    for each in keys:
+        emit(arguments_hash(each.derive(ARGUMENTS_KEY), canonical(decoded)))
 
 
 async def _write(lines: bytes) -> None:
@@ -308,12 +308,12 @@ def _with_reader(config: Config, work: Callable[[AuditReader], Awaitable[_T]]) -
     return run(opened())
 
 
-def _key(config: Config, *, create: bool) -> GatewayKey | None:
+def _key(config: Config) -> GatewayKey | None:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.store.database.location import folder_beside
 
     folder = folder_beside(database_of(config))
-    return GatewayKey.load(folder) if create or GatewayKey.exists(folder) else None
+    return GatewayKey.load(folder) if GatewayKey.exists(folder) else None
 
 
 # Output

@@ -210,12 +210,11 @@ def _with(config: Config, work: Callable[[ClientOperations], Awaitable[_T]]) -> 
 
 @asynccontextmanager
 async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
-    from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.front_door.clients import Registrations
     from interlock.gateway.front_door.operating import ClientOperations
     from interlock.store.authorizations import AuthorizationStore
     from interlock.store.database.database import open_database
-    from interlock.store.database.location import folder_beside
+    from interlock.store.database.key_owner import load_key
     from interlock.store.oauth_clients import OAuthClientStore
 
     location = database_of(config)
@@ -235,7 +234,7 @@ async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
             yield ClientOperations(
                 AuthorizationStore(database),
                 OAuthClientStore(database),
-                Registrations(GatewayKey.load(folder_beside(location))),
+                Registrations(await load_key(location)),
                 recording,
                 OPERATOR,
             )

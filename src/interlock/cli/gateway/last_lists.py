@@ -9,8 +9,7 @@ from pathlib import Path
 from interlock.auth.gateway_key import GatewayKey
 from interlock.gateway.definitions.pinning import LAUNCH_KEY
 from interlock.gateway.parts import Servers
-from interlock.store.database import location
-from interlock.store.database.key_owner import open_owned
+from interlock.store.database.key_owner import load_key, open_owned
 from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.toolbox import Toolbox
@@ -30,7 +29,7 @@ async def stored_lists(
         ConfigError: The database belongs to another key.
         StoreError: The database cannot be read.
     """
-    key = GatewayKey.load(location.folder_beside(place))
+    key = await load_key(place)
     database = await open_owned(place, key)
     try:
         lists = _LastLists(await PinStore(database).list(), key)

@@ -54,16 +54,14 @@ def forget(user: str, yes: bool, config: Path | None) -> None:
 
 
 async def _forget(config: Config, principal: str, yes: bool) -> None:
-    from interlock.auth.gateway_key import GatewayKey
     from interlock.config.gateway_reading import resolve
     from interlock.store.audit.names import Pseudonyms
-    from interlock.store.database.key_owner import open_owned
-    from interlock.store.database.location import folder_beside
+    from interlock.store.database.key_owner import load_key, open_owned
     from interlock.store.kept_results import delete_files
     from interlock.store.people import PeopleStore
 
     location = database_of(config)
-    key = GatewayKey.load(folder_beside(location))
+    key = await load_key(location)
     database = await open_owned(location, key)
     try:
         store = PeopleStore(database)

@@ -71,17 +71,16 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
         StoreError: The database cannot be used.
         MissingExtra: A package that signs the trail is not installed.
     """
-    from interlock.auth.gateway_key import GatewayKey
     from interlock.config.gateway_reading import resolve
     from interlock.store import AuditWriter
-    from interlock.store.database.location import folder_beside
+    from interlock.store.database.key_owner import load_key
 
     settings = resolve(config, os.environ)
     if settings.audit.mode == "off":
         yield None
         return
     location = settings.database or None
-    secret = GatewayKey.load(folder_beside(location))
+    secret = await load_key(location)
     secret.sign(b"")  # raises an error before the change if a package is missing
     async with AuditWriter.open(location, key=secret, settings=settings.audit) as writer:
         yield Recorder(writer)
