@@ -11,6 +11,7 @@ from interlock.errors import (
     ServerUnavailable,
     UnknownTool,
 )
+from interlock.gateway.forwarding.executors import NAMES
 from tests.support.clock import SetClock
 from tests.support.scripted_server import tool
 from tests.toolbox.boxes import addresses, box_of, served
@@ -51,6 +52,15 @@ async def test_unknown_tool_error_states_why_the_tool_is_missing():
         ):
             with pytest.raises((UnknownTool, ServerUnavailable), match=problem):
                 toolbox.find(name)
+
+
+async def test_unlisted_tool_of_a_server_with_a_search_names_the_tool_to_call():
+    async with box_of(gw=served(NAMES["read"], "x"), other=served("x")) as toolbox:
+        words = f"; call gw:{NAMES['read']} with name=time__now and arguments="
+        with pytest.raises(UnknownTool, match=words):
+            toolbox.find("gw:time__now")
+        with pytest.raises(UnknownTool, match=r"no tool 'other:time__now'$"):
+            toolbox.find("other:time__now")
 
 
 async def test_error_about_a_server_without_tools_has_the_time_of_the_next_try(clock: SetClock):

@@ -13,6 +13,7 @@ from interlock.toolbox.own_tools import OwnServer
 from interlock.toolbox.upstream import Upstream
 
 CLOSEST = 0.75  # the least similarity of a suggested address, from 0 to 1
+_CALL_TOOL = "interlock__call_read_tool"  # of a gateway that lists a search instead of its tools
 _FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
 
 _log = logging.getLogger("interlock.toolbox")
@@ -93,6 +94,11 @@ class ToolDirectory:
             for line in status.missing:
                 if repr(tool) in line:
                     return UnknownTool(f"{name} is not offered: {line}")
+            if colon and any(each.tool.name == _CALL_TOOL for each in upstream.entries):
+                return UnknownTool(
+                    f"no tool {name!r} in the server's list, which has a search instead; call "
+                    f"{server}:{_CALL_TOOL} with name={tool} and arguments={{…}}"
+                )
         if caller.surface not in _FOR_PEOPLE:
             return unknown_to_model(name, self.tools)
         same = [each.address for each in self.tools if each.tool.name == name]
