@@ -335,10 +335,10 @@ async def test_gateway_that_leaves_is_served_until_its_delay_ends(serve, config)
     async with aiohttp.ClientSession() as http, gateway.client(revision=LEGACY) as legacy:
         gateway.program.send_signal(signal.SIGTERM)
         status = 200
-        while status == 200:
+        while status != 404:  # 503 while a busy machine's database is slow, which is named second
             async with http.get(ready) as reply:
                 status, found = reply.status, await reply.json()
-        assert (status, found) == (404, {"ready": False, "degraded": ["draining"]})
+        assert (found["ready"], found["degraded"][0]) == (False, "draining")
         assert await echoed(gateway.client(revision=MODERN)) == "hi"
         assert (await legacy.call_tool("e__say", {"text": "hi"})).text == "hi"
     assert gateway.end() == 0  # the second signal

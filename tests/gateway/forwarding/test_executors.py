@@ -352,7 +352,7 @@ async def test_a_server_that_is_still_starting_is_waited_for_and_its_risk_checke
 
 
 @pytest.mark.slow("fills a database")
-async def test_approvals_tasks_and_large_results_pass_through_an_executor(
+async def test_approvals_and_large_results_pass_through_an_executor(
     running: Callable[..., Any], tmp_path: Path
 ) -> None:
     server = offering("put", "big")
