@@ -105,6 +105,7 @@ class AuthorizationRing:
         self._touched_at = clock()
         self._unread: set[str] = set()  # changed authorizations that are still to be read
         self._refreshes = 0  # how often changes were read; see `_read`
+        self._has_dropped = False  # an authorization has left, as there were too many
         self._has_news = False  # a generation has made its first call
 
     def __len__(self) -> int:
@@ -197,6 +198,7 @@ class AuthorizationRing:
         known = self._known.setdefault(id, KnownAuthorization(stored, person))
         if len(self._known) > MAX_KEPT:
             self._forget_tokens(self._known.popitem(last=False)[1])
+            self._has_dropped = True
         return known
 
     async def _person(self, stored: StoredAuthorization) -> StoredPerson | None:
@@ -299,10 +301,16 @@ class AuthorizationRing:
         self._refreshes += 1
         for id in list(self._unread):
             known = self._known.get(id)
-            if known is None:
+            if known is None and not self._has_dropped:
                 self._unread.discard(id)
                 continue
             stored = await self._source.get(id)
+            if known is None:
+                # It may have left the memory while its sessions and streams go on.
+                if stored is None or stored.ended is not None:
+                    self._on_end([id])
+                self._unread.discard(id)
+                continue
             if stored is None:
                 stored = replace(known.stored, ended=self._wall(), reason="deleted")
             known.person = await self._person(stored)
