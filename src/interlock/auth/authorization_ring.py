@@ -10,16 +10,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Hashable,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic
@@ -104,6 +98,7 @@ class AuthorizationRing:
         self._answered_at = clock()
         self._touched_at = clock()
         self._unread: set[str] = set()  # changed authorizations that are still to be read
+        self._refreshing = asyncio.Lock()
         self._refreshes = 0  # how often changes were read; see `_read`
         self._has_dropped = False  # an authorization has left, as there were too many
         self._has_news = False  # a generation has made its first call
@@ -297,6 +292,12 @@ class AuthorizationRing:
         Raises:
             StoreError: The database is unavailable.
         """
+        # One after the other: an answer of the database that is late would bring old rights back.
+        async with self._refreshing:
+            await self._refresh()
+        self._report_ended()
+
+    async def _refresh(self) -> None:
         self._unread |= await self._source.changed()
         self._refreshes += 1
         for id in list(self._unread):
@@ -317,7 +318,6 @@ class AuthorizationRing:
             known.stored = stored
             self._forget_tokens(known)
             self._unread.discard(id)
-        self._report_ended()
 
     def _forget_tokens(self, known: KnownAuthorization) -> None:
         """Forget the tokens of an authorization, so that each is checked again."""
