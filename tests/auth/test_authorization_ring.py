@@ -42,12 +42,18 @@ class Source:
         return found
 
 
+async def scopes_of(ring: AuthorizationRing, token: bytes) -> frozenset[str]:
+    found = await ring.find(token)
+    assert found is not None
+    return found.principal.scopes
+
+
 async def test_late_answer_of_the_database_brings_no_rights_back():
     source, secret = Source(), GatewayKey.random()
     ring = AuthorizationRing(source, source.person, secret, KeyRing())
     expires = now_micros() // 1_000_000 + 60
     token = AccessToken(ID, 0, expires, ("mcp:*",)).sealed(secret).encode()
-    assert (found := await ring.find(token)) and found.principal.scopes == {"mcp:*"}
+    assert await scopes_of(ring, token) == {"mcp:*"}
     held = source.may_answer = asyncio.Event()
     source.asked.clear()
     late = asyncio.create_task(ring.refresh())
@@ -60,4 +66,4 @@ async def test_late_answer_of_the_database_brings_no_rights_back():
         await asyncio.sleep(0)
     held.set()
     await asyncio.gather(late, again)
-    assert (found := await ring.find(token)) and found.principal.scopes == {"mcp:read"}
+    assert await scopes_of(ring, token) == {"mcp:read"}
