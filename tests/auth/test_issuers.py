@@ -172,3 +172,8 @@ async def test_scopes_of_a_token_are_not_widened_by_its_groups(claims: dict[str,
 
     assert known is not None
     assert "mcp:*" not in known.principal.scopes
+
+
+def test_no_issuer_states_what_only_the_gateway_states():
+    told = {"sub": "anna", "interlock:client": "claude.ai"}
+    assert with_groups(Principal("anna", claims=told), "", {}).claims == {"sub": "anna"}

@@ -58,6 +58,9 @@ class AccessToken(Struct, frozen=True):
             sealed = urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
         except (Base64Error, ValueError):
             return None
+        # Python ignores foreign characters: one token would have any number of spellings.
+        if urlsafe_b64encode(sealed).rstrip(b"=") != encoded:
+            return None
         content = secret.unseal(_PURPOSE, sealed, _PLACE)
         if content is None:
             return None

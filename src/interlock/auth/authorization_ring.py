@@ -10,16 +10,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Hashable,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic
@@ -104,7 +98,9 @@ class AuthorizationRing:
         self._answered_at = clock()
         self._touched_at = clock()
         self._unread: set[str] = set()  # changed authorizations that are still to be read
+        self._refreshing = asyncio.Lock()
         self._refreshes = 0  # how often changes were read; see `_read`
+        self._has_dropped = False  # an authorization has left, as there were too many
         self._has_news = False  # a generation has made its first call
 
     def __len__(self) -> int:
@@ -197,6 +193,7 @@ class AuthorizationRing:
         known = self._known.setdefault(id, KnownAuthorization(stored, person))
         if len(self._known) > MAX_KEPT:
             self._forget_tokens(self._known.popitem(last=False)[1])
+            self._has_dropped = True
         return known
 
     async def _person(self, stored: StoredAuthorization) -> StoredPerson | None:
@@ -295,21 +292,32 @@ class AuthorizationRing:
         Raises:
             StoreError: The database is unavailable.
         """
+        # One after the other: an answer of the database that is late would bring old rights back.
+        async with self._refreshing:
+            await self._refresh()
+        self._report_ended()
+
+    async def _refresh(self) -> None:
         self._unread |= await self._source.changed()
         self._refreshes += 1
         for id in list(self._unread):
             known = self._known.get(id)
-            if known is None:
+            if known is None and not self._has_dropped:
                 self._unread.discard(id)
                 continue
             stored = await self._source.get(id)
+            if known is None:
+                # It may have left the memory while its sessions and streams go on.
+                if stored is None or stored.ended is not None:
+                    self._on_end([id])
+                self._unread.discard(id)
+                continue
             if stored is None:
                 stored = replace(known.stored, ended=self._wall(), reason="deleted")
             known.person = await self._person(stored)
             known.stored = stored
             self._forget_tokens(known)
             self._unread.discard(id)
-        self._report_ended()
 
     def _forget_tokens(self, known: KnownAuthorization) -> None:
         """Forget the tokens of an authorization, so that each is checked again."""

@@ -23,6 +23,7 @@ from interlock.auth.verifier import MAX_TOKEN_BYTES, Verify, verified
 
 REMEMBERED_FOR = 60.0  # seconds that a verified token is cached
 EVERYBODY = "*"  # in the scopes of groups: everybody whom the issuer names
+OWN_CLAIMS = "interlock:"  # claims of the gateway itself; an issuer cannot state them
 MAX_REMEMBERED = 10_000  # cached tokens; the least recently used token is evicted first
 
 
@@ -160,6 +161,8 @@ def with_groups(
     the claim of the groups is the only claim that adds a right. Without such grants, the principal
     has the scopes of the token.
 
+    Claims that only the gateway itself states are left out.
+
     Args:
         principal: The token's owner.
         claim: The claim that lists groups; "" if tokens contain no groups.
@@ -176,7 +179,9 @@ def with_groups(
         scopes = intersection(scopes, granted) if is_stated else granted
     named = frozenset(f"{name}/{group}" for group in groups if name)
     groups = groups | named if is_only else named
-    return replace(principal, groups=groups, scopes=scopes)
+    told = principal.claims
+    claims = {each: told[each] for each in told if not each.startswith(OWN_CLAIMS)}
+    return replace(principal, groups=groups, scopes=scopes, claims=claims)
 
 
 def _words(claim: Any) -> frozenset[str]:

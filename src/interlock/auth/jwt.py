@@ -27,6 +27,7 @@ from interlock.auth.bearer import check_url
 from interlock.auth.principal import Principal
 from interlock.auth.verifier import MAX_TOKEN_BYTES
 from interlock.errors import AuthUnavailable, ConfigError, MissingExtra
+from interlock.text.surrogates import repair_value
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class SignedStatements:
 
     def _verified(self, token: str, key: PyJWK, algorithm: str) -> JsonObject | None:
         try:
-            return self._jwt.decode(  # type: ignore[no-any-return]  # imported lazily
+            claims: JsonObject = self._jwt.decode(
                 token,
                 key,
                 algorithms=[algorithm],
@@ -191,6 +192,8 @@ class SignedStatements:
         except (self._jwt.PyJWTError, ValueError, OverflowError, RecursionError) as error:
             _log.debug("a token was refused: %s", type(error).__name__)
             return None
+        # PyJWT also accepts a number that is written as a text.
+        return repair_value(claims) if isinstance(claims["exp"], int | float) else None
 
 
 class KeySet:

@@ -91,7 +91,7 @@ def is_trusted(issuers: Sequence[Issuer], user: str) -> bool:
         issuers: The configured issuers.
         user: The principal's id, such as "user:anna" or "ISSUER#SUBJECT".
     """
-    issuer, is_of_issuer, _ = user.rpartition("#")
+    issuer, is_of_issuer, _ = user.partition("#")
     return not is_of_issuer or any(
         each.issuer == issuer and (each.client_id or each.accepts) for each in issuers
     )

@@ -100,10 +100,16 @@ class AuthorizationStore:
         return found[0] if found else None
 
     async def list(
-        self, *, user: str = "", client: str = "", tenant: str = TENANT
+        self, *, user: str = "", client: str = "", tenant: str = TENANT, active_at: int = 0
     ) -> _Authorizations:
-        """Return the authorizations of a person, of a client, or all, the newest first."""
+        """Return the authorizations of a person, of a client, or all, the newest first.
+
+        With `active_at`, only those that are active at this time are read: there may be many that
+        have ended.
+        """
         where = [_COLUMNS.tenant == tenant]
+        if active_at:
+            where += [_COLUMNS.ended.is_(None), _COLUMNS.expires > active_at]
         if user:
             where.append(_COLUMNS.user == storable(user))
         if client:

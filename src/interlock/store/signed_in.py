@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, insert, select, update
+from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_authorization import StoredPerson
@@ -19,15 +19,17 @@ from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
 from interlock.store.database.on_conflict import OnConflict
 from interlock.store.database.rows import storable
-from interlock.store.database.tables import authorizations, people
+from interlock.store.database.tables import authorizations, page_sessions, people
 from interlock.types import JsonObject
 
 LEASE = 30 * 1_000_000  # microseconds
 SEALED_FOR = "issuer's refresh token"
 _COLUMNS = people.c
 _RENEWED = ("scopes", "groups", "claims", "sealed", "checked", "leased_by", "leased_until")
-_RENEW = OnConflict(
-    f'(tenant, "user") DO UPDATE SET {", ".join(f"{each} = excluded.{each}" for each in _RENEWED)}'
+_RENEWAL = ", ".join(f"{each} = excluded.{each}" for each in _RENEWED)
+_RENEW = OnConflict(f'(tenant, "user") DO UPDATE SET {_RENEWAL}')
+_RENEW_UNSIGNED = OnConflict(
+    f'(tenant, "user") DO UPDATE SET {_RENEWAL} WHERE people.sealed IS NULL'
 )
 
 
@@ -63,25 +65,48 @@ class SignedInStore:
         found = await self.get(user, tenant)
         return None if found is None else found[0]
 
-    async def put(self, person: StoredPerson, refresh_token: str) -> None:
-        """Store what an issuer says about a person; every gateway follows."""
+    async def put(
+        self, person: StoredPerson, refresh_token: str = "", *, has_signed_in: bool = True
+    ) -> None:
+        """Store what an issuer says about a person; every gateway follows.
+
+        Args:
+            person: The person.
+            refresh_token: With which the issuer can be asked again; "" for none.
+            has_signed_in: Whether the person has signed in, and not only a program for the person.
+                A program's statement may say less, and so it changes nothing about a person whom
+                the issuer can be asked about.
+        """
         sealed = None
         if refresh_token:
             place = bound_to(person.user, person.tenant)
             sealed = self._secret.seal(SEALED_FOR, refresh_token.encode(), place)
         row = row_of(person) | {"sealed": sealed}
-        mine = select(authorizations.c.id).where(
-            authorizations.c.user == storable(person.user),
-            authorizations.c.tenant == person.tenant,
-            authorizations.c.ended.is_(None),
-        )
+        renew = _RENEW if has_signed_in else _RENEW_UNSIGNED
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(insert(people).values(row).ext(_RENEW))
-            for each in (await connection.execute(mine)).all():
-                await note_change(connection, "authorizations", each.id)
+            await connection.execute(insert(people).values(row).ext(renew))
+            await _note(connection, person.user, person.tenant)
 
         await self._database.write(work)
+
+    async def forget(self, user: str, tenant: str) -> None:
+        """Delete a person and the person's sessions of the pages; every gateway follows."""
+        sessions = page_sessions.c
+        is_session = sessions.user == storable(user), sessions.tenant == tenant
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(delete(people).where(*_is(user, tenant)))
+            await connection.execute(delete(page_sessions).where(*is_session))
+            await _note(connection, user, tenant)
+
+        await self._database.write(work)
+
+    async def keep_token(self, user: str, tenant: str, refresh_token: str) -> None:
+        """Store a refresh token that the issuer has sent in place of the last one."""
+        sealed = self._secret.seal(SEALED_FOR, refresh_token.encode(), bound_to(user, tenant))
+        changed = update(people).where(*_is(user, tenant)).values(sealed=sealed)
+        await self._database.write(lambda connection: connection.execute(changed))
 
     async def lease(self, user: str, tenant: str, process: str, now: int) -> bool:
         """Take the lease to ask about a person; return False while another process has it."""
@@ -98,6 +123,17 @@ def row_of(person: StoredPerson) -> dict[str, Any]:
         name: msgspec.json.encode(row[name]).decode() for name in ("scopes", "groups", "claims")
     }
     return row | lists | {"leased_by": "", "leased_until": 0}
+
+
+async def _note(connection: AsyncConnection, user: str, tenant: str) -> None:
+    """Note that a person has changed, for each authorization that has not ended."""
+    mine = select(authorizations.c.id).where(
+        authorizations.c.user == storable(user),
+        authorizations.c.tenant == tenant,
+        authorizations.c.ended.is_(None),
+    )
+    for each in (await connection.execute(mine)).all():
+        await note_change(connection, "authorizations", each.id)
 
 
 def _is(user: str, tenant: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

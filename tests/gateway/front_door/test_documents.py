@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from interlock.gateway.front_door import documents as documents_module
 from interlock.gateway.front_door.client_authentication import BY_JWT
 from tests.gateway.front_door.document_host import REDIRECT, Host, host, unsigned
 from tests.gateway.front_door.visitor import Visitor
@@ -112,6 +113,24 @@ async def test_host_that_hangs_delays_its_own_requests_only(door, host: Host):
         assert (await waiting).code == 200
 
 
+async def test_hosts_that_hang_keep_no_known_client_out(door, host: Host, monkeypatch):
+    monkeypatch.setattr(documents_module, "PATIENCE", 0.05)
+    async with door() as visitor:
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        documents = visitor.gateway.assembly.services.front_door.clients._documents
+        clock = documents._clock
+        documents._clock = lambda: clock() + 3_600
+        documents._at_once = asyncio.Semaphore(0)  # others have all
+        assert (await visitor.authorize(visitor.query())).code == 200
+        assert (await visitor.refresh(tokens["refresh_token"])).code == 200
+        host.name("new")
+        use(visitor, host)
+        assert (await visitor.authorize(visitor.query())).code == 503
+        documents._at_once.release()
+        assert (await visitor.authorize(visitor.query())).code == 200  # no failure is remembered
+
+
 async def test_outage_of_the_host_ends_no_login(door, host: Host):
     async with door() as visitor:
         use(visitor, host)
@@ -144,7 +163,7 @@ async def test_wrong_assertion_proves_nothing(door, host: Host):
         host.signs()
         now = int(time.time())
         public = rsa.generate_private_key(65537, 2048)
-        used = host.assertion(jti="once")
+        used = host.assertion(jti="half of a character: \ud83d")
         sent = {"grant_type": "refresh_token", "client_assertion_type": BY_JWT}
         first = await visitor.token(**sent, client_assertion=used)
         assert first.json["error"] == "invalid_grant"  # it is the client, without a token
@@ -156,6 +175,7 @@ async def test_wrong_assertion_proves_nothing(door, host: Host):
             host.assertion(exp=now - 120),
             host.assertion(exp=now + 86_400),
             host.assertion(exp=None),
+            host.assertion(exp=str(now + 60)),
             host.assertion(key=ec.generate_private_key(ec.SECP256R1())),
             host.assertion(key=public, algorithm="RS256"),
             host.assertion(key="secret" * 8, algorithm="HS256"),

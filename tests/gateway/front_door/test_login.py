@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from interlock.auth import authorization_ring
 from interlock.calls import Caller
 from interlock.config.gateway import Address
 from interlock.store import AuditReader
@@ -327,7 +328,22 @@ async def test_nothing_else_opens_the_endpoint(door):
         code = (await visitor.answer())["code"]
         access = tokens["access_token"]
         others = [tokens["refresh_token"], code, f"{access[:-4]}AAAA", f"{access}A", "ilo_", "x"]
+        others += [f"{access[:9]}!{access[9:]}", f"{access}="]
         assert [(await visitor.call(each)).code for each in others] == [401] * len(others)
+
+
+async def test_access_that_left_the_memory_still_ends(door, monkeypatch):
+    monkeypatch.setattr(authorization_ring, "MAX_KEPT", 1)
+    async with door() as visitor:
+        tokens, other = await visitor.log_in(), await visitor.log_in()
+        for each in (tokens, other):
+            assert (await visitor.call(each["access_token"])).text == "done"
+        front = visitor.gateway.assembly.services.front_door
+        ended: list[str] = []
+        monkeypatch.setattr(front.ring, "_on_end", ended.extend)
+        body = f"client_id={visitor.client}&token={tokens['refresh_token']}".encode()
+        await visitor.gateway.http.request("POST", "/revoke", body, FORM)
+        assert len(ended) == 1
 
 
 async def test_token_of_one_resource_opens_no_other(door):

@@ -101,6 +101,8 @@ async def test_issuer_lets_a_client_act_for_a_person(enterprise):
             jag(cnf={"jkt": "x"}),
             {"grant_type": BY_JWT, "assertion": statement(issuer, "JWT", client_id=visitor.client)},
             {"grant_type": BY_JWT, "assertion": "x.y.z"},
+            jag(exp=str(now + 300)),
+            jag(exp=True),
         ]
         for each in wrong:
             refused = await visitor.token(**each)

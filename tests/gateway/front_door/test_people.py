@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from interlock.gateway.front_door.metadata import BY_JWT
 from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, offering
 from tests.gateway.front_door.document_host import REDIRECT, Host, host
+from tests.gateway.front_door.test_machines import JAG, statement
 from tests.gateway.front_door.visitor import ORIGIN, Visitor
 from tests.gateway.person import Person, data_of
 from tests.support.issuer_shapes import SHAPES, ShapedIssuer
@@ -157,11 +159,38 @@ async def test_person_whom_the_issuer_refuses_loses_all_access(organisation):
     async with organisation("keycloak") as (visitor, person, issuer):
         await sign_in(visitor, person)
         tokens = await visitor.log_in()
+        unused = (await visitor.answer())["code"]
         later(visitor, 1.1)
         issuer.is_disabled = True
         refused = await visitor.refresh(tokens["refresh_token"])
         assert refused.json["error"] == "invalid_grant"
         assert (await visitor.call(tokens["access_token"])).code == 401
+        assert (await visitor.redeem(unused)).json["error"] == "invalid_grant"
+        assert (await visitor.shown(visitor.query())).code == 401
+
+
+async def test_person_whom_the_operator_no_longer_lets_in_loses_all_access(organisation):
+    people = {"email": {"pattern": "@example[.]com$"}}
+    async with organisation("okta", people=people) as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        later(visitor, 1.1)
+        issuer.claims["email"] = "anna@example.org"
+        assert (await visitor.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
+        assert (await visitor.call(tokens["access_token"])).code == 401
+
+
+async def test_token_that_the_issuer_replaces_is_kept_whatever_follows(organisation):
+    async with organisation("keycloak") as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        subject = issuer.claims.get("sub")
+        for hours, told in ((1.1, "another"), (1.2, subject or "4711")):
+            issuer.claims["sub"] = told  # at first an answer that cannot be used
+            later(visitor, hours)
+            tokens = (await visitor.refresh(tokens["refresh_token"])).json
+            assert "access_token" in tokens, tokens
+        assert issuer.asked_again == 2
 
 
 async def test_group_that_is_taken_away_takes_its_rights(organisation):
@@ -190,6 +219,8 @@ async def test_issuer_that_does_not_answer_changes_nothing_for_a_day(organisatio
         late = await visitor.refresh(goes_on.json["refresh_token"])
         assert (late.code, late.json["error"]) == (503, "temporarily_unavailable")
         assert late.header("retry-after")
+        again = await visitor.refresh(goes_on.json["refresh_token"])
+        assert again.code == 503  # while the issuer need not be asked again
 
 
 async def test_only_some_people_of_an_issuer_may_sign_in(organisation):
@@ -209,9 +240,27 @@ async def test_person_with_too_many_groups_for_entra_learns_what_to_ask(organisa
         assert b"app roles" in page.body
 
 
+async def test_statement_about_a_person_changes_nothing_for_one_who_signed_in(organisation):
+    async with organisation("okta", accepts=["id-jag"]) as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        told = {"client_id": visitor.client, "sub": "4711", "scope": "mcp:read", "groups": []}
+        jag = statement(issuer, JAG, **{**told, "groups": ["support"]})
+        narrow = await visitor.token(grant_type=BY_JWT, assertion=jag)
+        assert narrow.json["scope"] == "mcp:read", narrow.body
+        without = statement(issuer, JAG, **told)
+        await visitor.token(grant_type=BY_JWT, assertion=without)
+        await visitor.gateway.assembly.services.front_door.ring.refresh()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        later(visitor, 1.1)
+        issuer.is_disabled = True
+        assert (await visitor.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
+
+
 async def test_equal_subjects_of_two_issuers_are_two_people(organisation):
     async with organisation("okta") as (visitor, person, issuer):
+        issuer.claims["name"] = "Anna \ud83d"  # half of a character
         await sign_in(visitor, person)
         shown = (await visitor.shown(visitor.query())).json
         assert shown["user"] == f"{issuer.url}#4711"
-        assert shown["names"] == ["Anna Example", "anna@example.com"]
+        assert shown["names"] == ["Anna \ufffd", "anna@example.com"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from interlock.auth.jwt import KeySet, SignedStatements
 from interlock.auth.principal import Principal
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST = 600  # seconds that an issuer's statement may be valid
 LONGEST_OF_CLIENTS = 3_600  # seconds that a client's statement may be valid
-MAX_KEPT = 1_000  # key sets in memory
+MAX_KEPT = 100  # key sets in memory, each with up to 100 keys
 _LEEWAY = 60  # seconds
 _TYPES: dict[Accepts, tuple[str, ...]] = {
     "id-jag": ("oauth-id-jag+jwt",),
@@ -115,7 +115,10 @@ class Assertions:
         self._check(claims, kind, client, refused)
         await self._use(issuer.issuer, claims, refused)
         try:
-            return person_of(issuer, claims)
+            # With rights of the operator, a scope limits this token, and not the person.
+            is_limit = kind == "id-jag" and issuer.scopes
+            told = {name: each for name, each in claims.items() if name not in ("scope", "scp")}
+            return replace(person_of(issuer, told if is_limit else claims), claims=claims)
         except InterlockError as error:
             raise OAuthError("invalid_grant", str(error)) from None
 
@@ -163,10 +166,10 @@ class Assertions:
         match client.jwks:
             case str() as url:
                 return self._kept(client.id, url, fetch=True)
-            case dict() as jwks:
+            case bytes() as jwks:
                 keys = KeySet(frozenset(ALGORITHMS), None)
                 try:
-                    keys.replace(msgspec.json.encode(jwks))
+                    keys.replace(jwks)
                 except ConfigError:
                     return None
                 return keys

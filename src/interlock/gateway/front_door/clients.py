@@ -48,7 +48,7 @@ class FrontClient(Struct, frozen=True, kw_only=True):
         methods: How the client may authenticate at the token endpoint.
         verified: The host of the client's document, which proves who it is; "" for none.
         secret_hash: SHA-256 of its secret; b"" if it has none.
-        jwks: The client's public keys, or their URL; None if the client signs nothing.
+        jwks: The client's public keys as a JWKS document, or its URL; None without keys.
     """
 
     id: str
@@ -57,7 +57,7 @@ class FrontClient(Struct, frozen=True, kw_only=True):
     methods: tuple[str, ...] = ("none",)
     verified: str = ""
     secret_hash: bytes = b""
-    jwks: JsonObject | str | None = None
+    jwks: bytes | str | None = None
 
     def check_redirect(self, asked: str) -> str:
         """Return the redirect URI of a request.
@@ -207,7 +207,8 @@ def client_of_document(url: str, metadata: Metadata) -> FrontClient:
     if not methods:
         text = f'the document of {host} must allow the method "none" or "private_key_jwt"'
         raise OAuthError("invalid_client_metadata", text)
-    jwks = metadata.jwks or metadata.jwks_uri
+    # Not as objects, which need many times the memory of the document.
+    jwks = msgspec.json.encode(metadata.jwks) if metadata.jwks else metadata.jwks_uri
     if "private_key_jwt" in methods and jwks is None:
         methods = tuple(each for each in methods if each == "none")
         if not methods:

@@ -186,8 +186,8 @@ class Consent:
     async def allowed_by(self, person: Principal) -> list[JsonObject]:
         """Return what a person has allowed, the newest first."""
         now = self._wall()
-        mine = await self._store.list(user=person.id, tenant=_tenant(person))
-        return [each.as_json(now) for each in mine if each.state(now) == "active"]
+        mine = await self._store.list(user=person.id, tenant=_tenant(person), active_at=now)
+        return [each.as_json(now) for each in mine]
 
     async def disconnect(self, person: Principal, id: str) -> bool:
         """End one of a person's authorizations; return whether it is the person's."""

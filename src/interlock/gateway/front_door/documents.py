@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -38,6 +39,10 @@ MAX_KEPT = 1_000  # documents in memory
 PER_HOST, AT_ONCE = 4, 32  # fetches at the same time
 _MAX_AGE = re.compile(r"max-age=(\d{1,9})")
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/[A-Za-z0-9\-._~/!$&'()*+,;=:@%?]+")
+
+
+class _Busy(OAuthError):
+    """No slot for a fetch was free in time."""
 
 
 class _Known(Struct):
@@ -129,12 +134,16 @@ class Documents:
 
     async def _fetch(self, url: str, host: str) -> _Known:
         before, client, error, fresh = self._known.get(url), None, "", FAILED
+        is_good = before is not None and before.client is not None
         self._of_hosts[host] += 1
         try:
-            async with asyncio.timeout(PATIENCE), self._at_once:
+            # A document that was good needs no slot: hosts that hang cannot keep it out.
+            async with nullcontext() if is_good else self._slot(), asyncio.timeout(PATIENCE):
                 response = await self._fetcher().get(url)
                 client = client_of_document(url, _read(response, host))
                 fresh = _freshness(response)
+        except _Busy:  # says nothing about the document
+            raise
         except TimeoutError:
             error = f"{host} has not sent its document within {PATIENCE:g} s"
         except InterlockError as failure:
@@ -150,6 +159,19 @@ class Documents:
         if len(self._known) > MAX_KEPT:
             self._known.popitem(last=False)
         return known
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._at_once.acquire()
+        except TimeoutError:
+            text = "too many new clients at once; try again later"
+            raise _Busy("temporarily_unavailable", text, 503) from None
+        try:
+            yield
+        finally:
+            self._at_once.release()
 
 
 def _read(response: FetchedResponse, host: str) -> Metadata:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 
+from interlock.auth.access_token import LIFETIME
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
+from interlock.auth.stored_key import TENANT
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.recheck import stored_person
 from interlock.gateway.front_door.request import OAuthError, Resources, granted, ours
-from interlock.gateway.front_door.tokens import TokenIssuer
+from interlock.gateway.front_door.tokens import MICROS, Decided, TokenIssuer
 from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
@@ -138,7 +140,17 @@ class Machines:
         if not scopes:
             raise OAuthError("invalid_scope", f"{principal.id} may have none of these scopes")
         if not principal.key_id:
-            await self._people.put(stored_person(principal, self._wall()), "")
-        return await self._tokens.grant(
-            principal, client=client, name=name, verified=verified, view=view, scopes=scopes
+            person = stored_person(principal, self._wall())
+            await self._people.put(person, has_signed_in=False)
+        decided = Decided(
+            client=client,
+            name=name,
+            verified=verified,
+            view=view,
+            scopes=scopes,
+            user=principal.id,
+            key=principal.key_id,
+            ends=self._wall() + LIFETIME * MICROS,
+            tenant=principal.tenant or TENANT,
         )
+        return await self._tokens.grant(decided)

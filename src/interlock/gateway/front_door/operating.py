@@ -112,13 +112,14 @@ class ClientOperations:
             state: "blocked" or "allowed".
         """
         before = {each.id: each for each in await self._decisions.list()}.get(client)
-        all = await self._store.list() if state == "blocked" else []
         stored = StoredClient(id=client, state=state, created_by=self._by, created=now_micros())
         if before is not None and before.state == "created" and state == "allowed":
             return 0
         action = "block" if state == "blocked" else "allow"
         record = self._recording({"action": action, "client": client})
         await self._decisions.put(stored, record=record)
+        # Read only now, so that none is missed that was made meanwhile.
+        all = await self._store.list() if state == "blocked" else []
         of_it = [each for each in all if client in (each.client, *self._places(each))]
         return len(await self.end(of_it, "blocked"))
 

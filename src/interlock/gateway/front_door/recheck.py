@@ -2,7 +2,7 @@
 
 1. A person is asked about when the issuer's last word is older than `auth.oauth.recheck`, before a
    refresh token is answered, and while tokens are used.
-2. If the issuer refuses, all that the person has allowed ends.
+2. If the issuer refuses, all that the person has allowed ends, and so do the person's sessions.
 3. If the issuer does not answer, nothing changes for a day after its last word.
 """
 
@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from interlock import aio
 from interlock.auth.authorization_ring import AuthorizationRing
 from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
@@ -101,19 +102,27 @@ class Rechecks:
         # Without a refresh token, the person signs in again after a week at most.
         if age < self._age() or not refresh_token:
             return
-        if not await self._store.lease(person.user, person.tenant, self._process, now):
-            return  # another process is asking
+        if await self._store.lease(person.user, person.tenant, self._process, now):
+            # A caller that leaves must not lose the issuer's answer, which may replace the token.
+            await asyncio.shield(aio.start_detached(self._ask(person, refresh_token, age)))
+        elif age > USABLE:  # another process is asking
+            raise _no_word()
+
+    async def _ask(self, person: StoredPerson, refresh_token: str, age: float) -> None:
         issuer, _, subject = person.user.partition("#")
+
+        async def keep(token: str) -> None:
+            await self._store.keep_token(person.user, person.tenant, token)
+
         try:
-            answer = await self._login(issuer).ask_again(refresh_token, subject)
+            answer = await self._login(issuer).ask_again(refresh_token, subject, keep)
         except InterlockError as error:
             _log.warning("%s cannot be asked about a person: %s", issuer, error)
             if age > USABLE:
-                text = "the issuer has not answered for a day; try again later"
-                raise OAuthError("temporarily_unavailable", text, 503) from None
+                raise _no_word() from None
             return
         if answer is None:
-            await self._store.put(person, "")
+            await self._store.forget(person.user, person.tenant)
             await self._end_person(person, "issuer_refused")
             text = "your organisation has ended your login: sign in again"
             raise OAuthError("invalid_grant", text)
@@ -128,6 +137,11 @@ class Rechecks:
         if known is None or known.issuer != found:  # the configuration has changed
             known = self._logins[issuer] = OidcLogin(found, is_kept=True)
         return known
+
+
+def _no_word() -> OAuthError:
+    text = "the issuer has not answered for a day; try again later"
+    return OAuthError("temporarily_unavailable", text, 503)
 
 
 def stored_person(principal: Principal, now: int) -> StoredPerson:

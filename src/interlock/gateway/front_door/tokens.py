@@ -47,11 +47,11 @@ class RecordClient(Protocol):
 
 
 class Decided(Struct, frozen=True, kw_only=True):
-    """A person's decision, which a code leads to.
+    """A decision to let a client act for a person, which tokens follow from.
 
     Attributes:
         redirect_uri: The URI that the request stated; the client must state it again.
-        challenge: The PKCE challenge.
+        challenge: The PKCE challenge; "" if no code leads to the decision.
         key: The API key that signed in; "" if the person signed in at an issuer.
         ends: When the person must sign in again, in microseconds since 1970.
     """
@@ -59,8 +59,8 @@ class Decided(Struct, frozen=True, kw_only=True):
     client: str
     name: str
     verified: str
-    redirect_uri: str
-    challenge: str
+    redirect_uri: str = ""
+    challenge: str = ""
     view: str
     scopes: tuple[str, ...]
     user: str
@@ -138,23 +138,9 @@ class TokenIssuer:
         if expires <= now:
             raise _invalid("the code has expired")
         self._check_resource(form, decided.view)
-        made = StoredAuthorization(
-            id=_new_id(),
-            user=decided.user,
-            client=decided.client,
-            name=decided.name,
-            verified=decided.verified,
-            view=decided.view,
-            scopes=decided.scopes,
-            proven=proven.signs,
-            salt=secrets.token_bytes(16),
-            rotated=now,
-            key=decided.key,
-            created=now,
-            last_used=now,
-            expires=decided.ends,
-            tenant=decided.tenant,
-        )
+        made = _made(decided, now, signs=proven.signs)
+        self._check_active(made, now)
+        await self._check_person(made)
         await self._end_surplus(made)
         record = self._recording("redeemed", made)
         if not await self._store.redeem(hash, made, record=record):
@@ -180,52 +166,19 @@ class TokenIssuer:
 
     async def _end_surplus(self, made: StoredAuthorization) -> None:
         """End the least used authorizations of a person for a client, if there are too many."""
-        mine = await self._store.list(user=made.user, client=made.client, tenant=made.tenant)
-        active = [each for each in mine if each.state(made.created) == "active"]
+        active = await self._store.list(
+            user=made.user, client=made.client, tenant=made.tenant, active_at=made.created
+        )
         active.sort(key=lambda each: each.last_used, reverse=True)
         if surplus := [each.id for each in active[PER_CLIENT - 1 :]]:
             await self.end(surplus, "replaced")
 
-    async def grant(
-        self,
-        principal: Principal,
-        *,
-        client: str,
-        name: str,
-        verified: str,
-        view: str,
-        scopes: tuple[str, ...],
-    ) -> JsonObject:
-        """Return an access token for a program that needs no decision, without a refresh token.
-
-        Args:
-            principal: For whom the program acts.
-            client: The id of the program.
-            name: The name of the program.
-            verified: The host of the program's document; "" for none.
-            view: The view of the resource.
-            scopes: The granted scopes.
-        """
-        now = self._wall()
-        made = StoredAuthorization(
-            id=_new_id(),
-            user=principal.id,
-            client=client,
-            name=name,
-            verified=verified,
-            view=view,
-            scopes=scopes,
-            salt=secrets.token_bytes(16),
-            rotated=now,
-            key=principal.key_id,
-            created=now,
-            last_used=now,
-            expires=now + LIFETIME * MICROS,
-            tenant=principal.tenant or TENANT,
-        )
+    async def grant(self, decided: Decided) -> JsonObject:
+        """Return an access token that needs no code, without a refresh token."""
+        made = _made(decided, self._wall())
         await self._end_surplus(made)
         await self._store.add(made, record=self._recording("redeemed", made))
-        answer = self._answer(made, 0, scopes)
+        answer = self._answer(made, 0, made.scopes)
         del answer["refresh_token"]
         return answer
 
@@ -347,5 +300,21 @@ def _digest(code: str) -> bytes:
     return sha256(code.encode(errors="surrogateescape")).digest()
 
 
-def _new_id() -> str:
-    return urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode()
+def _made(decided: Decided, now: int, *, signs: bool = False) -> StoredAuthorization:
+    return StoredAuthorization(
+        id=urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode(),
+        user=decided.user,
+        client=decided.client,
+        name=decided.name,
+        verified=decided.verified,
+        view=decided.view,
+        scopes=decided.scopes,
+        proven=signs,
+        salt=secrets.token_bytes(16),
+        rotated=now,
+        key=decided.key,
+        created=now,
+        last_used=now,
+        expires=decided.ends,
+        tenant=decided.tenant,
+    )

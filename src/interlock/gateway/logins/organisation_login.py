@@ -12,6 +12,7 @@ OpenID Connect Core 1.0, sections 3.1, 5.3 and 12.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from msgspec import Struct
@@ -154,14 +155,19 @@ class OidcLogin:
             raise exchanged.error
         tokens, _ = exchanged
         claims = (await self._owner(tokens.id_token or "", attempt.nonce)).claims
-        return await self._signed_in(found, claims, tokens)
+        claims = await self._complete(found, claims, tokens)
+        return SignedIn(person_of(self.issuer, claims), tokens.refresh_token or "")
 
-    async def ask_again(self, refresh_token: str, subject: str) -> SignedIn | None:
+    async def ask_again(
+        self, refresh_token: str, subject: str, keep: Callable[[str], Awaitable[None]]
+    ) -> SignedIn | None:
         """Ask the issuer about a person again; None if it does not let the person go on.
 
         Args:
             refresh_token: From the login, or from the last answer.
             subject: The person's `sub`.
+            keep: Stores a refresh token that replaces the given one. It is called before anything
+                else can fail, because the issuer may accept each token once.
 
         Raises:
             InterlockError: The issuer does not answer, or its answer cannot be used.
@@ -174,6 +180,8 @@ class OidcLogin:
                 return None
             raise exchanged.error
         tokens, _ = exchanged
+        if tokens.refresh_token and tokens.refresh_token != refresh_token:
+            await keep(tokens.refresh_token)
         if tokens.id_token:
             principal = await self._verify_again(tokens.id_token)
             claims = principal.claims if principal is not None else {}
@@ -181,17 +189,21 @@ class OidcLogin:
             claims = await self._user_info(found, tokens.access_token, subject)
         if claims.get("sub") != subject:
             raise AuthError(f"{display(self.issuer.issuer)} described another user")
-        signed_in = await self._signed_in(found, claims, tokens)
-        kept = signed_in.refresh_token or refresh_token
-        return SignedIn(signed_in.principal, kept)
+        claims = await self._complete(found, claims, tokens)
+        try:
+            principal = person_of(self.issuer, claims)
+        except AuthError:  # the operator lets only others sign in
+            return None
+        return SignedIn(principal, tokens.refresh_token or refresh_token)
 
-    async def _signed_in(
+    async def _complete(
         self, found: Discovery, claims: JsonObject, tokens: TokenAnswer
-    ) -> SignedIn:
+    ) -> JsonObject:
+        """Return the claims with those that only the userinfo endpoint states."""
         if self.issuer.groups and self.issuer.groups not in claims:
             more = await self._user_info(found, tokens.access_token, claims["sub"])
-            claims = {**more, **claims}
-        return SignedIn(person_of(self.issuer, claims), tokens.refresh_token or "")
+            return {**more, **claims}
+        return claims
 
     async def _owner(self, id_token: str, nonce: str) -> Principal:
         where = display(self.issuer.issuer)

@@ -10,8 +10,6 @@ from interlock.errors import AuthError
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
-MAX_CLAIMS = 8_192  # bytes of a person's claims that are kept
-
 
 def person_of(issuer: Issuer, claims: JsonObject) -> Principal:
     """Return the person that verified claims of an issuer describe.
