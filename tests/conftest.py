@@ -16,6 +16,7 @@ import pytest
 import uvicorn.server
 from hypothesis import HealthCheck, settings
 
+from interlock import observing
 from interlock.client import Client
 from interlock.store.database import database
 from interlock.store.database.location import prepare_file
@@ -106,6 +107,13 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def unobserved() -> Iterator[None]:
+    """End the telemetry that a test has enabled for the whole process, as a page's code does."""
+    yield
+    observing.observer = None
 
 
 EVIL = [sys.executable, "-I", "-S", str(Path(__file__).parent / "servers" / "evil.py")]

@@ -8,6 +8,7 @@ from interlock.config import Config, HttpServer, StdioServer
 from interlock.errors import ConfigError
 
 PLAIN, RENAMED = StdioServer(command="a"), StdioServer(command="b", namespace="n")
+ADD = "; add it with `interlock servers add x COMMAND|URL`"
 CONFIG = Config(Path("mcp.json"), {"e": PLAIN, "f": RENAMED})
 
 
@@ -22,8 +23,8 @@ def test_find_accepts_the_namespace_and_the_name_in_the_file(name: str, found: o
     ("config", "name", "message"),
     [
         (CONFIG, "ee", "no server 'ee' in mcp.json; did you mean e?"),
-        (CONFIG, "x", "no server 'x' in mcp.json; the servers are e, n"),
-        (Config(), "x", "no server 'x' in the configuration; it has none"),
+        (CONFIG, "x", "no server 'x' in mcp.json; the servers are e, n" + ADD),
+        (Config(), "x", "no server 'x' in the configuration; it has none" + ADD),
     ],
 )
 def test_find_of_an_unknown_server_is_an_error_with_a_hint(config: Config, name: str, message: str):

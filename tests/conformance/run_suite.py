@@ -25,6 +25,8 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent))  # as the module of a test, too
+
 from authorization import allow, free_port, registered, served_door
 
 REVISIONS = ("2025-11-25", "2026-07-28")

@@ -21,6 +21,7 @@ import pytest
 
 from interlock import Client
 from interlock.errors import HttpError, InterlockError
+from interlock.gateway.serving.affinity import place_of
 from interlock.store import KeyStore
 from interlock.types import ElicitParams, ElicitResult
 
@@ -146,10 +147,17 @@ def config(tmp_path: Path, postgres: str) -> Callable[..., Path]:
 
 @pytest.fixture
 async def keys(postgres: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the keys of callers, of which each of two workers has some."""
     monkeypatch.setenv("INTERLOCK_KEY", bytes(range(32)).hex())
     async with KeyStore.open(postgres) as store:
-        made = [await store.create(f"caller{n}", scopes=("mcp:*",)) for n in range(CALLERS)]
-    return [key for _, key in made]
+
+        async def key(number: int) -> str:
+            return (await store.create(f"caller{number}", scopes=("mcp:*",)))[1]
+
+        made = [await key(number) for number in range(CALLERS)]
+        while len({place_of(each.encode(), (0, 1)) for each in made}) < 2:
+            made[-1] = await key(CALLERS - 1)
+    return made
 
 
 @pytest.fixture
