@@ -38,7 +38,8 @@ async def open_explainer(
     from interlock.gateway.logins.vault import Vault
     from interlock.gateway.parts import make_parts
     from interlock.store.credentials import CredentialStore
-    from interlock.store.database.key_owner import load_key, open_owned
+    from interlock.store.database.key_loading import load_key
+    from interlock.store.database.key_owner import open_owned
     from interlock.store.pins import PinStore
     from interlock.store.plugins import PluginStore
 

@@ -26,7 +26,8 @@ from interlock.store.audit.postgres_tables import AuditTables
 from interlock.store.audit.writer import AuditRecord, AuditWriter, open_tables
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.claims import Claim, ClaimFailed
-from interlock.store.database.key_owner import load_key, open_owned
+from interlock.store.database.key_loading import load_key
+from interlock.store.database.key_owner import open_owned
 from interlock.text import quoting
 from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox

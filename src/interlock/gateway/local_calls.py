@@ -89,7 +89,8 @@ async def _gateway_calls(
     from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.upkeep import open_trail
     from interlock.store.database.changes import ChangeFeed
-    from interlock.store.database.key_owner import load_key, open_owned
+    from interlock.store.database.key_loading import load_key
+    from interlock.store.database.key_owner import open_owned
     from interlock.store.plugins import PluginStore
 
     parts = make_parts(config, environ)
@@ -150,7 +151,7 @@ async def local_trail(
         return
     from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.writer import AuditWriter
-    from interlock.store.database.key_owner import load_key
+    from interlock.store.database.key_loading import load_key
 
     location, audit = settings.database or None, settings.audit
     secret = await load_key(location)
@@ -195,7 +196,7 @@ class _OpenedOnDemand:
         # These imports need the extras "chat" and "serve".
         import cryptography  # noqa: F401
 
-        from interlock.store.database.key_owner import load_key
+        from interlock.store.database.key_loading import load_key
         from interlock.store.kept_results import KeptResultStore
 
         secret = await load_key(self._location)

@@ -39,7 +39,8 @@ from interlock.store.audit.writer import AuditWriter
 from interlock.store.credentials import CredentialStore
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.database import Database
-from interlock.store.database.key_owner import load_key, open_owned
+from interlock.store.database.key_loading import load_key
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import find
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore

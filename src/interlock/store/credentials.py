@@ -27,7 +27,8 @@ from interlock.store.database import tables
 from interlock.store.database.changes import ChangeReader, change_statement, note_change
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
-from interlock.store.database.key_owner import load_key, open_owned
+from interlock.store.database.key_loading import load_key
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.on_conflict import KEEP_EXISTING, OnConflict
 from interlock.store.database.recorded import Record, claim_of, make_change
 from interlock.store.database.rows import storable

@@ -11,7 +11,8 @@ import pytest
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError
 from interlock.store import AuditWriter
-from interlock.store.database.key_owner import load_key, open_owned
+from interlock.store.database.key_loading import load_key
+from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
 
 KEY, OTHER = GatewayKey(bytes(range(32))), GatewayKey(bytes(range(1, 33)))

@@ -267,7 +267,7 @@ def hash_(arguments: str, config: Path | None) -> None:
     import msgspec
 
     from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
-    from interlock.store.database.key_owner import load_key
+    from interlock.store.database.key_loading import load_key
 
     try:
         decoded = msgspec.json.decode(arguments)

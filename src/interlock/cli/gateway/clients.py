@@ -214,7 +214,7 @@ async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
     from interlock.gateway.front_door.operating import ClientOperations
     from interlock.store.authorizations import AuthorizationStore
     from interlock.store.database.database import open_database
-    from interlock.store.database.key_owner import load_key
+    from interlock.store.database.key_loading import load_key
     from interlock.store.oauth_clients import OAuthClientStore
 
     location = database_of(config)

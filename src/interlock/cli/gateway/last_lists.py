@@ -9,7 +9,8 @@ from pathlib import Path
 from interlock.auth.gateway_key import GatewayKey
 from interlock.gateway.definitions.pinning import LAUNCH_KEY
 from interlock.gateway.parts import Servers
-from interlock.store.database.key_owner import load_key, open_owned
+from interlock.store.database.key_loading import load_key
+from interlock.store.database.key_owner import open_owned
 from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.toolbox import Toolbox

@@ -56,7 +56,8 @@ def forget(user: str, yes: bool, config: Path | None) -> None:
 async def _forget(config: Config, principal: str, yes: bool) -> None:
     from interlock.config.gateway_reading import resolve
     from interlock.store.audit.names import Pseudonyms
-    from interlock.store.database.key_owner import load_key, open_owned
+    from interlock.store.database.key_loading import load_key
+    from interlock.store.database.key_owner import open_owned
     from interlock.store.kept_results import delete_files
     from interlock.store.people import PeopleStore
 

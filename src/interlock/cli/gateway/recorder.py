@@ -73,7 +73,7 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     """
     from interlock.config.gateway_reading import resolve
     from interlock.store import AuditWriter
-    from interlock.store.database.key_owner import load_key
+    from interlock.store.database.key_loading import load_key
 
     settings = resolve(config, os.environ)
     if settings.audit.mode == "off":

@@ -10,36 +10,17 @@ from pathlib import Path
 
 from sqlalchemy import insert, inspect, select
 
-from interlock.auth.gateway_key import FILE_NAME, VARIABLE, GatewayKey, RetiredKey
-from interlock.errors import ConfigError
+from interlock.auth.gateway_key import GatewayKey, RetiredKey
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database, connect_database, open_database
-from interlock.store.database.location import find, folder_beside, public
+from interlock.store.database.location import find
 from interlock.store.database.on_conflict import KEEP_EXISTING
 from interlock.store.database.tables import gateway_key, retired_keys
 
 _OWNER = select(gateway_key.c.fingerprint)
 
 
-async def load_key(location: str | Path | None) -> GatewayKey:
-    """Load the gateway's key for a database; create it only if the database belongs to no key.
-
-    A new key would be of no use for the database of a key that was lost, and would hide the loss.
-
-    Raises:
-        ConfigError: The database belongs to a key that is missing; or see `GatewayKey.load`.
-        StoreError: The key is missing, and the database cannot be read.
-    """
-    folder = folder_beside(location)
-    if not GatewayKey.exists(folder) and (owner := await _owner_of(location)) is not None:
-        raise ConfigError(
-            f"{public(location)}: this database belongs to gateway key {owner[:8]}…, which is"
-            f" missing; put it into {folder / FILE_NAME}, or set {VARIABLE}"
-        )
-    return GatewayKey.load(folder)
-
-
-async def _owner_of(location: str | Path | None) -> str | None:
+async def owner_of(location: str | Path | None) -> str | None:
     """Return the fingerprint of the key that a database belongs to, if it exists and has one."""
     found = find(location)
     if isinstance(found, Path) and not found.exists():
