@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 
 from msgspec import Struct
 
 from interlock.auth.stored_authorization import StoredAuthorization
-from interlock.errors import InvalidArguments
+from interlock.errors import InvalidArguments, StoreError
 from interlock.gateway.front_door.clients import (
     Registrations,
     checked_redirects,
@@ -117,9 +118,11 @@ class ClientOperations:
             return 0
         action = "block" if state == "blocked" else "allow"
         record = self._recording({"action": action, "client": client})
-        await self._decisions.put(stored, record=record)
-        # Read only now, so that none is missed that was made meanwhile.
         all = await self._store.list() if state == "blocked" else []
+        await self._decisions.put(stored, record=record)
+        if state == "blocked":
+            with suppress(StoreError):  # the decision is stored, so those read before must end
+                all = await self._store.list()  # again, so that none is missed that is new
         of_it = [each for each in all if client in (each.client, *self._places(each))]
         return len(await self.end(of_it, "blocked"))
 
