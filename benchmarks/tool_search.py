@@ -167,7 +167,7 @@ class Listed:
         self.definition = {key: value for key, value in definition.items() if key in members}
 
     async def call(self, *_: object) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError  # the tools are only searched, never called
 
 
 async def tokens(corpus: Sequence[dict[str, Any]], queries: Sequence[dict[str, Any]]) -> None:

@@ -25,7 +25,7 @@ from interlock.server.catalogue import Kind
 from interlock.text.quoting import visible
 from interlock.toolbox.names import wire_name
 from interlock.toolbox.own_tools import OwnTool
-from interlock.toolbox.search_tool import MAX_QUERIES, MAX_QUERY, SEARCH
+from interlock.toolbox.search_tool import MAX_QUERY, SEARCH
 from interlock.toolbox.tool_directory import CLOSEST
 from interlock.types import CallToolResult, JsonObject, TextContent, Tool, ToolAnnotations
 
@@ -74,19 +74,11 @@ CLIENT_SEARCH = replace(
         "each step in queries. Then call a tool as the answer says."
     ),
     input_schema={
-        "type": "object",
+        **SEARCH.input_schema,
         "properties": {
-            "query": {**_TEXT, "description": "What the tool should do"},
-            "queries": {
-                "type": "array",
-                "items": _TEXT,
-                "maxItems": MAX_QUERIES,
-                "description": "One query for each step of a task",
-            },
-            "server": {"type": "string", "description": "Search the tools of this server only"},
+            **SEARCH.input_schema["properties"],
             "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": FOUND},
         },
-        "additionalProperties": False,
     },
 )
 SEARCH_NAME = wire_name(OWN, SEARCH.name)
