@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import pwd
@@ -11,13 +10,13 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+_NOBODY = pwd.getpwnam("nobody")
 
 
 class Postgres:
@@ -91,21 +90,26 @@ class Postgres:
         return Path(self._folder.name, "log")
 
     @cached_property
-    def _rights(self) -> dict[str, Any]:
-        if os.geteuid() != 0:
-            return {}
-        nobody = pwd.getpwnam("nobody")  # PostgreSQL refuses to be root
-        return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    def _privileges(self) -> list[str]:
+        """The start of each command: it ends with this process, and never runs as root.
+
+        A `preexec_fn` or `user` of `Popen` would fork this process, and gRPC, which other tests
+        load, opens its descriptors again after a fork.
+        """
+        command = ["setpriv", "--pdeathsig", "QUIT"]
+        if os.geteuid() == 0:  # PostgreSQL refuses to be root
+            command += [f"--reuid={_NOBODY.pw_uid}", f"--regid={_NOBODY.pw_gid}", "--clear-groups"]
+        return command
 
     @cached_property
     def _programs(self) -> Path:
         programs = client_programs().parent
         package = programs.parent
-        if not self._rights:
+        if os.geteuid() != 0:
             return programs
         # Perhaps only root can read the package, so copy it with its libraries.
         folder = Path(self._folder.name)
-        os.chown(folder, self._rights["user"], self._rights["group"])
+        os.chown(folder, _NOBODY.pw_uid, _NOBODY.pw_gid)
         libraries = package.with_name(f"{package.name}.libs")
         shutil.copytree(libraries, folder / libraries.name)
         return shutil.copytree(programs, folder / package.name / programs.name)
@@ -123,9 +127,7 @@ class Postgres:
     def _popen(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [self._programs / "bin" / program, *arguments, "-D", self._data_folder]
         with self._log.open("ab") as log:
-            return subprocess.Popen(
-                command, stdout=log, stderr=log, preexec_fn=_end_with_parent, **self._rights
-            )
+            return subprocess.Popen([*self._privileges, *command], stdout=log, stderr=log)
 
     def _children(self) -> list[int]:
         assert self._process is not None
@@ -148,9 +150,3 @@ def _memory() -> Path | None:
     shared = Path("/dev/shm")
     has_room = shared.is_dir() and shutil.disk_usage(shared).free > 2**30
     return shared if has_room else None
-
-
-def _end_with_parent() -> None:
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGQUIT)
