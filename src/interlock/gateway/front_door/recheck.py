@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from interlock import aio
 from interlock.auth.authorization_ring import AuthorizationRing
@@ -22,9 +23,11 @@ from interlock.auth.stored_key import TENANT
 from interlock.config.gateway import Issuer
 from interlock.errors import InterlockError
 from interlock.gateway.front_door.request import OAuthError
-from interlock.gateway.logins.organisation_login import OidcLogin, SignedIn
 from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
+
+if TYPE_CHECKING:
+    from interlock.gateway.logins.organisation_login import OidcLogin, SignedIn
 
 EVERY = 10.0  # seconds between two looks at the people whose tokens are used
 USABLE = 86_400.0  # seconds after an issuer's last word in which it need not answer
@@ -129,6 +132,8 @@ class Rechecks:
         await self.signed_in(answer)
 
     def _login(self, issuer: str) -> OidcLogin:
+        from interlock.gateway.logins.organisation_login import OidcLogin  # loads aiohttp
+
         found = next((each for each in self._issuers() if each.issuer == issuer), None)
         if found is None:
             text = "the issuer that signed you in is not configured any more"
