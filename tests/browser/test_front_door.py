@@ -18,6 +18,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from interlock.aio import in_thread
+from interlock.gateway.front_door import consent
 from tests.browser.conftest import PATIENCE, OpenPage, Watch, served, violations
 from tests.browser.test_gateway_chat import ServedGateway, gateway_with_chat
 from tests.gateway.notes import serving_notes
@@ -146,13 +147,13 @@ async def test_person_decides_by_keyboard_in_a_narrow_window(
         title = page.get_by_role("heading", name='calls itself "Editor" wants to use')
         await expect(title).to_be_visible()
         await expect(title).to_contain_text("as user:anna")
-        await expect(page.get_by_text("allow only what you have just started")).to_be_visible()
+        await expect(page.get_by_text("Allow only what you have just started")).to_be_visible()
         await expect(title).to_be_focused()
         assert await violations(page) == []
         await page.emulate_media(color_scheme="dark")
         assert await violations(page, rules=["color-contrast"]) == []
         assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth")
-        await press(page, "mcp:read", "Space", "checkbox")
+        await press(page, "all tools that only read (mcp:read)", "Space", "checkbox")
         await press(page, "Allow")
         await expect(page).to_have_title("Client")
         (answer,) = client.answers
@@ -161,10 +162,11 @@ async def test_person_decides_by_keyboard_in_a_narrow_window(
         assert (await client.redeem(gateway.url))["scope"] == "mcp:desk:find"
 
 
-async def test_person_who_has_signed_in_denies_by_keyboard(
-    open_page: OpenPage, tmp_path: Path, watch: Watch
+async def test_person_who_has_signed_in_looks_at_the_tools_and_denies_with_another_account(
+    open_page: OpenPage, tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ):
     watch.expected.append("401")
+    monkeypatch.setattr(consent, "MAX_LISTED", 1)
     async with asking(tmp_path, open_page, "<b>Editor</b>") as (gateway, client, url):
         page = await open_page(url)
         await page.get_by_label("API key").fill(await gateway.key("anna"))
@@ -172,6 +174,14 @@ async def test_person_who_has_signed_in_denies_by_keyboard(
         await expect(page.get_by_role("button", name="Deny")).to_be_visible()
         await page.goto(url)
         await expect(page.get_by_text('calls itself "<b>Editor</b>" wants')).to_be_visible()
+        await page.get_by_text("Tools that can change something: 4").click()
+        await expect(page.get_by_role("listitem").first).to_have_text("desk:find")
+        await expect(page.get_by_text("and 3 more")).to_be_visible()
+        await expect(page.get_by_text("Tools that only read")).to_be_hidden()
+        await press(page, "Use another account")
+        await page.get_by_label("API key").fill(await gateway.key("ben"))
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="as user:ben")).to_be_visible()
         await press(page, "Deny")
         await expect(page).to_have_title("Client")
         assert client.answers[0]["error"] == "access_denied"
@@ -185,7 +195,7 @@ async def test_wrong_key_is_said_and_the_page_stays(
         page = await open_page(url)
         await page.get_by_label("API key").fill("ilk_wrong")
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("alert")).to_have_text("the credential is not valid")
+        await expect(page.get_by_role("alert")).to_have_text("The credential is not valid.")
         assert client.answers == []
 
 
@@ -292,7 +302,7 @@ async def test_allow_reaches_an_app_directly_and_by_an_https_page(
         page = await open_page(url, ignore_https_errors=True)
         await page.get_by_label("API key").fill(await gateway.key("anna"))
         await page.keyboard.press("Enter")
-        place = "cursor:" if is_direct else "127.0.0.1"
+        place = "the app on this computer that opens cursor: links" if is_direct else "127.0.0.1"
         await expect(page.get_by_text(f"The answer goes to {place}.")).to_be_visible()
         opened = asyncio.create_task(opened_by_app(page, home))
         await press(page, "Allow")

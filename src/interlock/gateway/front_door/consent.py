@@ -291,12 +291,18 @@ class Consent:
 
 def _described(client: FrontClient, redirect_uri: str) -> JsonObject:
     """Return what a page says about a client, and where its answer goes."""
+    place = redirects.place_of(redirect_uri)
+    is_app = place.endswith(":")
+    if is_app:
+        named = f"the app on this computer that opens {place} links"
+    else:
+        named = "a program on this computer" if place == "localhost" else place
     return {
         "id": client.id,
         "name": client.name,
         "verified": client.verified or None,
-        "redirect": redirects.place_of(redirect_uri),
-        "local": redirects.is_local(redirect_uri),
+        "place": named,
+        "local": is_app or place == "localhost",
     }
 
 
