@@ -82,7 +82,7 @@ class ClientDirectory:
         stored = self._stored.get(id)
         if stored is None and not is_listed(client, self._allowed()):
             places = ", ".join(sorted(places_of(client)))
-            text = f"{client.label} is not among the clients that may ask here ({places})"
+            text = f"the client {client.label} is not among those that may ask here ({places})"
             raise OAuthError("invalid_client", text, 401)
         return client
 

@@ -177,7 +177,7 @@ class Consent:
         if decision.scopes is not None:
             scopes = tuple(each for each in scopes if each in decision.scopes)
         if not scopes:
-            raise Problem(400, "bad_request", "scopes: leave at least one ticked, or deny")
+            raise Problem(400, "bad_request", "leave at least one scope ticked, or deny")
         decided = await self._decided(checked, scopes, person)
         code = await self._tokens.issue_code(decided, stored_person(person, 0))
         self._note("allowed", person, client.id)
@@ -215,7 +215,7 @@ class Consent:
             raise Problem(
                 403,
                 "nothing_granted",
-                f"{person.id} may use no tools of this gateway; ask its operator",
+                f"this gateway has no tool that {person.id} may use; ask its operator",
             )
         return _Checked(client, asked, scopes)
 
