@@ -78,7 +78,7 @@ class ClientDirectory:
         """
         client = await self._found(id, is_known=is_known)
         if self.is_blocked(client):
-            raise OAuthError("invalid_client", f"{client.label} is blocked here", 401)
+            raise OAuthError("invalid_client", f"the client {client.label} is blocked here", 401)
         stored = self._stored.get(id)
         if stored is None and not is_listed(client, self._allowed()):
             places = ", ".join(sorted(places_of(client)))
