@@ -315,6 +315,10 @@ class Agent:
         rounds = searches = 0
         while rounds < self._max_rounds:
             definitions = await self._definitions(messages, model)
+            if self._toolbox is not None and (
+                text := tool_loading.notice(self._search, messages, definitions, self._toolbox)
+            ):
+                yield Notice(text)
             async with aclosing(request_answer(model, messages, definitions)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
