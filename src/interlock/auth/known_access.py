@@ -35,7 +35,7 @@ class KnownAccess:
         principal: The owner.
         in_views: The owner in each view; the authenticator fills this cache.
         admitted: The owner at each place that accepted the token; the authenticator fills it.
-        expires: When the token expires, in microseconds since 1970.
+        expires: When the token must be checked again, in microseconds since 1970.
     """
 
     __slots__ = ("admitted", "authorization", "expires", "in_views", "principal", "token")
@@ -49,6 +49,8 @@ class KnownAccess:
         self.in_views: dict[str, Principal] = {}
         self.admitted: dict[Hashable, Principal] = {}
         self.expires = min(token.expires * _MICROS, authorization.stored.expires)
+        if (person := authorization.person) is not None:
+            self.expires = min(self.expires, person.usable_until)
 
 
 # Most people have the same few scopes and groups, so memory has each set once.

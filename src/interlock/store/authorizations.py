@@ -116,6 +116,16 @@ class AuthorizationStore:
             where.append(_COLUMNS.client == storable(client))
         return await self._select(*where)
 
+    async def expired(self, since: int, now: int) -> Sequence[str]:
+        """Return the ids of the authorizations that expired after `since`, until `now`."""
+        between = _COLUMNS.expires > since, _COLUMNS.expires <= now
+        query = select(_COLUMNS.id).where(*between)
+
+        async def work(connection: AsyncConnection) -> Sequence[str]:
+            return [row.id for row in (await connection.execute(query)).all()]
+
+        return await self._database.read(work)
+
     async def rotate(self, id: str, generation: int, now: int) -> bool:
         """Replace a refresh token of a generation; return False if it was replaced meanwhile."""
         changed = (
@@ -205,11 +215,13 @@ def _row(made: StoredAuthorization) -> dict[str, Any]:
     row = msgspec.structs.asdict(made)
     for name in ("user", "client", "name", "verified", "view"):
         row[name] = storable(row[name])
-    return row | {"scopes": _encoded(made.scopes), "proven": int(made.proven)}
+    lists = {name: _encoded(row[name]) for name in ("places", "scopes")}
+    return row | lists | {"proven": int(made.proven)}
 
 
 def _authorization(row: Row[Any]) -> StoredAuthorization:
     fields = dict(row._mapping)
-    fields["scopes"] = msgspec.json.decode(fields["scopes"], type=tuple[str, ...])
+    for name in ("places", "scopes"):
+        fields[name] = msgspec.json.decode(fields[name], type=tuple[str, ...])
     fields["proven"] = bool(fields["proven"])
     return StoredAuthorization(**fields)

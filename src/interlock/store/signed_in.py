@@ -55,10 +55,9 @@ class SignedInStore:
         row = await self._database.read(work)
         if row is None:
             return None
-        token = b""
-        if row.sealed is not None:
-            token = self._secret.unseal(SEALED_FOR, row.sealed, bound_to(user, tenant)) or b""
-        return _person(row), token.decode()
+        sealed = row.sealed or b""
+        token = (sealed and self._secret.unseal(SEALED_FOR, sealed, bound_to(user, tenant))) or b""
+        return _person(row, is_asked=bool(token)), token.decode()
 
     async def person(self, user: str, tenant: str = TENANT) -> StoredPerson | None:
         """Return what is stored of a person; None if nothing is."""
@@ -119,6 +118,7 @@ class SignedInStore:
 def row_of(person: StoredPerson) -> dict[str, Any]:
     """Return the row of a person without a refresh token and without a lease."""
     row = msgspec.structs.asdict(person) | {"user": storable(person.user)}
+    del row["is_asked"]
     lists = {
         name: msgspec.json.encode(row[name]).decode() for name in ("scopes", "groups", "claims")
     }
@@ -145,7 +145,7 @@ def bound_to(user: str, tenant: str) -> bytes:
     return f"{tenant}\n{storable(user)}".encode()
 
 
-def _person(row: Row[Any]) -> StoredPerson:
+def _person(row: Row[Any], *, is_asked: bool) -> StoredPerson:
     lists = {
         name: msgspec.json.decode(getattr(row, name), type=tuple[str, ...])
         for name in ("scopes", "groups")
@@ -155,5 +155,6 @@ def _person(row: Row[Any]) -> StoredPerson:
         claims=msgspec.json.decode(row.claims, type=JsonObject),
         checked=row.checked,
         tenant=row.tenant,
+        is_asked=is_asked,
         **lists,
     )

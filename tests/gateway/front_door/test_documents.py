@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from interlock.config.gateway import Rate
 from interlock.gateway.front_door import documents as documents_module
 from interlock.gateway.front_door.client_authentication import BY_JWT
 from tests.gateway.front_door.document_host import REDIRECT, Host, host, unsigned
@@ -36,6 +37,12 @@ async def test_client_with_a_document_is_known_by_its_host(door, host: Host):
         assert host.fetches == 1
 
 
+@pytest.fixture
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents_module, "NEW", Rate(1_000, 1))
+
+
+@pytest.mark.usefixtures("unlimited")
 async def test_unsuitable_document_is_refused_without_a_redirect(door, host: Host):
     async with door() as visitor:
         use(visitor, host)
@@ -68,6 +75,7 @@ async def test_unsuitable_document_is_refused_without_a_redirect(door, host: Hos
             assert (reply.code, reply.header("location")) == (400, None), body
 
 
+@pytest.mark.usefixtures("unlimited")
 async def test_addresses_that_are_not_public_are_never_fetched(running, host: Host):
     from tests.gateway.conftest import offering
 
@@ -129,6 +137,23 @@ async def test_hosts_that_hang_keep_no_known_client_out(door, host: Host, monkey
         assert (await visitor.authorize(visitor.query())).code == 503
         documents._at_once.release()
         assert (await visitor.authorize(visitor.query())).code == 200  # no failure is remembered
+
+
+async def test_new_hosts_are_limited_and_known_ones_are_not(door, host: Host):
+    async with door() as visitor:
+        known = Visitor(visitor.gateway)
+        use(known, host)
+        assert (await known.authorize(known.query())).code == 200
+        replies = []
+        for number in range(7):
+            visitor.client = f"http://127.0.0.1:1/{number}/client.json"
+            replies.append(await visitor.authorize(visitor.query()))
+        assert [each.code for each in replies[:3]] == [400] * 3
+        assert replies[-1].code == 429
+        assert replies[-1].header("retry-after") == "1"
+        host.name("another")
+        use(known, host)
+        assert (await known.authorize(known.query())).code == 200
 
 
 async def test_outage_of_the_host_ends_no_login(door, host: Host):

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from interlock.auth.jwt import KeySet, SignedStatements
 from interlock.auth.principal import Principal
@@ -22,13 +19,11 @@ from interlock.config.gateway import Accepts, Issuer
 from interlock.errors import AuthUnavailable, ConfigError, InterlockError
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.metadata import ALGORITHMS
-from interlock.gateway.front_door.request import OAuthError, Resources
+from interlock.gateway.front_door.request import OAuthError
+from interlock.gateway.front_door.surroundings import Surroundings
 from interlock.gateway.logins.people import person_of
 from interlock.store.authorizations import AuthorizationStore
 from interlock.types import JsonObject
-
-if TYPE_CHECKING:
-    from interlock.oauth.fetcher import Fetcher
 
 LONGEST = 600  # seconds that an issuer's statement may be valid
 LONGEST_OF_CLIENTS = 3_600  # seconds that a client's statement may be valid
@@ -46,24 +41,20 @@ class Assertions:
 
     Args:
         store: Notes which statements were used.
-        resources: Returns the resources of the current configuration.
-        issuers: Returns the configured issuers.
-        fetcher: Returns the fetcher for the keys of clients.
+        gateway: The gateway.
         wall: The wall clock, in seconds since 1970.
     """
 
     def __init__(
         self,
         store: AuthorizationStore,
-        resources: Callable[[], Resources],
-        issuers: Callable[[], Sequence[Issuer]],
-        fetcher: Callable[[], Fetcher],
+        gateway: Surroundings,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._resources = resources
-        self._issuers = issuers
-        self._fetcher = fetcher
+        self._resources = gateway.resources
+        self._issuers = gateway.issuers
+        self._fetcher = gateway.fetcher
         self._wall = wall
         self._keys: OrderedDict[tuple[str, str], KeySet] = OrderedDict()
 
@@ -85,8 +76,10 @@ class Assertions:
             raise refused
         await self._use(client.id, claims, refused)
 
-    async def person(self, assertion: str, kind: Accepts, client: str = "") -> Principal:
-        """Return the person or workload that an issuer's statement is about.
+    async def person(
+        self, assertion: str, kind: Accepts, client: str = ""
+    ) -> tuple[Principal, JsonObject]:
+        """Return the person or workload that an issuer's statement is about, and all its claims.
 
         Args:
             assertion: The statement.
@@ -118,7 +111,7 @@ class Assertions:
             # With rights of the operator, a scope limits this token, and not the person.
             is_limit = kind == "id-jag" and issuer.scopes
             told = {name: each for name, each in claims.items() if name not in ("scope", "scp")}
-            return replace(person_of(issuer, told if is_limit else claims), claims=claims)
+            return person_of(issuer, told if is_limit else claims), claims
         except InterlockError as error:
             raise OAuthError("invalid_grant", str(error)) from None
 
