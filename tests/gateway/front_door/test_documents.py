@@ -139,6 +139,16 @@ async def test_hosts_that_hang_keep_no_known_client_out(door, host: Host, monkey
         assert (await visitor.authorize(visitor.query())).code == 200  # no failure is remembered
 
 
+async def test_blocked_place_ends_the_clients_that_answer_there(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        assert (await visitor.operate("block", "other.example")).json["ended"] == 0
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        assert (await visitor.operate("block", "claude.ai")).json["ended"] == 1
+        assert (await visitor.call(tokens["access_token"])).code == 401
+
+
 async def test_new_hosts_are_limited_and_known_ones_are_not(door, host: Host):
     async with door() as visitor:
         known = Visitor(visitor.gateway)

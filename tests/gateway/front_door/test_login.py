@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,12 +10,11 @@ import pytest
 
 from interlock.auth import authorization_ring
 from interlock.calls import Caller
-from interlock.config.gateway import Address
 from interlock.store import AuditReader
+from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, bearer
 from tests.gateway.front_door.visitor import FORM, ORIGIN, REDIRECT, Visitor
 from tests.gateway.notes import Notes, User, allowed, cookie_of, notes
-from tests.server.http.conftest import Http, Reply
 
 __all__ = ["notes"]  # a fixture
 
@@ -344,6 +342,28 @@ async def test_access_that_left_the_memory_still_ends(door, monkeypatch):
         body = f"client_id={visitor.client}&token={tokens['refresh_token']}".encode()
         await visitor.gateway.http.request("POST", "/revoke", body, FORM)
         assert len(ended) == 1
+        await front.ring._step(False)
+        assert len(ended) == 1
+        front.ring._wall = lambda: now_micros() + 31 * 86_400_000_000
+        await front.ring._step(False)
+        stored = await front.store.list()
+        assert set(ended) == {each.id for each in stored}
+
+
+async def test_streams_end_with_the_key_that_signed_in(door, monkeypatch):
+    monkeypatch.setattr(authorization_ring, "MAX_KEPT", 1)
+    async with door() as visitor:
+        (signed_in,) = await visitor.gateway.keys.list()
+        tokens, other = await visitor.log_in(), await visitor.log_in()
+        session = await visitor.gateway.http.initialize(headers=bearer(tokens["access_token"]))
+        stream = session.listen()
+        assert await stream.status() == 200
+        assert (await visitor.call(other["access_token"])).text == "done"  # the first one leaves
+        await visitor.gateway.keys.revoke(signed_in.id)
+        keys = visitor.gateway.assembly.services.keys
+        await keys.refresh()
+        keys.report_ended()
+        await stream.finished()
 
 
 async def test_token_of_one_resource_opens_no_other(door):
@@ -434,23 +454,13 @@ async def test_blocked_client_gets_no_page_and_no_tokens_while_others_go_on(door
         await other.register()
         other.session = visitor.session
         others = await other.log_in()
-        admin = await visitor.gateway.key("boss", "admin:write", "admin:read")
-        own = {"authorization": f"Bearer {admin}"}
-        operators = Http(visitor.gateway.endpoint.admin_app(Address("127.0.0.1", 9000)))
-
-        async def decide(action: str, client: str) -> Reply:
-            body = json.dumps({"client": client}).encode()
-            headers = {"content-type": "application/json", **own}
-            path = f"/admin/api/v1/clients/{action}"
-            return await operators.request("POST", path, body, headers)
-
-        assert (await decide("block", "client.example.com")).json["ended"] == 1
+        assert (await visitor.operate("block", "client.example.com")).json["ended"] == 1
         assert (await visitor.call(tokens["access_token"])).code == 401
         assert (await visitor.authorize(visitor.query())).code == 400
         assert (await visitor.refresh(tokens["refresh_token"])).code == 401
         assert (await other.call(others["access_token"])).text == "done"
         assert (await other.refresh(others["refresh_token"])).code == 200
-        await decide("allow", visitor.client)
+        await visitor.operate("allow", visitor.client)
         assert (await visitor.authorize(visitor.query())).code == 200
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from interlock.auth.authorization_ring import CLIENT_CLAIM
 from interlock.gateway.front_door.metadata import BY_JWT
 from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, offering
@@ -87,13 +88,15 @@ def organisation(running: Callable[..., Any]) -> Callable[..., Any]:
 
     @asynccontextmanager
     async def run(
-        shape: str, *, oauth: dict[str, Any] | None = None, **entry: Any
+        shape: str, *, policy: dict[str, Any] | None = None, **entry: Any
     ) -> AsyncIterator[tuple[Visitor, Person, ShapedIssuer]]:
         issuer = ShapedIssuer(SHAPES[shape])
         await issuer.open()
         try:
-            auth = {"oauth": oauth or {}, "issuers": [issuer.entry(**entry)]}
+            auth = {"oauth": {}, "issuers": [issuer.entry(**entry)]}
             settings = {"publicUrl": RESOURCE, "auth": auth}
+            if policy is not None:
+                settings["policy"] = policy
             async with running(settings, crm=offering("x")) as gateway:
                 visitor = Visitor(gateway)
                 await visitor.register()
@@ -151,8 +154,9 @@ async def _log_in_by_document(visitor: Visitor, host: Host) -> None:
 
 def later(visitor: Visitor, hours: float) -> None:
     """Let the time since the issuer's last word pass."""
-    rechecks = visitor.gateway.assembly.services.front_door.rechecks
-    rechecks._wall = lambda: now_micros() + int(hours * 3_600_000_000)
+    door = visitor.gateway.assembly.services.front_door
+    for each in (door.rechecks, door.ring, door.tokens):
+        each._wall = lambda: now_micros() + int(hours * 3_600_000_000)
 
 
 async def test_person_whom_the_issuer_refuses_loses_all_access(organisation):
@@ -215,12 +219,35 @@ async def test_issuer_that_does_not_answer_changes_nothing_for_a_day(organisatio
         later(visitor, 2)
         goes_on = await visitor.refresh(tokens["refresh_token"])
         assert goes_on.code == 200
-        later(visitor, 25)
+        later(visitor, 23.5)
+        goes_on = await visitor.refresh(goes_on.json["refresh_token"])
+        assert (await visitor.call(goes_on.json["access_token"])).text == "done"
+        later(visitor, 24.1)
+        assert (await visitor.call(goes_on.json["access_token"])).code == 503
         late = await visitor.refresh(goes_on.json["refresh_token"])
         assert (late.code, late.json["error"]) == (503, "temporarily_unavailable")
         assert late.header("retry-after")
         again = await visitor.refresh(goes_on.json["refresh_token"])
         assert again.code == 503  # while the issuer need not be asked again
+        issuer.is_down = False
+        later(visitor, 24.2)
+        front = visitor.gateway.assembly.services.front_door
+        await front.rechecks._ask_about(front.ring.in_use())  # as calls do in the background
+        await front.ring.refresh()
+        assert (await visitor.call(goes_on.json["access_token"])).text == "done"
+
+
+async def test_claims_that_decide_remain_of_too_many(organisation, caplog):
+    rule = {"id": "x", "effect": "allow", "who": ["*"], "tools": ["crm:x"],
+            "claims": {"department": {"const": "sales"}}}  # fmt: skip
+    async with organisation("okta", policy={"rules": [rule]}) as (visitor, person, issuer):
+        issuer.claims |= {"picture": "x" * 9_000, "department": "sales"}
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        (found,) = visitor.gateway.assembly.services.front_door.ring.in_use()
+    assert found.claims.keys() == {"sub", "groups", "department", CLIENT_CLAIM}
+    assert "over 8192 bytes of claims" in caplog.text
 
 
 async def test_only_some_people_of_an_issuer_may_sign_in(organisation):
