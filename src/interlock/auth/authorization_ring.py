@@ -239,7 +239,7 @@ class AuthorizationRing:
 
     def _principal(self, known: KnownAuthorization, token: AccessToken) -> Principal:
         """Return a token's owner; the same object for the same rights, as policies cache by it."""
-        owner = self.owner_of(known.stored, known.person)
+        owner, known.of_key = self.owner_of(known.stored, known.person), self._of_key(known)
         scopes = granted_set(token.scopes, owner.scopes)
         fresh = replace(
             owner,
@@ -255,6 +255,10 @@ class AuthorizationRing:
             known.principals.clear()
         known.principals.append(fresh)
         return fresh
+
+    def _of_key(self, known: KnownAuthorization) -> Principal | None:
+        key = self._keys.by_id(known.stored.key) if known.stored.key else None
+        return None if key is None else key.principal
 
     def full_rights(self, principal: Principal) -> Principal | None:
         """Return a token's owner with all rights that a token could have; None for others."""
@@ -371,6 +375,9 @@ class AuthorizationRing:
         now = self._wall()
         try:
             ended = [id for id, each in self._known.items() if not self._is_active(each, now)]
+            for each in self._known.values():
+                if each.of_key is not self._of_key(each):  # the key has other rights now
+                    self._forget_tokens(each)
         except AuthUnavailable:  # the keys are not known now, and so nothing ends
             return
         for id in ended:

@@ -16,11 +16,12 @@ _MICROS = 1_000_000
 class KnownAuthorization:
     """An authorization in memory, with its owner for each set of scopes that its tokens have."""
 
-    __slots__ = ("person", "principals", "stored", "tokens", "used")
+    __slots__ = ("of_key", "person", "principals", "stored", "tokens", "used")
 
     def __init__(self, stored: StoredAuthorization, person: StoredPerson | None) -> None:
         self.stored = stored
         self.person = person
+        self.of_key: Principal | None = None  # the owner of the key that signed in
         self.principals: list[Principal] = []
         self.tokens: list[bytes] = []  # the digests of its tokens in memory
         self.used: tuple[int, int] | None = None  # when, and by which generation; None once stored

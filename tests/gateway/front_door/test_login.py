@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 import pytest
 
 from interlock.auth import authorization_ring
@@ -389,6 +390,21 @@ async def test_access_ends_with_the_key_that_signed_in(door):
         await visitor.gateway.assembly.services.front_door.ring.refresh()
         assert (await visitor.call(tokens["access_token"])).code == 401
         assert (await visitor.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
+
+
+async def test_access_has_the_current_rights_of_the_key_that_signed_in(door):
+    async with door() as visitor:
+        tokens, services = await visitor.log_in(), visitor.gateway.assembly.services
+        await services.front_door.ring.refresh()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        (stored,) = await visitor.gateway.keys.list()
+        await visitor.gateway.keys.change(
+            stored.id, lambda key: msgspec.structs.replace(key, scopes=("mcp:read",))
+        )
+        await services.keys.refresh()
+        await services.front_door.ring.refresh()
+        assert (await visitor.call(tokens["access_token"])).code == 200
+        assert "done" not in (await visitor.call(tokens["access_token"])).body.decode()
 
 
 async def test_a_person_ends_the_access_and_others_cannot(door):
