@@ -136,10 +136,11 @@ class GatewayRecorder(GatewayObserver):
 
     # Clients of the front door
 
-    def client_decided(self, action: str, person: Principal, client: str) -> None:
-        """Record that a person allowed or denied a client."""
+    def client_decided(self, action: str, person: Principal, client: str = "") -> None:
+        """Record that a person allowed or denied a client, or has signed in at an issuer."""
         if self._trail is not None:
-            self._trail.record_soon("client", {"action": action, "client": client}, person)
+            body = {"action": action, "client": client}
+            self._trail.record_soon("client", {n: v for n, v in body.items() if v}, person)
 
     def recording_client(
         self, action: str, of: StoredAuthorization, reason: str = "", by: Principal | None = None

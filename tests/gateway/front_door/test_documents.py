@@ -166,6 +166,43 @@ async def test_new_hosts_are_limited_and_known_ones_are_not(door, host: Host):
         assert (await known.authorize(known.query())).code == 200
 
 
+async def test_document_is_cached_as_its_host_says_within_bounds(door, host: Host):
+    async with door() as visitor:
+        documents = visitor.gateway.assembly.services.front_door.clients._documents
+        clock, later = documents._clock, 0
+        documents._clock = lambda: clock() + later
+        for number, (told, fresh) in enumerate(
+            (
+                (None, 300),
+                ("max-age=1", 300),
+                ("no-store, max-age=7200", 300),
+                ("max-age=7200", 7_200),
+                ("max-age=999999", 86_400),
+            )
+        ):
+            host.name(f"client-{number}")
+            host.headers = {} if told is None else {"cache-control": told}
+            use(visitor, host)
+            fetches = host.fetches
+            for passed, expected in ((0, 1), (fresh - 10, 1), (20, 2)):
+                later += passed
+                assert (await visitor.authorize(visitor.query())).code == 200
+                assert host.fetches - fetches == expected, told
+
+
+async def test_failure_is_cached_for_a_minute(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        documents = visitor.gateway.assembly.services.front_door.clients._documents
+        clock, later = documents._clock, 0
+        documents._clock = lambda: clock() + later
+        for passed, fetches in ((0, 1), (50, 1), (20, 2)):
+            later += passed
+            host.raw = web.Response(status=503)
+            assert (await visitor.authorize(visitor.query())).code == 400
+            assert host.fetches == fetches
+
+
 async def test_outage_of_the_host_ends_no_login(door, host: Host):
     async with door() as visitor:
         use(visitor, host)

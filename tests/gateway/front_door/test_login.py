@@ -11,6 +11,8 @@ import pytest
 
 from interlock.auth import authorization_ring
 from interlock.calls import Caller
+from interlock.gateway.front_door import door_app
+from interlock.gateway.front_door import tokens as tokens_module
 from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, bearer
@@ -37,6 +39,10 @@ async def test_a_client_finds_the_login_registers_and_calls(door):
         assert about.json["code_challenge_methods_supported"] == ["S256"]
         same = await http.request("GET", "/.well-known/oauth-authorization-server/mcp", b"", {})
         assert same.json == about.json
+        assert "offline_access" in about.json["scopes_supported"]
+        assert "offline_access" not in f"{resource}{refused.header('www-authenticate')}"
+        for unknown in ("openid-configuration", "oauth-authorization-server/mcp/other"):
+            assert (await http.request("GET", f"/.well-known/{unknown}", b"", {})).code == 404
 
         answer = await visitor.answer()
         assert (answer["state"], answer["iss"]) == ("state-1", ORIGIN)
@@ -55,6 +61,10 @@ async def test_a_person_sees_the_client_and_its_request_and_can_grant_less(door)
         assert shown["tools"]["all"] == 2
         tokens = await visitor.log_in(visitor.query(scope="mcp:read openid"))
         assert tokens["scope"] == "mcp:read"
+        both = visitor.query(scope="mcp:crm:x mcp:crm:y")
+        code = (await visitor.answer(both, scopes=["mcp:crm:x"]))["code"]  # one is unticked
+        assert (await visitor.redeem(code)).json["scope"] == "mcp:crm:x"
+        assert (await visitor.decide(both, scopes=[])).code == 400
         assert (await visitor.shown(visitor.query())).json["before"] is True
 
 
@@ -91,6 +101,19 @@ async def test_refused_request_goes_back_to_the_client(door):
             answer = dict(parse_qsl(urlsplit(location).query))
             assert (answer["error"], answer["state"], answer["iss"]) == (error, "state-1", ORIGIN)
             assert (await visitor.decide(visitor.query(**more))).code == 400, more
+
+
+async def test_repeated_or_long_parameters_are_refused_without_a_redirect(door):
+    async with door() as visitor:
+        for more in (
+            "&state=2",
+            f"&client_id={visitor.client}",
+            "&redirect_uri=https://evil.example/",
+            f"&x={'x' * 8_192}",
+            "&state2=%ff",
+        ):
+            reply = await visitor.authorize(visitor.query() + more)
+            assert (reply.code, reply.header("location")) == (400, None), more
 
 
 async def test_spellings_of_the_resource_are_understood(door):
@@ -157,6 +180,34 @@ async def test_redirect_uri_that_could_harm_is_not_registered(door):
         for uri in HARMFUL:
             reply = await visitor.register(redirect_uris=[uri])
             assert (reply.code, reply.json["error"]) == (400, "invalid_redirect_uri"), uri
+
+
+async def test_registration_that_is_too_long_or_of_no_use_is_refused(door):
+    long = [f"https://{number}.example/{'x' * 400}" for number in range(3)]
+    async with door() as visitor:
+        for metadata, error in (
+            ({"redirect_uris": [f"https://a.example/{n}" for n in range(11)]}, "redirect_uri"),
+            ({"redirect_uris": long}, "client_metadata"),
+            ({"token_endpoint_auth_method": "private_key_jwt"}, "client_metadata"),
+            ({"token_endpoint_auth_method": "tls_client_auth"}, "client_metadata"),
+            ({"grant_types": ["client_credentials"]}, "client_metadata"),
+            ({"redirect_uris": "https://a.example/"}, "client_metadata"),
+        ):
+            reply = await visitor.register(**metadata)
+            assert (reply.code, reply.json["error"]) == (400, f"invalid_{error}"), metadata
+        assert (await visitor.register(client_name="x" * 70_000)).code == 413
+
+
+async def test_requests_over_the_rate_are_told_when_to_come_back(door, monkeypatch):
+    monkeypatch.setattr(door_app, "RATES", dict.fromkeys(door_app.RATES, 1))
+    async with door() as visitor:
+        await visitor.authorize(visitor.query())
+        page = await visitor.authorize(visitor.query())
+        assert (page.code, page.header("retry-after")) == (429, "1")
+        await visitor.token(grant_type="refresh_token")
+        refused = await visitor.token(grant_type="refresh_token")
+        assert (refused.code, refused.json["error"]) == (429, "temporarily_unavailable")
+        assert refused.header("retry-after") == "1"
 
 
 async def test_registration_is_its_own_id_and_has_no_null(door):
@@ -458,6 +509,47 @@ async def test_malformed_token_request_gets_an_error_as_json(door):
             reply = await visitor.gateway.http.request("POST", "/token", body, FORM | headers)
             assert (reply.code, reply.json["error"]) == (code, error), body
             assert reply.header("cache-control") == "no-store"
+
+
+async def test_least_used_access_ends_when_one_client_has_too_many(door, monkeypatch):
+    monkeypatch.setattr(tokens_module, "PER_CLIENT", 2)
+    async with door() as visitor:
+        tokens = [await visitor.log_in() for _ in range(2)]
+        await visitor.refresh(tokens[0]["refresh_token"])  # a use
+        tokens.append(await visitor.log_in())
+        codes = [(await visitor.call(each["access_token"])).code for each in tokens]
+        assert codes == [200, 401, 200]
+
+
+async def test_refresh_breaks_no_session(door):
+    async with door() as visitor:
+        tokens = await visitor.log_in()
+        session = await visitor.gateway.http.initialize(headers=bearer(tokens["access_token"]))
+        again = (await visitor.refresh(tokens["refresh_token"])).json
+        answer = await session.call("crm__x", headers=bearer(again["access_token"]))
+        assert answer.text == "done"
+
+
+async def test_access_goes_on_for_a_minute_without_the_database(door):
+    async with door() as visitor:
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        ring = visitor.gateway.assembly.services.front_door.ring
+        clock = ring._clock
+        for seconds, code in ((50, 200), (70, 503)):
+            ring._clock = lambda seconds=seconds: clock() + seconds
+            assert (await visitor.call(tokens["access_token"])).code == code
+
+
+async def test_requests_are_counted_by_their_outcome(door):
+    async with door() as visitor:
+        await visitor.log_in()
+        await visitor.token(grant_type="refresh_token", refresh_token="x")
+        page = (await visitor.gateway.endpoint.metrics()).body.decode()
+    for name, outcome in (("register", "ok"), ("token", "ok"), ("token", "invalid_grant")):
+        labels = f'{{endpoint="{name}",outcome="{outcome}"}}'
+        assert f"interlock_oauth_requests_total{labels} 1" in page
+    assert "interlock_authorizations 0" in page
 
 
 # Around the login

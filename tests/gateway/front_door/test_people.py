@@ -10,6 +10,7 @@ import pytest
 
 from interlock.auth.authorization_ring import CLIENT_CLAIM
 from interlock.gateway.front_door.metadata import BY_JWT
+from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, offering
 from tests.gateway.front_door.document_host import REDIRECT, Host, host
@@ -159,7 +160,7 @@ def later(visitor: Visitor, hours: float) -> None:
         each._wall = lambda: now_micros() + int(hours * 3_600_000_000)
 
 
-async def test_person_whom_the_issuer_refuses_loses_all_access(organisation):
+async def test_person_whom_the_issuer_refuses_loses_all_access(organisation, tmp_path):
     async with organisation("keycloak") as (visitor, person, issuer):
         await sign_in(visitor, person)
         tokens = await visitor.log_in()
@@ -171,6 +172,12 @@ async def test_person_whom_the_issuer_refuses_loses_all_access(organisation):
         assert (await visitor.call(tokens["access_token"])).code == 401
         assert (await visitor.redeem(unused)).json["error"] == "invalid_grant"
         assert (await visitor.shown(visitor.query())).code == 401
+        await visitor.gateway.settle()
+        async with AuditReader.open(tmp_path / "gateway.db") as reader:
+            lines = [line async for batch in reader.export() for line in batch]
+    found = [each for each in lines if each["kind"] == "client"]
+    assert found[0]["action"] == "signed_in"
+    assert (found[-1]["action"], found[-1]["why"]) == ("ended", "issuer_refused")
 
 
 async def test_person_whom_the_operator_no_longer_lets_in_loses_all_access(organisation):

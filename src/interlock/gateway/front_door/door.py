@@ -24,6 +24,7 @@ from interlock.gateway.front_door.machines import Machines
 from interlock.gateway.front_door.recheck import Rechecks
 from interlock.gateway.front_door.surroundings import Surroundings
 from interlock.gateway.front_door.tokens import TokenIssuer
+from interlock.gateway.logins.organisation_login import SignedIn
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
 from interlock.store.authorizations import AuthorizationStore
@@ -53,6 +54,15 @@ class FrontDoor(DoorParts, frozen=True, kw_only=True):
     def routes(self) -> tuple[Consent, Sequence[Route]]:
         """The JSON routes of people, for a listener's API."""
         return self.consent, ROUTES
+
+    async def signed_in(self, signed_in: SignedIn) -> None:
+        """Store and record a person who has just logged in at an issuer.
+
+        Raises:
+            StoreError: The person cannot be stored.
+        """
+        await self.rechecks.signed_in(signed_in)
+        self.gateway.recorder.client_decided("signed_in", signed_in.principal)
 
     def app(self, beside: AsgiApp, hosts: Sequence[str] | None) -> DoorApp:
         """Return the application of the front door's paths; it passes others to `beside`."""

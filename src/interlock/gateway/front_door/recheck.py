@@ -62,7 +62,7 @@ class Rechecks:
     # Storing
 
     async def signed_in(self, signed_in: SignedIn) -> None:
-        """Store a person who has just logged in at an issuer.
+        """Store a person whom an issuer has just described.
 
         Raises:
             StoreError: The person cannot be stored.
