@@ -76,8 +76,8 @@ class AuthorizationRing:
         person: Returns what is stored of a person, given the user and the tenant.
         secret: The gateway's key, which seals the tokens.
         keys: The API keys; an authorization that a key signed in ends with the key.
-        is_trusted: Returns whether a person without an API key may still use a token, because the
-            person's issuer is configured.
+        may_go_on: Returns whether the configuration and operators still let the client of an
+            authorization act for its person.
         with_rights: Returns a person with the groups and scopes of the current configuration; None
             if the person may not go on.
         on_end: Called with the ids of authorizations that ended.
@@ -92,7 +92,7 @@ class AuthorizationRing:
         secret: GatewayKey,
         keys: KeyRing,
         *,
-        is_trusted: Callable[[str], bool] = lambda _: True,
+        may_go_on: Callable[[StoredAuthorization], bool] = lambda _: True,
         with_rights: Callable[[StoredPerson], StoredPerson | None] = lambda person: person,
         on_end: Callable[[Collection[str]], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
@@ -102,7 +102,7 @@ class AuthorizationRing:
         self._find_person = person
         self._secret = secret
         self._keys = keys
-        self._is_trusted = is_trusted
+        self._may_go_on = may_go_on
         self._with_rights = with_rights
         self._on_end = on_end
         self._clock = clock
@@ -225,12 +225,13 @@ class AuthorizationRing:
         return replace(person, user=stored.user, claims=claims)
 
     def _is_active(self, known: KnownAuthorization, now: int) -> bool:
+        return self._is_current(known, now) and self._may_go_on(known.stored)
+
+    def _is_current(self, known: KnownAuthorization, now: int) -> bool:
         stored = known.stored
         if stored.ended is not None or stored.expires <= now:
             return False
-        if stored.key:
-            return self.has_key(stored.key, now)
-        return known.person is not None and self._is_trusted(stored.user)
+        return self.has_key(stored.key, now) if stored.key else known.person is not None
 
     def has_key(self, id: str, now: int | None = None) -> bool:
         """Return whether an API key is valid."""
@@ -308,7 +309,7 @@ class AuthorizationRing:
             if self._dropped_since is not None:
                 await self._report_dropped(self._dropped_since)
         finally:
-            self._report_ended()
+            self.report_ended(self._is_current)
 
     async def refresh(self) -> None:
         """Apply changes in the database now, such as one that this gateway has just made.
@@ -319,7 +320,7 @@ class AuthorizationRing:
         # One after the other: an answer of the database that is late would bring old rights back.
         async with self._refreshing:
             await self._refresh()
-        self._report_ended()
+        self.report_ended()
 
     async def _refresh(self) -> None:
         self._unread |= await self._source.changed()
@@ -351,7 +352,7 @@ class AuthorizationRing:
             if person != known.person:
                 known.person = person
                 self._forget_tokens(known)
-        self._report_ended()
+        self.report_ended()
 
     async def _report_dropped(self, since: int) -> None:
         """Report the ends of those that left the memory while their sessions and streams go on."""
@@ -360,7 +361,7 @@ class AuthorizationRing:
         if self._is_reconfigured:
             active = await self._source.list(active_at=now)
             self._is_reconfigured = False
-            ended |= {each.id for each in active if not (each.key or self._is_trusted(each.user))}
+            ended |= {each.id for each in active if not self._may_go_on(each)}
         self._dropped_since = now
         if ended:
             self._on_end(ended)
@@ -371,13 +372,16 @@ class AuthorizationRing:
             self._tokens.pop(digest, None)
         known.tokens.clear()
 
-    def _report_ended(self) -> None:
-        now = self._wall()
+    def report_ended(
+        self, is_active: Callable[[KnownAuthorization, int], bool] | None = None
+    ) -> None:
+        """Report the authorizations that have ended, by whatever `is_active` checks."""
+        now, is_active = self._wall(), is_active or self._is_active
         try:
-            ended = [id for id, each in self._known.items() if not self._is_active(each, now)]
+            ended = [id for id, each in self._known.items() if not is_active(each, now)]
             for each in self._known.values():
-                if each.of_key is not self._of_key(each):  # the key has other rights now
-                    self._forget_tokens(each)
+                if each.stored.key and each.of_key is not self._of_key(each):
+                    self._forget_tokens(each)  # the key has other rights now
         except AuthUnavailable:  # the keys are not known now, and so nothing ends
             return
         for id in ended:

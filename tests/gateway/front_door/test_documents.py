@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from interlock.config.gateway import Rate
 from interlock.gateway.front_door import documents as documents_module
 from interlock.gateway.front_door.client_authentication import BY_JWT
+from interlock.store.oauth_clients import StoredClient
 from tests.gateway.front_door.document_host import REDIRECT, Host, host, unsigned
 from tests.gateway.front_door.visitor import Visitor
 
@@ -146,6 +147,17 @@ async def test_blocked_place_ends_the_clients_that_answer_there(door, host: Host
         assert (await visitor.operate("block", "other.example")).json["ended"] == 0
         assert (await visitor.call(tokens["access_token"])).text == "done"
         assert (await visitor.operate("block", "claude.ai")).json["ended"] == 1
+        assert (await visitor.call(tokens["access_token"])).code == 401
+
+
+async def test_client_of_a_blocked_place_is_refused_though_its_access_did_not_end(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        front = visitor.gateway.assembly.services.front_door
+        await front.decisions.put(StoredClient(id="claude.ai", state="blocked"))
+        await front.clients.refresh()
         assert (await visitor.call(tokens["access_token"])).code == 401
 
 

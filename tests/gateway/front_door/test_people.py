@@ -204,6 +204,21 @@ async def test_token_that_the_issuer_replaces_is_kept_whatever_follows(organisat
         assert issuer.asked_again == 2
 
 
+async def test_answer_about_an_earlier_login_changes_nothing_for_a_later_one(organisation):
+    async with organisation("keycloak") as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        rechecks = visitor.gateway.assembly.services.front_door.rechecks
+        user = f"{issuer.url}#4711"
+        before = await rechecks._store.get(user)
+        await sign_in(visitor, person)
+        issuer.is_disabled = True
+        await rechecks._ask(*before)
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        now = await rechecks._store.get(user)
+        assert now[1] != before[1]
+
+
 async def test_group_that_is_taken_away_takes_its_rights(organisation):
     scopes = {"support": ["mcp:*"], "guests": ["mcp:read"]}
     async with organisation("keycloak", scopes=scopes) as (visitor, person, issuer):

@@ -39,8 +39,8 @@ class Issuers:
     async def lease(self, *_: object) -> bool:
         return True
 
-    async def forget(self, user: str, tenant: str) -> None:
-        """The issuer has refused the person."""
+    async def forget(self, person: StoredPerson) -> bool:
+        return True
 
     def rechecks(self, monkeypatch: pytest.MonkeyPatch) -> Rechecks:
         gateway: Any = SimpleNamespace(

@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
-from collections.abc import Callable
 from hashlib import sha256
 
 from interlock.auth.jwt import KeySet, SignedStatements
@@ -18,11 +16,10 @@ from interlock.auth.principal import Principal
 from interlock.config.gateway import Accepts, Issuer
 from interlock.errors import AuthUnavailable, ConfigError, InterlockError
 from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.metadata import ALGORITHMS
 from interlock.gateway.front_door.request import OAuthError
-from interlock.gateway.front_door.surroundings import Surroundings
 from interlock.gateway.logins.people import person_of
-from interlock.store.authorizations import AuthorizationStore
 from interlock.types import JsonObject
 
 LONGEST = 600  # seconds that an issuer's statement may be valid
@@ -40,22 +37,15 @@ class Assertions:
     """Verifies signed statements.
 
     Args:
-        store: Notes which statements were used.
-        gateway: The gateway.
-        wall: The wall clock, in seconds since 1970.
+        parts: The shared parts of the front door.
     """
 
-    def __init__(
-        self,
-        store: AuthorizationStore,
-        gateway: Surroundings,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._store = store
-        self._resources = gateway.resources
-        self._issuers = gateway.issuers
-        self._fetcher = gateway.fetcher
-        self._wall = wall
+    def __init__(self, parts: DoorParts) -> None:
+        self._store = parts.store
+        self._wall = parts.wall
+        self._resources = parts.gateway.resources
+        self._issuers = parts.gateway.issuers
+        self._fetcher = parts.gateway.fetcher
         self._keys: OrderedDict[tuple[str, str], KeySet] = OrderedDict()
 
     async def check_client(self, client: FrontClient, assertion: str) -> None:
@@ -126,7 +116,7 @@ class Assertions:
             raise refused
 
     def _is_short(self, claims: JsonObject, longest: int) -> bool:
-        return bool(claims["exp"] <= self._wall() + longest + _LEEWAY)
+        return bool(claims["exp"] <= self._wall() / 1_000_000 + longest + _LEEWAY)
 
     @property
     def _own_names(self) -> list[str]:
@@ -149,8 +139,7 @@ class Assertions:
         """Note that a statement was used; refuse it if it had been before."""
         told = f"{who}\n{claims['jti']}".encode(errors="surrogateescape")
         expires = int((claims["exp"] + _LEEWAY) * 1_000_000)
-        now = int(self._wall() * 1_000_000)
-        if not await self._store.use_id(sha256(told).digest(), expires, now):
+        if not await self._store.use_id(sha256(told).digest(), expires, self._wall()):
             raise refused
 
     # Keys

@@ -12,6 +12,7 @@ from interlock import aio
 from interlock.auth.authorization_ring import AuthorizationRing
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
+from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Registrations
@@ -66,7 +67,7 @@ class FrontDoor(DoorParts, frozen=True, kw_only=True):
 
     def app(self, beside: AsgiApp, hosts: Sequence[str] | None) -> DoorApp:
         """Return the application of the front door's paths; it passes others to `beside`."""
-        assertions = Assertions(self.store, self.gateway)
+        assertions = Assertions(self)
         return DoorApp(
             beside,
             self,
@@ -98,23 +99,32 @@ async def open_front_door(
     store, decisions = AuthorizationStore(feed.database), OAuthClientStore(feed.database)
     people, registrations = SignedInStore(feed.database, secret), Registrations(secret)
     documents = Documents(gateway.fetcher, is_local=gateway.is_local)
+    clients = ClientDirectory(
+        *(decisions, registrations, documents, lambda: gateway.own.clients),
+        lambda: parts.ring.report_ended(),
+    )
+
+    def may_go_on(stored: StoredAuthorization) -> bool:
+        is_blocked = clients.is_blocked(stored.client, stored.places)
+        return not is_blocked and gateway.is_trusted(stored.user)
+
     parts = DoorParts(
         store=store,
         ring=AuthorizationRing(
             *(store, people.person, secret, keys),
-            is_trusted=gateway.is_trusted,
+            may_go_on=may_go_on,
             with_rights=gateway.with_rights,
             on_end=gateway.on_end,
         ),
         keys=keys,
         secret=secret,
-        clients=ClientDirectory(
-            *(decisions, registrations, documents, lambda: gateway.own.clients)
-        ),
-        rechecks=Rechecks(people, gateway, lambda *of: tokens.end_person(*of)),
+        clients=clients,
+        rechecks=Rechecks(people, gateway, lambda *of: tokens.end_person(*of), feed.now),
         gateway=gateway,
+        wall=feed.now,
     )
     tokens = TokenIssuer(parts)
+    await feed.set_clock()  # all gateways of a database have its server's time
     running = parts.ring.running(feed), parts.clients.running(feed)
     async with running[0], running[1], aio.beside(parts.rechecks.run(parts.ring)):
         yield FrontDoor(

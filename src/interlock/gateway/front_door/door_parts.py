@@ -27,7 +27,7 @@ class DoorParts(Struct, frozen=True, kw_only=True):
         clients: All clients.
         rechecks: The people whom issuers have described.
         gateway: The gateway that the front door belongs to.
-        wall: The wall clock, in microseconds since 1970.
+        wall: The wall clock of the database's server, in microseconds since 1970.
     """
 
     store: AuthorizationStore

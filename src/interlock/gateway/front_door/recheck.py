@@ -62,7 +62,7 @@ class Rechecks:
     # Storing
 
     async def signed_in(self, signed_in: SignedIn) -> None:
-        """Store a person whom an issuer has just described.
+        """Store a person who has just signed in at an issuer.
 
         Raises:
             StoreError: The person cannot be stored.
@@ -179,19 +179,19 @@ class Rechecks:
         login = self._login(issuer)
 
         async def keep(token: str) -> None:
-            await self._store.keep_token(person.user, person.tenant, token)
+            await self._store.keep_token(person, token)
 
         try:
             answer = await login.ask_again(refresh_token, subject, keep)
         except InterlockError as error:
             _log.warning("%s cannot be asked about a person: %s", issuer, error)
             raise _Silent from None
-        if answer is None:
-            await self._store.forget(person.user, person.tenant)
+        if answer is not None:
+            await self._store.renew(person, self.described(answer.principal), answer.refresh_token)
+        elif await self._store.forget(person):
             await self._end_person(person, "issuer_refused")
             text = "your organisation has ended your login: sign in again"
             raise OAuthError("invalid_grant", text)
-        await self.signed_in(answer)
 
     def _login(self, issuer: str) -> OidcLogin:
         found = issuer_of(self._gateway.issuers(), f"{issuer}#")
