@@ -143,7 +143,7 @@ class GatewayRecorder(GatewayObserver):
             self._trail.record_soon("client", {n: v for n, v in body.items() if v}, person)
 
     def recording_client(
-        self, action: str, of: StoredAuthorization, reason: str = "", by: Principal | None = None
+        self, action: str, of: StoredAuthorization, reason: str = ""
     ) -> Record | None:
         """Return a function that changes an authorization with its audit record.
 
@@ -151,13 +151,12 @@ class GatewayRecorder(GatewayObserver):
             action: "redeemed" or "ended".
             of: The authorization.
             reason: Why it ended; "" if it did not.
-            by: The operator who acted; None for the person, or the gateway itself.
         """
         trail = self._trail
         if trail is None:
             return None
         tenant = "" if of.tenant == TENANT else of.tenant
-        principal = by or Principal(of.user, key_id=of.id, tenant=tenant)
+        principal = Principal(of.user, key_id=of.id, tenant=tenant)
         body = {"action": action, "client": of.client, "authorization": of.id, "of": of.user}
         if reason:
             body["why"] = reason

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -137,21 +137,13 @@ class AuthorizationStore:
         return bool(done.rowcount)
 
     async def end(
-        self, ids: Collection[str], reason: str, now: int, *, record: Record | None = None
-    ) -> _Authorizations:
-        """End authorizations; every gateway follows. Return those that had not ended yet."""
-        ended = []
-        for id in ids:
-            changed = (
-                update(authorizations)
-                .where(_COLUMNS.id == id, _COLUMNS.ended.is_(None))
-                .values(ended=now, reason=reason)
-            )
-            claim = claim_of(changed, change_statement(KIND, id))
-            stored = await self.get(id)
-            if stored is not None and await make_change(self._database, claim, record, stored):
-                ended.append(msgspec.structs.replace(stored, ended=now, reason=reason))
-        return ended
+        self, stored: StoredAuthorization, reason: str, now: int, *, record: Record | None = None
+    ) -> bool:
+        """End an authorization; every gateway follows. Return False if it had ended before."""
+        is_active = _COLUMNS.id == stored.id, _COLUMNS.ended.is_(None)
+        changed = update(authorizations).where(*is_active).values(ended=now, reason=reason)
+        claim = claim_of(changed, change_statement(KIND, stored.id))
+        return await make_change(self._database, claim, record, stored)
 
     async def touch(self, used: Mapping[str, tuple[int, int]]) -> None:
         """Store when authorizations were last used, and the newest generation that was.

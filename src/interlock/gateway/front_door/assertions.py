@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from hashlib import sha256
 
+from interlock.auth.issuers import stated_issuer
 from interlock.auth.jwt import KeySet, SignedStatements
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Accepts, Issuer
@@ -80,9 +81,8 @@ class Assertions:
             OAuthError: The statement is not valid, or no issuer is trusted for this kind.
         """
         refused = OAuthError("invalid_grant", "the assertion is not valid")
-        issuer = next(
-            (each for each in self._issuers() if each.issuer == _issuer_of(assertion)), None
-        )
+        name = stated_issuer(assertion.encode(errors="replace"))
+        issuer = next((each for each in self._issuers() if each.issuer == name), None)
         if issuer is None or kind not in issuer.accepts:
             raise refused
         needed = ("iat", "jti", "client_id") if kind == "id-jag" else ("jti",)
@@ -183,10 +183,3 @@ class Assertions:
         if response.status != 200:
             raise ConfigError(f"the response has status {response.status}, not 200")
         return response.body
-
-
-def _issuer_of(assertion: str) -> str:
-    """Return the issuer that a statement names, to choose the keys that verify it."""
-    from interlock.auth.issuers import stated_issuer
-
-    return stated_issuer(assertion.encode(errors="replace"))

@@ -157,7 +157,7 @@ class Consent:
         stored = await self._store.get(id)
         if stored is None or (stored.user, stored.tenant) != (person.id, _tenant(person)):
             return False
-        await self._tokens.end([id], "revoked")
+        await self._tokens.end([stored], "revoked")
         return True
 
     # What is asked for

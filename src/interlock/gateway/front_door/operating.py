@@ -138,7 +138,8 @@ class ClientOperations:
             if each.ended is None:
                 body = {"action": "ended", "client": each.client, "authorization": each.id}
                 record = self._recording({**body, "of": each.user, "why": reason})
-                ended += await self._store.end([each.id], reason, now_micros(), record=record)
+                if await self._store.end(each, reason, now_micros(), record=record):
+                    ended.append(each)
         return ended
 
     async def create(

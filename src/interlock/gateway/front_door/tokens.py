@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 
@@ -124,7 +124,8 @@ class TokenIssuer:
         body, expires, used_for = found
         decided = msgspec.json.decode(body, type=Decided)
         if used_for:
-            await self.end([used_for], "code_reused")
+            made = await self._store.get(used_for)
+            await self.end([made] if made else [], "code_reused")
             raise _invalid("the code was used before; what it led to has ended")
         self._check_code(decided, form, proven.client)
         now = self._wall()
@@ -163,7 +164,7 @@ class TokenIssuer:
             user=made.user, client=made.client, tenant=made.tenant, active_at=made.created
         )
         active.sort(key=lambda each: each.last_used, reverse=True)
-        if surplus := [each.id for each in active[PER_CLIENT - 1 :]]:
+        if surplus := active[PER_CLIENT - 1 :]:
             await self.end(surplus, "replaced")
 
     async def grant(self, decided: Decided) -> JsonObject:
@@ -202,7 +203,7 @@ class TokenIssuer:
                 case "same":
                     return self._answer(stored, stored.generation, scopes)
                 case "reused":
-                    await self.end([stored.id], "reused")
+                    await self.end([stored], "reused")
                     raise _invalid("the refresh token was used before; the access has ended")
                 case "unknown":
                     raise _invalid("the refresh token is not valid")
@@ -240,40 +241,26 @@ class TokenIssuer:
 
     async def revoke(self, token: str, proven: ProvenClient) -> None:
         """End the authorization of a client's own token; all other tokens change nothing."""
-        read, id = RefreshToken.read(token), ""
-        if read is not None:
-            stored = await self._store.get(read.authorization)
-            if stored is not None and read.is_of(stored, self._key):
-                id = stored.id
-        elif (opened := AccessToken.opened(token.encode(), self._secret)) is not None:
-            id = opened.authorization
-        stored = await self._store.get(id) if id else None
-        if stored is not None and stored.client == proven.client.id:
-            await self.end([stored.id], "revoked")
+        read, opened = RefreshToken.read(token), AccessToken.opened(token.encode(), self._secret)
+        if (found := read or opened) is None:
+            return
+        stored = await self._store.get(found.authorization)
+        is_genuine = stored is not None and (read is None or read.is_of(stored, self._key))
+        if stored is not None and is_genuine and stored.client == proven.client.id:
+            await self.end([stored], "revoked")
 
-    async def end(
-        self, ids: Sequence[str], reason: str, by: Principal | None = None
-    ) -> list[StoredAuthorization]:
+    async def end(self, all: Iterable[StoredAuthorization], reason: str) -> None:
         """End authorizations, here at once and at every gateway within a second.
-
-        Args:
-            ids: The authorizations.
-            reason: Why they end.
-            by: The operator who ends them; None for the person, or the gateway itself.
 
         Raises:
             StoreError: They cannot be ended.
         """
-        ended = []
-        for id in ids:
-            stored = await self._store.get(id)
-            if stored is None:
-                continue
-            record = self._recording("ended", stored, reason, by)
-            ended += await self._store.end([id], reason, self._wall(), record=record)
+        for each in all:
+            if each.ended is None:
+                record = self._recording("ended", each, reason)
+                await self._store.end(each, reason, self._wall(), record=record)
         with suppress(StoreError):  # the change is stored, and the next reading applies it
             await self._ring.refresh()
-        return ended
 
     async def end_person(self, person: StoredPerson, reason: str) -> None:
         """End all that a person has allowed.
@@ -281,8 +268,7 @@ class TokenIssuer:
         Raises:
             StoreError: It cannot be ended.
         """
-        mine = await self._store.list(user=person.user, tenant=person.tenant)
-        await self.end([each.id for each in mine if each.ended is None], reason)
+        await self.end(await self._store.list(user=person.user, tenant=person.tenant), reason)
 
 
 def _invalid(text: str) -> OAuthError:
