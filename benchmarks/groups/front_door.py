@@ -32,6 +32,7 @@ from interlock.auth.key_ring import KeyRing
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.request import Resources
 from interlock.gateway.front_door.tokens import TokenIssuer
 from interlock.store.authorizations import AuthorizationStore
@@ -231,6 +232,12 @@ def _ring(stored: dict[str, StoredAuthorization]) -> AuthorizationRing:
         async def changed(self) -> set[str]:
             return set()
 
+        async def list(self, **_: Any) -> list[StoredAuthorization]:
+            return []
+
+        async def expired(self, *_: int) -> list[str]:
+            return []
+
         async def touch(self, used: Any) -> None:
             pass
 
@@ -263,11 +270,17 @@ async def _issuer() -> AsyncIterator[TokenIssuer]:
     with tempfile.TemporaryDirectory() as folder:
         database = await open_database(str(Path(folder, "gateway.db")))
         try:
-            store, ring = AuthorizationStore(database), _ring({})
-            clients: Any = SimpleNamespace()
             resources = Resources(RESOURCE, ())
-            parts = store, ring, SECRET, clients, lambda: resources
-            yield TokenIssuer(*parts, lambda *_, **__: None, nobody)
+            rest: Any = {
+                "clients": None,
+                "rechecks": SimpleNamespace(check=nobody),
+                "gateway": SimpleNamespace(
+                    resources=lambda: resources,
+                    recorder=SimpleNamespace(recording_client=lambda *_, **__: None),
+                ),
+            }
+            store, ring, keys = AuthorizationStore(database), _ring({}), KeyRing()
+            yield TokenIssuer(DoorParts(store=store, ring=ring, keys=keys, secret=SECRET, **rest))
         finally:
             await database.close()
 
