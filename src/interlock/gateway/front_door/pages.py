@@ -167,7 +167,10 @@ async function connect({url, values}) {
   say(answer.detail);
 }
 
-document.getElementById("other").addEventListener("click", () => askWho(true));
+document.getElementById("other").addEventListener("click", () => {
+  askWho(true);
+  signIn.querySelector("a, input").focus();
+});
 allow.addEventListener("click", () => attempt(() => decide(true)));
 document.getElementById("deny").addEventListener("click", () => attempt(() => decide(false)));
 attempt(load);
@@ -256,7 +259,7 @@ def consent_page(client: JsonObject, issuers: Sequence[str], begin: Sequence[str
 <noscript><p>This page needs JavaScript to show what you would allow.</p></noscript>
 <output id="said" role="alert"></output>
 <section id="sign-in" hidden>
-<p><b>{escape(name)}</b> asks for access. Its answer goes to {escape(client["place"])}.
+<p><b>{escape(name)}</b> asks for access. The answer goes to {escape(client["place"])}.
 First sign in; then you decide.</p>
 <form>{_sign_in(issuers, begin)}</form>
 </section>
