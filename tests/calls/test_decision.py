@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.policy.rights import MAX_SHOWN
 from tests.policy.support import (
     GOLDEN,
@@ -15,6 +13,7 @@ from tests.policy.support import (
     tool,
     user,
 )
+from tests.support.rows import each_row
 
 
 def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
@@ -36,7 +35,7 @@ def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
     assert (fact.failed, fact.name, fact.keyword) == ("arguments", "amount", "maximum")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "arguments", "detail"),
     [
         ("crm:refund", {}, "rule small-refunds does not hold: amount is missing"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -19,10 +18,11 @@ from interlock.langgraph.answers import deltas, normalized
 from interlock.models import ReasoningDelta, TextDelta, Usage
 from tests.langgraph.support import events_of, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.rows import each_row
 from tests.support.toolboxes import box, described, kb
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "expected"),
     [
         ("a", [TextDelta("a")]),
@@ -49,7 +49,7 @@ async def test_usage_is_the_sum_of_all_rounds() -> None:
     assert events[-1].usage == Usage(4, 6)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metadata", "reason"),
     [
         ({"finish_reason": "length"}, "length"),

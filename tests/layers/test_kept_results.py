@@ -22,6 +22,7 @@ from interlock.types import (
     TextContent,
 )
 from tests.layers.support import call_of
+from tests.support.rows import each_row
 
 
 def outcome_of(**members: Any) -> Outcome:
@@ -52,7 +53,7 @@ async def read_back(
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "".join(f'line "{number}" ä\n' for number in range(8_000)),

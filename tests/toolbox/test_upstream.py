@@ -20,6 +20,7 @@ from interlock.toolbox.pool import SHARED
 from interlock.toolbox.upstream import StandingRequests
 from interlock.types import ServerCapabilities
 from tests.support.clock import SetClock
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 from tests.toolbox.upstreams import (
     call,
@@ -34,7 +35,7 @@ from tests.toolbox.upstreams import (
 # Starting
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_started_server_has_state_ok(revision: str):
     async with started(served(tool("a"), tool("b.c"), revision=revision)) as upstream:
         status = upstream.status

@@ -12,6 +12,7 @@ import pytest
 
 from interlock.cli.servers.call import typed, unknown_parameters
 from tests.cli.conftest import ECHO
+from tests.support.rows import each_row
 
 BROKEN = {"command": "no-such-program"}
 
@@ -256,7 +257,7 @@ def test_an_argument_that_the_tool_does_not_name_is_sent_with_a_warning(interloc
     assert ran.err == "warning: tool e:echo has no parameter 'txet'; did you mean 'text'?\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "problems"),
     [
         ({}, ["has no parameter 'tz'; did you mean 'timezone'?"]),
@@ -305,7 +306,7 @@ def test_arguments_that_are_not_utf8_are_wrong_usage(interlock, arguments, messa
 # Types
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "text", "value"),
     [
         ({"type": "string"}, "5", "5"),

@@ -32,10 +32,11 @@ from tests.gateway.explained import (
     policy_of,
     verdicts,
 )
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scopes", "arguments", "uncertain"),
     [
         (("mcp:*",), None, True),

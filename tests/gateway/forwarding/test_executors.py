@@ -266,8 +266,8 @@ async def test_of_duplicate_arguments_the_last_is_checked_and_sent() -> None:
 # What happens during a call
 
 
-@pytest.mark.parametrize("ours", [LEGACY, MODERN])
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("ours", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
 async def test_progress_questions_and_cancelling_pass_through_an_executor(
     ours: str, theirs: str
 ) -> None:
