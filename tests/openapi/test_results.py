@@ -317,7 +317,7 @@ async def test_invalid_location_header_is_shown_unchanged(api: ScriptedApi) -> N
     assert result.text == "{}\nCreated: http://["
 
 
-@pytest.mark.parametrize("location", ["javascript:alert(1)", "http://[::1", "file:///etc/passwd"])
+@each_row("location", ["javascript:alert(1)", "http://[::1", "file:///etc/passwd"])
 async def test_redirect_to_a_url_that_is_not_http_is_an_error_without_a_link(
     api: ScriptedApi, location: str
 ) -> None:

@@ -78,7 +78,7 @@ def test_known_etag_gets_304_without_a_body(files: Files):
     assert (answer.status, answer.body) == (304, b"")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     ["shared/view.js", "0123456789abcdef/shared/view.js", "{v}/../files.py", "{v}/shared/../../x",
      "{v}/vendor/preact.d.ts", "{v}/", "{v}"],

@@ -76,7 +76,7 @@ def test_json_arguments_and_key_value_arguments_are_merged(interlock, servers):
     assert ran.json == {"count": 1, "text": "half \ufffd"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (["say"], "'say' is not a tool's address; write SERVER:TOOL"),
@@ -287,7 +287,7 @@ def test_a_named_parameter_that_is_given_is_not_suggested():
     assert list(unknown_parameters({"text": 1, "txt": 1}, schema)) == ["has no parameter 'txt'"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (["e:say", "text=a\udce9"], "text=… is not UTF-8"),

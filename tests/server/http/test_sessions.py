@@ -85,7 +85,7 @@ async def test_get_and_delete_without_a_session_are_refused(http):
         assert (reply.code, reply.header("allow")) == (405, "POST")
 
 
-@pytest.mark.parametrize("version", ["2024-01-01", "nonsense", ""])
+@each_row("version", ["2024-01-01", "nonsense", ""])
 async def test_an_unsupported_version_is_refused(http, version):
     client = await http.initialize()
     client.headers["mcp-protocol-version"] = version
