@@ -15,13 +15,7 @@ from msgspec.structs import replace
 from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.protocol.envelope import encode
 from interlock.protocol.optional_members import decode_leniently
-from interlock.types import (
-    CallToolResult,
-    Content,
-    GetPromptResult,
-    PromptMessage,
-    decode_content,
-)
+from interlock.types import CallToolResult, Content, GetPromptResult, PromptMessage, decode_content
 
 _T = TypeVar("_T")
 _NULL = Raw(b"null")

@@ -9,7 +9,7 @@ import pytest
 
 from interlock import Context
 from interlock.errors import ConfigError
-from interlock.server.http import sessions, streams
+from interlock.server.http import legacy_session, streams
 from tests.support.rows import each_row
 
 # Requests
@@ -123,7 +123,7 @@ async def test_requests_of_two_sessions_may_have_the_same_id(http, gate):
 
 
 async def test_requests_of_a_session_are_limited(http, gate, monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_RUNNING", 2)
+    monkeypatch.setattr(legacy_session, "MAX_RUNNING", 2)
     client = await http.initialize()
     running = [client.begin_call("hold", id=id) for id in (1, 2)]
     await gate.entered.wait()
