@@ -426,16 +426,6 @@ async def test_batches_are_accepted_in_2025_03_26(wire):
     assert (await wire.receive())["error"]["code"] == -32600
 
 
-async def test_initialize_in_a_batch_is_refused(wire):
-    await wire.initialize("2025-03-26")
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
-    wire.send([{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}])
-    (answer,) = await wire.receive()
-
-    assert answer["id"] == 1
-    assert answer["error"]["code"] == -32600
-
-
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
 async def test_batches_are_refused_in_other_revisions(wire, revision):
     await wire.initialize(revision)
