@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from interlock.policy.rights import MAX_SHOWN
-from tests.policy.support import (
-    GOLDEN,
-    compiled,
-    entry,
-    rule,
-    tool,
-    user,
-)
+from tests.policy.support import GOLDEN, compiled, entry, rule, tool, user
 from tests.support.rows import each_row
 
 

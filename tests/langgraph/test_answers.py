@@ -7,13 +7,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
 
-from interlock.agent import (
-    AgentEvent,
-    Done,
-)
-from interlock.langgraph import (
-    chat_graph,
-)
+from interlock.agent import AgentEvent, Done
+from interlock.langgraph import chat_graph
 from interlock.langgraph.answers import deltas, normalized
 from interlock.models import ReasoningDelta, TextDelta, Usage
 from tests.langgraph.support import events_of, state_of

@@ -18,22 +18,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
-from interlock.agent import (
-    ApprovalAsked,
-    Done,
-    Stopped,
-    ToolFinished,
-    ToolStarted,
-)
+from interlock.agent import ApprovalAsked, Done, Stopped, ToolFinished, ToolStarted
 from interlock.errors import StepLimit
 from interlock.langchain import tools
 from interlock.langchain.history import INTERRUPTED, STOPPED
-from interlock.langgraph import (
-    ChatContext,
-    chat_graph,
-    close_open_calls,
-    stream,
-)
+from interlock.langgraph import ChatContext, chat_graph, close_open_calls, stream
 from interlock.messages import SEARCH_TOOLS
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.providers.schema_rules import anthropic

@@ -7,11 +7,7 @@ from typing import Any
 
 from langgraph.checkpoint.memory import InMemorySaver
 
-from interlock.agent import (
-    Done,
-    ToolFinished,
-    ToolStarted,
-)
+from interlock.agent import Done, ToolFinished, ToolStarted
 from interlock.calls import Caller
 from interlock.config import StdioServer
 from interlock.langchain.history import INTERRUPTED

@@ -12,18 +12,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.types import Command, interrupt
 
-from interlock.agent import (
-    Done,
-    Stopped,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-)
+from interlock.agent import Done, Stopped, ToolFinished, ToolProgress, ToolStarted
 from interlock.errors import ConversationBusy, UnknownConversation
-from interlock.langgraph import (
-    InvalidInput,
-    chat_graph,
-)
+from interlock.langgraph import InvalidInput, chat_graph
 from interlock.models import TextDelta
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls

@@ -16,11 +16,7 @@ from interlock.config.gateway import Results
 from interlock.errors import InvalidArguments, NotKept, UnknownResource
 from interlock.layers.kept_results import URI, MemoryResults, Reading
 from interlock.layers.results import ResultBudget, ResultLimits
-from interlock.types import (
-    CallToolResult,
-    EmbeddedResource,
-    TextContent,
-)
+from interlock.types import CallToolResult, EmbeddedResource, TextContent
 from tests.layers.support import call_of
 from tests.support.rows import each_row
 

@@ -19,12 +19,7 @@ from interlock.errors import NotKept, RemoteProtocolError
 from interlock.layers.kept_results import URI, MemoryResults
 from interlock.layers.results import META_KEY, ResultBudget, ResultLimits
 from interlock.store.kept import Kept, Owner
-from interlock.types import (
-    CallToolResult,
-    JsonObject,
-    ResourceLink,
-    TextContent,
-)
+from interlock.types import CallToolResult, JsonObject, ResourceLink, TextContent
 from tests.layers.support import call_of
 from tests.support.rows import each_row
 

@@ -12,13 +12,7 @@ import pytest
 
 from interlock import Client
 from interlock.openapi.server import OpenApiServer
-from interlock.types import (
-    AudioContent,
-    CallToolResult,
-    EmbeddedResource,
-    ImageContent,
-    JsonObject,
-)
+from interlock.types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, JsonObject
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
 from tests.support.rows import each_row
 

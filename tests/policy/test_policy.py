@@ -14,16 +14,7 @@ from interlock.calls import LOCAL, Caller
 from interlock.config.gateway import Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.policy import Decision, Policy
-from tests.policy.support import (
-    GOLDEN,
-    SERVERS,
-    check_steps,
-    compiled,
-    entry,
-    rule,
-    tool,
-    user,
-)
+from tests.policy.support import GOLDEN, SERVERS, check_steps, compiled, entry, rule, tool, user
 from tests.support.rows import each_row
 
 # The golden table

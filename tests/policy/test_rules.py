@@ -12,13 +12,7 @@ from interlock.config.gateway import View
 from interlock.config.servers import ToolRisk
 from interlock.policy import Item, Policy
 from interlock.types import Tool
-from tests.policy.support import (
-    check_steps,
-    compiled,
-    entry,
-    rule,
-    user,
-)
+from tests.policy.support import check_steps, compiled, entry, rule, user
 from tests.support.rows import each_row
 
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from interlock.config import HttpServer, StdioServer
-from interlock.errors import (
-    AuthRequired,
-    HttpError,
-    InsufficientScope,
-    LoginRequired,
-    RemoteError,
-)
+from interlock.errors import AuthRequired, HttpError, InsufficientScope, LoginRequired, RemoteError
 from interlock.toolbox.hints import with_hint
 from tests.support.rows import each_row
 

@@ -8,9 +8,7 @@ import pytest
 
 from interlock import Server
 from interlock.calls import Call, CallHandler, Outcome
-from interlock.errors import (
-    InvalidArguments,
-)
+from interlock.errors import InvalidArguments
 from interlock.toolbox import Toolbox, server_calls
 from interlock.transports import MAX_FRAME_BYTES
 from tests.support.rows import each_row

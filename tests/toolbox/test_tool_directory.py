@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from interlock.calls import Caller
-from interlock.errors import (
-    ServerUnavailable,
-    UnknownTool,
-)
+from interlock.errors import ServerUnavailable, UnknownTool
 from interlock.gateway.forwarding.executors import NAMES
 from tests.support.clock import SetClock
 from tests.support.rows import each_row

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.web.files import (
-    FOLDER,
-    Files,
-    Shell,
-    files_of_package,
-    policy,
-    without_comments,
-)
+from interlock.web.files import FOLDER, Files, Shell, files_of_package, policy, without_comments
 from tests.browser.vendor import LOCK, integrity
 from tests.support.rows import each_row
 

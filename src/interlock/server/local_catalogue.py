@@ -9,10 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from interlock import schema
 from interlock.context import Context
-from interlock.errors import (
-    InvalidArguments,
-    LocalProtocolError,
-)
+from interlock.errors import InvalidArguments, LocalProtocolError
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
 from interlock.server.catalogue import (

@@ -9,15 +9,7 @@ from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
 from interlock.config import loads
 from interlock.config.gateway import KeyLimits, Limits, Rate
-from tests.gateway.explained import (
-    ALL,
-    ANNA,
-    crm,
-    explaining,
-    facts,
-    policy_of,
-    verdicts,
-)
+from tests.gateway.explained import ALL, ANNA, crm, explaining, facts, policy_of, verdicts
 from tests.gateway.golden import answer, context_of
 from tests.support.rows import each_row
 from tests.support.scripted_server import MODERN, Json

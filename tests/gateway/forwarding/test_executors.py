@@ -31,15 +31,7 @@ from interlock.server.catalogue import Kind
 from interlock.store import AuditReader, AuditWriter
 from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.conftest import offering
-from tests.gateway.golden import (
-    ARGUMENTS,
-    FILE,
-    NAMES,
-    SERVERS,
-    TABLE,
-    answer,
-    context_of,
-)
+from tests.gateway.golden import ARGUMENTS, FILE, NAMES, SERVERS, TABLE, answer, context_of
 from tests.gateway.support import as_principal
 from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool

@@ -15,12 +15,7 @@ from interlock.gateway import ForwardingServer
 from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.revisions import ALL
-from interlock.types import (
-    ElicitParams,
-    ElicitResult,
-    PromptReference,
-    ResourceTemplateReference,
-)
+from interlock.types import ElicitParams, ElicitResult, PromptReference, ResourceTemplateReference
 from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer
 

@@ -30,14 +30,7 @@ from interlock.errors import AuditUnavailable
 from interlock.store.audit import copies, rollups
 from interlock.store.audit.copies import copy_folder
 from interlock.store.audit.heads import StoredHead, change_head
-from interlock.store.audit.writer import (
-    LAST,
-    SIGN_EVERY,
-    START,
-    AuditRecord,
-    AuditWriter,
-    Head,
-)
+from interlock.store.audit.writer import LAST, SIGN_EVERY, START, AuditRecord, AuditWriter, Head
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
