@@ -369,7 +369,7 @@ async def test_failed_tool_returns_a_result_with_is_error():
 
 
 async def test_malformed_result_fails_only_its_own_call():
-    results = [{"content": "no list"}, {"content": [{"type": "text"}]}, text("good")]
+    results = [{"content": 5}, {"content": [{"text": None}]}, text("good")]
     server = ScriptedServer(answers={"tools/call": lambda _: results.pop(0)})
     async with client_of(server) as client:
         first, second, third = await asyncio.gather(

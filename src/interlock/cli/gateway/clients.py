@@ -204,11 +204,9 @@ def _with(config: Config, work: Callable[[ClientOperations], Awaitable[_T]]) -> 
 
 @asynccontextmanager
 async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
-    from interlock.gateway.front_door.clients import Registrations
     from interlock.gateway.front_door.operating import ClientOperations
     from interlock.store.authorizations import AuthorizationStore
     from interlock.store.database.database import open_database
-    from interlock.store.database.key_loading import load_key
     from interlock.store.oauth_clients import OAuthClientStore
 
     location = database_of(config)
@@ -228,7 +226,6 @@ async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
             yield ClientOperations(
                 AuthorizationStore(database),
                 OAuthClientStore(database),
-                Registrations(await load_key(location)),
                 recording,
                 OPERATOR,
             )

@@ -315,7 +315,7 @@ class Endpoint(GatewayFront):
             hosts=hosts,
             public_url=public_url,
             on_refused=on_refused,
-            on_signed_in=None if door is None else door.rechecks.signed_in,
+            on_signed_in=None if door is None else door.signed_in,
         )
         return self._inspector.site(logins) if inspects and self._inspector else logins
 

@@ -220,7 +220,7 @@ class Sessions:
 
     def end_credentials(self, keys: Collection[str]) -> None:
         for session in list(self._open.values()):
-            if session.principal is not None and session.principal.key_id in keys:
+            if session.principal is not None and session.principal.ends_with(keys):
                 self.remove(session)
 
     def drain(self) -> None:
