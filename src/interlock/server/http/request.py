@@ -319,9 +319,6 @@ class CancelTimer:
         self._task.cancel()
 
 
-TICK = 0.02  # seconds; a request becomes late after one to two ticks
-
-
 class RequestsUnderWay:
     """Marks slow requests as late. One timer serves all requests, so quick requests cost little.
 
