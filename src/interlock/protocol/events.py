@@ -1,4 +1,4 @@
-"""What the protocol of a connection reports about the messages of the peer."""
+"""The events of a connection: answers, requests and notifications of the peer."""
 
 from __future__ import annotations
 
