@@ -290,11 +290,15 @@ async def sending_on(folder: Path, url: str) -> AsyncIterator[str]:
 
 async def opened_by_app(page: Page, home: Path) -> str:
     """Return the next URL that a browser hands over to an app."""
-    browser = page.context.browser
-    if browser is None or browser.browser_type.name == "chromium":
+    if page.context.browser and page.context.browser.browser_type.name == "chromium":
         # This Chromium opens no apps, but it requests the URL as if it did.
-        request = await page.wait_for_event("request", lambda each: each.url[:4] != "http")
-        return request.url
+        sent: asyncio.Queue[str] = asyncio.Queue()
+        session = await page.context.new_cdp_session(page)
+        session.on("Network.requestWillBeSent", lambda each: sent.put_nowait(each["documentURL"]))
+        await session.send("Network.enable")
+        while (url := await sent.get()).startswith("http"):
+            pass
+        return url
     opened = home / "opened"
     async with asyncio.timeout(PATIENCE / 1_000):
         while not opened.exists():  # noqa: ASYNC110 - a file has no event
