@@ -197,10 +197,15 @@ class Encoder:
 
     # Lists
 
+    def item(self, item: Definition, revision: str) -> bytes:
+        """Encode an item of a list."""
+        found = _item_for(item, FEATURES[revision])
+        return bytes(found) if isinstance(found, Raw) else encode_lossy(found)
+
     def listing(
         self,
         member: str,
-        items: Iterable[Definition],
+        items: Iterable[bytes],
         revision: str,
         *,
         next_cursor: str | None,
@@ -208,13 +213,16 @@ class Encoder:
         cache_scope: str,
         meta: JsonObject | None = None,
     ) -> bytes:
+        """Encode a list of encoded items."""
         features = FEATURES[revision]
-        body: dict[str, Any] = {member: [_item_for(item, features) for item in items]}
+        body: dict[str, Any] = {}
         if next_cursor is not None:
             body["nextCursor"] = next_cursor
         if features.is_modern:
             body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        return self.result(encode_lossy(body), revision, meta)
+        others = self.result(encode_lossy(body), revision, meta)[1:-1]
+        listed = b'"%b":[%b]' % (member.encode(), b",".join(items))
+        return b"{%b,%b}" % (others, listed) if others else b"{%b}" % listed
 
     # Results of other servers
 
@@ -275,7 +283,7 @@ def _item_for(item: Definition, features: Features) -> Struct | JsonObject | Raw
         needs_change = not features.icons or b'"outputSchema"' in bytes(item.raw)
         if features.is_modern or not needs_change:
             return item.raw
-        item = item.fields
+        item = msgspec.json.decode(item.raw, type=JsonObject)  # not cached, as it may be large
     if features.is_modern:
         return item
     fields: JsonObject = msgspec.to_builtins(item)

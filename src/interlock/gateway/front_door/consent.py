@@ -51,7 +51,7 @@ WITHOUT_RECHECK = 7 * 86_400.0  # seconds, if the issuer cannot be asked again a
 MAX_LISTED = 200  # tools that the page lists by name
 
 Missing = Callable[[Caller], Awaitable[Sequence[JsonObject]]]
-ListTools = Callable[[Caller], tuple[list[JsonObject], list[JsonObject]]]
+ListTools = Callable[[Caller], Awaitable[tuple[list[JsonObject], list[JsonObject]]]]
 
 
 class AskedQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,7 +224,7 @@ class Consent:
         caller = msgspec.structs.replace(
             person, scopes=frozenset(checked.scopes), view=asked.view or person.view
         )
-        tools, _ = self._list_tools(Caller(caller))
+        tools, _ = await self._list_tools(Caller(caller))
         writes = [each["address"] for each in tools if each.get("risk") != "read"]
         before = await self._store.list(user=person.id, client=client.id, tenant=_tenant(person))
         names = [person.claims.get(name) for name in ("name", "email")]
