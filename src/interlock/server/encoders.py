@@ -221,8 +221,11 @@ class Encoder:
         if features.is_modern:
             body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
         others = self.result(encode_lossy(body), revision, meta)[1:-1]
-        listed = b'"%b":[%b]' % (member.encode(), b",".join(items))
-        return b"{%b,%b}" % (others, listed) if others else b"{%b}" % listed
+        parts = [b'{"%b":[' % member.encode()]
+        for item in items:  # joined at once, because each copy of a long list takes milliseconds
+            parts += (item, b",")
+        parts[max(1, len(parts) - 1) :] = [b"],", others, b"}"] if others else [b"]}"]
+        return b"".join(parts)
 
     # Results of other servers
 

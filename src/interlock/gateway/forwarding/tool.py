@@ -66,7 +66,6 @@ class ForwardedTool:
         self.entry = entry
         self.name = name
         self.state = state
-        self.fingerprint = hash((name, state, entry.definition))
         self._is_original = is_original
         self._forwarder = forwarder
 
@@ -77,6 +76,11 @@ class ForwardedTool:
         if not self._is_original:
             schema = portable(schema).encoded
         return _listed(self.entry, self.name, self.state, schema)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """A number that changes when the definition that clients see changes."""
+        return hash((self.name, self.state, self.entry.definition))
 
     def is_encoded(self, *, is_short: bool) -> bool:
         """Return whether the definition with the tool's name, or its short one, has been made."""
