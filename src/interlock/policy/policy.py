@@ -15,7 +15,16 @@ from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
 from interlock.calls.decision import Decision, Step
 from interlock.config import Config
-from interlock.config.gateway import BUILT_IN, OWN, PolicyRules, Risk, Rule, View, ViewSearch
+from interlock.config.gateway import (
+    BUILT_IN,
+    OWN,
+    Kind,
+    PolicyRules,
+    Risk,
+    Rule,
+    View,
+    ViewSearch,
+)
 from interlock.config.servers import ToolRisk
 from interlock.policy.rights import CallerRights, PluginTools
 from interlock.policy.rules import (
@@ -191,8 +200,8 @@ class Policy:
         self, caller: Caller, entry: Entry | Item, arguments: Mapping[str, Any] | None = None
     ) -> tuple[Step, ...]:
         """Return all checks of `decide` with their verdicts; the first denial decides."""
-        is_item = isinstance(entry, Item)
-        kind, name = (entry.kind, entry.name) if is_item else ("tools", entry.tool.name)
+        kind: Kind = entry.kind if isinstance(entry, Item) else "tools"
+        name = entry.name if isinstance(entry, Item) else entry.tool.name
         return self._rights_of(caller).steps(kind, entry.server, name, self.risk(entry), arguments)
 
     def _rules_for(self, entry: Entry) -> Sequence[CompiledRule]:
