@@ -66,9 +66,9 @@ class CallerRights:
 
         Args:
             kind: The item's kind.
-            server: Its server.
-            name: Its name at the server.
-            risk: Its risk.
+            server: The name of the item's server.
+            name: The item's name at the server.
+            risk: The item's risk.
             matching: The rules, of all callers, that match the item; None to look them up.
         """
         obstacle = self._find_obstacle(kind, server, name, risk)
