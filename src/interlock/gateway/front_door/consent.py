@@ -185,7 +185,7 @@ class Consent:
         caller = msgspec.structs.replace(
             person, scopes=frozenset(checked.scopes), view=asked.view or person.view
         )
-        tools, _ = self._gateway.list_tools(Caller(caller))
+        tools, _ = await self._gateway.list_tools(Caller(caller))
         writes = [each["address"] for each in tools if each.get("risk") != "read"]
         before = await self._store.list(user=person.id, client=client.id, tenant=_tenant(person))
         names = [person.claims.get(name) for name in ("name", "email")]

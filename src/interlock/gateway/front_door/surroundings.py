@@ -36,7 +36,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     settings: Callable[[], GatewaySettings]
     public_url: Callable[[], str]
-    list_tools: Callable[[Caller], tuple[list[JsonObject], list[JsonObject]]]
+    list_tools: Callable[[Caller], Awaitable[tuple[list[JsonObject], list[JsonObject]]]]
     missing: Callable[[Caller], Awaitable[Sequence[JsonObject]]]
     on_end: Callable[[Collection[str]], None]
     recorder: GatewayRecorder
