@@ -156,7 +156,7 @@ async def test_client_of_a_blocked_place_is_refused_though_its_access_did_not_en
         tokens = await visitor.log_in()
         assert (await visitor.call(tokens["access_token"])).text == "done"
         front = visitor.gateway.assembly.services.front_door
-        await front.decisions.put(StoredClient(id="claude.ai", state="blocked"))
+        await front.clients.store.put(StoredClient(id="claude.ai", state="blocked"))
         await front.clients.refresh()
         assert (await visitor.call(tokens["access_token"])).code == 401
 

@@ -665,6 +665,7 @@ async def test_what_people_and_clients_did_is_recorded(door, tmp_path):
     assert actions == ["denied", "allowed", "redeemed", "allowed", "redeemed", "ended"]
     assert found[-1]["why"] == "reused"
     assert all(each["user"] == "user:anna" for each in found)
+    assert "invalid_grant" in [each["reason"] for each in lines if each["kind"] == "refused"]
 
 
 async def test_person_connects_a_server_on_the_way_and_comes_back(running, notes: Notes):
