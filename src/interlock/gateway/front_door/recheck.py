@@ -13,6 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from interlock import aio
 from interlock.auth.authorization_ring import AuthorizationRing
@@ -23,10 +24,12 @@ from interlock.errors import InterlockError
 from interlock.gateway.callers import issuer_of
 from interlock.gateway.front_door.request import OAuthError
 from interlock.gateway.front_door.surroundings import Surroundings
-from interlock.gateway.logins.organisation_login import OidcLogin, SignedIn
 from interlock.gateway.logins.people import MAX_CLAIMS, stored_claims
 from interlock.store.signed_in import SignedInStore
 from interlock.text.timestamps import now_micros
+
+if TYPE_CHECKING:
+    from interlock.gateway.logins.organisation_login import OidcLogin, SignedIn
 
 EVERY = 10.0  # seconds between two looks at the people whose tokens are used
 AT_ONCE = 4  # people whom one issuer is asked about at the same time, while tokens are used
@@ -194,6 +197,8 @@ class Rechecks:
             raise OAuthError("invalid_grant", text)
 
     def _login(self, issuer: str) -> OidcLogin:
+        from interlock.gateway.logins.organisation_login import OidcLogin  # loads aiohttp
+
         found = issuer_of(self._gateway.issuers(), f"{issuer}#")
         if found is None:
             text = "the issuer that signed you in is not configured any more"
