@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -23,13 +24,15 @@ from interlock.gateway.front_door.machines import Machines
 from interlock.gateway.front_door.recheck import Rechecks
 from interlock.gateway.front_door.surroundings import Surroundings
 from interlock.gateway.front_door.tokens import TokenIssuer
-from interlock.gateway.logins.organisation_login import SignedIn
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.oauth_clients import OAuthClientStore
 from interlock.store.signed_in import SignedInStore
+
+if TYPE_CHECKING:
+    from interlock.gateway.logins.organisation_login import SignedIn
 
 
 class FrontDoor(DoorParts, frozen=True, kw_only=True):
