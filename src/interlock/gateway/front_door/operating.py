@@ -75,7 +75,8 @@ class ClientOperations:
     ) -> JsonObject:
         active = [each for each in all if each.state(now) == "active"]
         places = all[0].places
-        named = [decided[each] for each in (id, *places) if each in decided]
+        states = [decided[each].state for each in (id, *places) if each in decided]
+        is_blocked = "blocked" in (states[:1] if id in decided else states)
         return {
             "client": id,
             "name": all[0].name,
@@ -83,7 +84,7 @@ class ClientOperations:
             "places": list(places),
             "people": len({(each.tenant, each.user) for each in active}),
             "lastUsed": rfc3339(max(each.last_used for each in all)),
-            "state": named[0].state if named else "listed",
+            "state": "blocked" if is_blocked else states[0] if states else "listed",
         }
 
     async def show(self, client: str) -> Sequence[JsonObject]:
