@@ -38,6 +38,18 @@ async def test_client_with_a_document_is_known_by_its_host(door, host: Host):
         assert host.fetches == 1
 
 
+async def test_rule_can_name_a_proven_client_and_no_name_passes_for_it(door, host: Host):
+    proven = {"interlock:client": {"const": "127.0.0.1"}}
+    rule = {"id": "x", "effect": "allow", "who": ["*"], "tools": ["crm:x"], "claims": proven}
+    async with door(policy={"rules": [rule]}) as visitor:
+        await visitor.register(client_name="127.0.0.1")
+        liar = await visitor.log_in()
+        assert "done" not in (await visitor.call(liar["access_token"])).body.decode()
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+
+
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_module, "NEW", Rate(1_000, 1))

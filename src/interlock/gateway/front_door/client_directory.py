@@ -106,7 +106,7 @@ class ClientDirectory:
 
     async def _found(self, id: str, *, is_known: bool) -> FrontClient:
         stored = self._stored.get(id)
-        if stored is not None and stored.state == "created":
+        if stored is not None and stored.redirects:
             return FrontClient(
                 id=id,
                 name=stored.name,
