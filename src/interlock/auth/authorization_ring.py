@@ -137,9 +137,10 @@ class AuthorizationRing:
                 await self._write_uses()
 
     def in_use(self) -> list[StoredPerson]:
-        """Return the people whose tokens were used since their use was last stored."""
-        used = (each for each in self._known.values() if each.used is not None)
-        return list({each.stored.user: each.person for each in used if each.person}.values())
+        """Return the people whose tokens were used within the last minute."""
+        since = self._wall() - int(TOUCH_EVERY * _MICROS)
+        recent = (each for each in self._known.values() if each.used and each.used[0] >= since)
+        return list({each.stored.user: each.person for each in recent if each.person}.values())
 
     # Look-ups
 
@@ -390,9 +391,13 @@ class AuthorizationRing:
             self._on_end(ended)
 
     async def _write_uses(self) -> None:
-        used = {id: each.used for id, each in self._known.items() if each.used is not None}
+        used = {
+            id: each.used
+            for id, each in self._known.items()
+            if each.used and each.used != each.written
+        }
         if used:
             await self._source.touch(used)
         for id, at in used.items():
-            if (known := self._known.get(id)) is not None and known.used == at:
-                known.used = None
+            if (known := self._known.get(id)) is not None:
+                known.written = at

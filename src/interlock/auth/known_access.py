@@ -16,7 +16,7 @@ _MICROS = 1_000_000
 class KnownAuthorization:
     """An authorization in memory, with its owner for each set of scopes that its tokens have."""
 
-    __slots__ = ("of_key", "person", "principals", "stored", "tokens", "used")
+    __slots__ = ("of_key", "person", "principals", "stored", "tokens", "used", "written")
 
     def __init__(self, stored: StoredAuthorization, person: StoredPerson | None) -> None:
         self.stored = stored
@@ -24,7 +24,8 @@ class KnownAuthorization:
         self.of_key: Principal | None = None  # the owner of the key that signed in
         self.principals: list[Principal] = []
         self.tokens: list[bytes] = []  # the digests of its tokens in memory
-        self.used: tuple[int, int] | None = None  # when, and by which generation; None once stored
+        self.used: tuple[int, int] | None = None  # when, and by which generation
+        self.written: tuple[int, int] | None = None  # the use that the database has
 
 
 class KnownAccess:

@@ -253,6 +253,7 @@ async def test_issuer_that_does_not_answer_changes_nothing_for_a_day(organisatio
         assert again.code == 503  # while the issuer need not be asked again
         issuer.is_down = False
         later(visitor, 24.2)
+        assert (await visitor.call(goes_on.json["access_token"])).code == 503
         front = visitor.gateway.assembly.services.front_door
         await front.rechecks._ask_about(front.ring.in_use())  # as calls do in the background
         await front.ring.refresh()
