@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock.auth.authorization_ring import CLIENT_CLAIM
+from interlock.auth.known_access import CLIENT_CLAIM
 from interlock.gateway.front_door.metadata import BY_JWT
 from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros

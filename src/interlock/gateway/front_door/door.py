@@ -16,8 +16,7 @@ from interlock.auth.key_ring import KeyRing
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Registrations
-from interlock.gateway.front_door.consent import Consent
-from interlock.gateway.front_door.consent_routes import ROUTES
+from interlock.gateway.front_door.consent import ROUTES, Consent
 from interlock.gateway.front_door.door_app import DoorApp
 from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.machines import Machines
