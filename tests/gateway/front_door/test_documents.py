@@ -237,6 +237,14 @@ async def test_outage_of_the_host_ends_no_login(door, host: Host):
         host.raw = web.Response(status=503)
         assert (await visitor.refresh(tokens["refresh_token"])).code == 200
         assert (await visitor.authorize(visitor.query())).code == 400
+        documents._known.clear()  # as after a restart
+        host.raw = web.Response(status=503)
+        late = await visitor.refresh(tokens["refresh_token"])
+        assert (late.code, late.json["error"]) == (503, "temporarily_unavailable")
+        documents._known.clear()
+        host.raw = web.Response(status=404)
+        gone = await visitor.refresh(tokens["refresh_token"])
+        assert (gone.code, gone.json["error"]) == (400, "invalid_client")
 
 
 async def test_client_that_signs_keeps_its_refresh_token(door, host: Host):
