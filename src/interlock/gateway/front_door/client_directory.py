@@ -101,8 +101,9 @@ class ClientDirectory:
 
     def may_act(self, stored: StoredAuthorization) -> bool:
         """Return whether operators and the configuration still permit an authorization."""
-        is_blocked = self.is_blocked(stored.client, stored.places)
-        return not is_blocked and self._gateway.is_trusted(stored.user)
+        if not self._gateway.has_door or self.is_blocked(stored.client, stored.places):
+            return False
+        return self._gateway.is_trusted(stored.user)
 
     async def _found(self, id: str, *, is_known: bool) -> FrontClient:
         stored = self._stored.get(id)

@@ -126,7 +126,8 @@ class DoorApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         is_metadata = path == WELL_KNOWN or path.startswith(f"{WELL_KNOWN}/")
-        if scope["type"] != "http" or not (
+        is_http = scope["type"] == "http" and self._gateway.has_door
+        if not is_http or not (
             is_metadata or path in _POSTS or (path in _PAGES and scope["method"] == "GET")
         ):
             await self._beside(scope, receive, send)

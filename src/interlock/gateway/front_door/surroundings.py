@@ -44,6 +44,11 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     recorder: GatewayRecorder
 
     @property
+    def has_door(self) -> bool:
+        """Whether the current configuration has a front door; one that lost it must restart."""
+        return self.settings().oauth is not None
+
+    @property
     def own(self) -> FrontDoorSettings:
         return self.settings().oauth or FrontDoorSettings()
 
