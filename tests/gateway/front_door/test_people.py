@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from interlock.auth.known_access import CLIENT_CLAIM
 from interlock.gateway.front_door.metadata import BY_JWT
 from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros
+from tests.docs.page import ROOT, blocks
 from tests.gateway.conftest import RESOURCE, offering
 from tests.gateway.front_door.document_host import REDIRECT, Host, host
 from tests.gateway.front_door.test_machines import JAG, statement
@@ -135,6 +137,20 @@ async def test_every_client_logs_in_calls_and_refreshes_twice_at_once(
             for each in (one, two):
                 assert (await visitor.call(each.json["access_token"])).text == "done", name
         await _log_in_by_document(visitor, host)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_configuration_on_the_page_of_an_issuer_logs_people_in(organisation, shape: str):
+    found = list(blocks((ROOT / f"docs/operate/identity/{shape}.md").read_text()))
+    (file,) = (json.loads(each.text) for each in found if each.title == "gateway.json")
+    (claims,) = (json.loads(each.text) for each in found if each.language == "text")
+    (entry,) = file["gateway"]["auth"]["issuers"]
+    own = {name: entry[name] for name in ("groups", "scopes")}
+    async with organisation(shape, **own) as (visitor, person, issuer):
+        of_token = ("iss", "aud", "sub", "azp", "scope", "scp")
+        issuer.claims |= {name: each for name, each in claims.items() if name not in of_token}
+        await sign_in(visitor, person)
+        assert (await visitor.log_in())["scope"] == "mcp:read"
 
 
 async def _log_in_by_document(visitor: Visitor, host: Host) -> None:
