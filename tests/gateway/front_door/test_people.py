@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 import pytest
 
 from interlock.auth.known_access import CLIENT_CLAIM
+from interlock.calls import Caller
+from interlock.config import loads
 from interlock.gateway.front_door.metadata import BY_JWT
+from interlock.policy import Policy
 from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros
 from tests.docs.page import ROOT, blocks
@@ -321,6 +325,47 @@ async def test_statement_about_a_person_changes_nothing_for_one_who_signed_in(or
         later(visitor, 1.1)
         issuer.is_disabled = True
         assert (await visitor.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
+
+
+async def test_tokens_of_one_person_lead_to_the_same_decisions(organisation):
+    choose = random.Random(4711)
+
+    def rule(number: int) -> dict[str, Any]:
+        made = {
+            "id": f"r{number}",
+            "effect": choose.choice(["allow", "deny", "ask"]),
+            "who": [choose.choice(["*", "group:support", "group:others"])],
+            "tools": [choose.choice(["crm:x", "crm:*", "crm:y"])],
+        }
+        if choose.random() < 0.5:
+            email = choose.choice(["anna@example.com", "bob@example.com"])
+            made["claims"] = {"email": {"const": email}}
+        if choose.random() < 0.3:
+            made["arguments"] = {"amount": {"maximum": 5}}
+        return made
+
+    async with organisation("okta", audience=RESOURCE) as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        assembly = visitor.gateway.assembly
+        token = (await visitor.log_in())["access_token"].encode()
+        jwt = issuer.signed(**issuer.claims | {"aud": RESOURCE}).encode()
+        found = (
+            await assembly.services.front_door.ring.find(token),
+            await assembly.parts.issuers.find(jwt),
+        )
+        one, other = (Caller(each.principal) for each in found)
+        seen = set()
+        for _ in range(200):
+            rules = [rule(number) for number in range(choose.randrange(1, 5))]
+            settings = {"policy": {"rules": rules}}
+            file = {"mcpServers": {"crm": {"command": "x"}}, "gateway": settings}
+            policy = Policy(loads(json.dumps(file).encode()).gateway.policy, {}, {}, {})
+            for entry in assembly.server.toolbox.tools:
+                for arguments in (None, {"amount": 1}, {"amount": 9}):
+                    decided = policy.decide(one, entry, arguments)
+                    assert repr(decided) == repr(policy.decide(other, entry, arguments)), rules
+                    seen.add(decided.effect)
+        assert seen == {"allow", "ask", "deny"}
 
 
 async def test_equal_subjects_of_two_issuers_are_two_people(organisation):
