@@ -7,12 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from interlock.auth.stored_authorization import StoredAuthorization
-from interlock.gateway.front_door.clients import (
-    FrontClient,
-    Registrations,
-    is_listed,
-    places_of,
-)
+from interlock.gateway.front_door.clients import FrontClient, Registrations, is_listed, places_of
 from interlock.gateway.front_door.documents import Documents, is_document
 from interlock.gateway.front_door.request import OAuthError
 from interlock.gateway.front_door.surroundings import Surroundings
