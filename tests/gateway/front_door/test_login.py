@@ -57,7 +57,7 @@ async def test_a_person_sees_the_client_and_its_request_and_can_grant_less(door)
         shown = (await visitor.shown(visitor.query())).json
         assert shown["client"]["name"] == "Client"
         assert shown["client"]["verified"] is None
-        assert shown["client"]["redirect"] == "client.example.com"
+        assert shown["client"]["place"] == "client.example.com"
         assert shown["user"] == "user:anna"
         assert (shown["scopes"], shown["before"]) == (["mcp:*"], False)
         assert shown["tools"]["all"] == 2

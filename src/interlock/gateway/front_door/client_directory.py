@@ -80,11 +80,11 @@ class ClientDirectory:
         """
         client = await self._found(id, is_known=is_known)
         if self.is_blocked(client.id, places_of(client)):
-            raise OAuthError("invalid_client", f"{client.label} is blocked here", 401)
+            raise OAuthError("invalid_client", f"the client {client.label} is blocked here", 401)
         stored = self._stored.get(id)
         if stored is None and not is_listed(client, self._gateway.own.clients):
             places = ", ".join(sorted(places_of(client)))
-            text = f"{client.label} is not among the clients that may ask here ({places})"
+            text = f"the client {client.label} is not among those that may ask here ({places})"
             raise OAuthError("invalid_client", text, 401)
         return client
 

@@ -134,7 +134,7 @@ class Consent:
         if decision.scopes is not None:
             scopes = tuple(each for each in scopes if each in decision.scopes)
         if not scopes:
-            raise Problem(400, "bad_request", "scopes: leave at least one ticked, or deny")
+            raise Problem(400, "bad_request", "leave at least one scope ticked, or deny")
         decided = await self._decided(checked, scopes, person)
         code = await self._tokens.issue_code(decided, self._rechecks.described(person))
         self._note("allowed", person, client.id)
@@ -175,7 +175,7 @@ class Consent:
             asked = msgspec.structs.replace(asked, view=person.view)
         scopes = granted(asked.scopes, person.scopes)
         if not scopes:
-            text = f"{person.id} may use no tools of this gateway; ask its operator"
+            text = f"this gateway has no tool that {person.id} may use; ask its operator"
             raise Problem(403, "nothing_granted", text)
         return _Checked(client, asked, scopes)
 
@@ -236,12 +236,18 @@ class Consent:
 
 def described(client: FrontClient, redirect_uri: str) -> JsonObject:
     """Return what a page says about a client, and where its answer goes."""
+    place = redirects.place_of(redirect_uri)
+    is_app = place.endswith(":")
+    if is_app:
+        named = f"the app on this computer that opens {place} links"
+    else:
+        named = "a program on this computer" if place == "localhost" else place
     return {
         "id": client.id,
         "name": client.name,
         "verified": client.verified or None,
-        "redirect": redirects.place_of(redirect_uri),
-        "local": redirects.is_local(redirect_uri),
+        "place": named,
+        "local": is_app or place == "localhost",
     }
 
 

@@ -137,7 +137,7 @@ class Documents:
                 text = "too many new clients at once; wait a second"
                 raise OAuthError("temporarily_unavailable", text, 429)
             if self._of_hosts[host] >= PER_HOST:
-                text = f"{host} does not answer; try again later"
+                text = f"the host {host} does not answer; try again later"
                 raise OAuthError("temporarily_unavailable", text, 503)
             task = self._running[url] = asyncio.create_task(self._fetch(url, host))
             task.add_done_callback(lambda _: self._running.pop(url, None))
