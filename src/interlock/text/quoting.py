@@ -33,6 +33,14 @@ def visible_json(value: Any) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
+def asked(server: str, text: str) -> str:
+    """Return a server's question with its name; no further line looks like another's question."""
+    lines = text.split("\n")
+    if len(lines) == 1:
+        return f"{server} asks: {text}"
+    return "\n".join((f"{server} asks:", *(f"> {line}".rstrip() for line in lines)))
+
+
 def _escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
