@@ -24,7 +24,7 @@ from interlock.errors import CapabilityError, RemoteError
 from interlock.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from interlock.models import Model, complete
 from interlock.protocol.envelope import encode
-from interlock.text.quoting import asked, visible_json
+from interlock.text.quoting import asked, quoted, visible_json
 from interlock.types import (
     CreateMessageParams,
     CreateMessageResult,
@@ -144,8 +144,8 @@ class TerminalQuestions:
                 raise RemoteError(
                     REFUSED, f"the model answered this server {used} times (limit {MAX_SAMPLES})"
                 )
-            said = safe("\n".join(each.content for each in messages))
-            say(asked(f"server {safe_line(server)}", f"{model().name} is to answer:\n{said}"))
+            say(f"server {safe_line(server)} wants {model().name} to answer:")
+            say(quoted(safe("\n".join(each.content for each in messages))))
             try:
                 answer = await self._prompt.choice("Ask the model? [y]es, [n]o: ", "yes", "no")
             except NoAnswer:

@@ -35,10 +35,12 @@ def visible_json(value: Any) -> str:
 
 def asked(server: str, text: str) -> str:
     """Return a server's question with its name; no further line looks like another's question."""
-    lines = text.split("\n")
-    if len(lines) == 1:
-        return f"{server} asks: {text}"
-    return "\n".join((f"{server} asks:", *(f"> {line}".rstrip() for line in lines)))
+    return f"{server} asks:\n{quoted(text)}" if "\n" in text else f"{server} asks: {text}"
+
+
+def quoted(text: str) -> str:
+    """Return each line of a foreign text with a mark before it."""
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
 def _escape(match: re.Match[str]) -> str:
