@@ -10,11 +10,12 @@ import msgspec
 MAX_ECHO = 80  # characters of a value shown in a message
 
 # Characters that are invisible or change the direction of text: soft hyphen, joiners, bidi marks
-# and overrides, fillers, variation selectors, tags, surrogates.
+# and overrides, fillers, variation selectors, controls of hieroglyphs, shorthand and music, tags,
+# surrogates.
 INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 
 
