@@ -77,7 +77,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
             if key is not None:
                 raise StoreCorrupt(
                     f"{folder} is not signed, but there is a gateway key in {wanted}: anyone could"
-                    " have changed it; restore it where there is no key"
+                    " have changed it; restore it on a machine without a key"
                 )
             return
         if key is None or key.fingerprint != self.key:
