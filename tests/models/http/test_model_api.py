@@ -108,6 +108,8 @@ async def test_refusal_has_its_status_and_its_reason(
     [
         (page(200), ModelUnavailable, "web page (Welcome to nginx)"),
         (failure(200, {"error": "No GPU"}), ModelUnavailable, "failed to run openai:m: No GPU"),
+        (failure(200, {"code": "limit", "message": "No GPU"}), ModelUnavailable, "No GPU"),
+        (Answer(b'event: error\ndata: {"message": "No GPU"}\n\n'), ModelInterrupted, "No GPU"),
         (Answer(b"{nonsense", 200), ModelInterrupted, "not JSON"),
         (Answer(b'data: {"n": 1}\n\ndata: {"error": "No GPU"}\n\n'), ModelInterrupted, "No GPU"),
         (Answer(EVENTS, cut=True, slice=10), ModelInterrupted, "cut off"),

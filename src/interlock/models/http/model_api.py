@@ -38,6 +38,7 @@ from interlock.models.http.api_refusal import (
     ApiRefusal,
     decoded,
     error_in,
+    error_without_answer,
     is_page,
     reason_in,
     status_in,
@@ -282,7 +283,7 @@ class AnswerStream:
             raise ModelInterrupted(
                 f"the response of {self._endpoint.name} is not JSON: {error}"
             ) from error
-        if failure := error_in(document):
+        if failure := error_without_answer(document):
             refusal = _refusal(self._endpoint, status_in(failure) or 500, failure)
             if status_in(failure):
                 raise refusal
@@ -296,11 +297,14 @@ class AnswerStream:
         """Return the next decoded event; raise StopAsyncIteration at the end."""
         while True:
             while self._events:
-                data = self._events.popleft().data.strip()
+                event = self._events.popleft()
+                data = event.data.strip()
                 if data == b"[DONE]":
                     self.marked = True
                     await self._drain()
                     raise StopAsyncIteration
+                if data and event.name == "error":
+                    return _as_error(self._decoded(data))
                 if data:
                     return self._decoded(data)
             if self._has_ended:
@@ -396,10 +400,15 @@ def _refusal(
     return ApiRefusal(status, reason, body, retry_after=retry_after, is_page=page)
 
 
+def _as_error(event: Any) -> Any:
+    """Return the data of an event named "error" in a form that `error_in` recognizes."""
+    return event if error_in(event) else {"error": event}
+
+
 def _json(data: bytes) -> Any:
     """Decode JSON as leniently as Python does: with halves of characters, and with NaN.
 
-    A byte that is not UTF-8 becomes U+FFFD.
+    Texts may have control characters as they are. A byte that is not UTF-8 becomes U+FFFD.
 
     Raises:
         ValueError: The data is not JSON.
@@ -413,7 +422,7 @@ def _json(data: bytes) -> Any:
     except UnicodeDecodeError:
         text = data.decode("utf-8", "replace")
     try:
-        return json.loads(text)
+        return json.loads(text, strict=False)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
