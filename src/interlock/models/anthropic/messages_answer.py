@@ -222,7 +222,7 @@ class MessagesAnswer:
                 arguments = encode_lossy(block["input"]).decode()
             id, name = (lenient.text_of(block.get(each)) or "" for each in ("id", "name"))
             found = tool_calls(id, name, arguments)
-            block["input"] = found[0].input
+            block["name"], block["input"] = found[0].name, found[0].input
             calls += found
         return calls
 

@@ -245,8 +245,8 @@ class AnswerStream:
         """Read the beginning: the document, or the first event.
 
         Raises:
-            ApiRefusal: The document or the first event is an error that states a status.
-            ModelUnavailable: The server sent a web page, or a document with an error.
+            ApiRefusal: The document or the first event is an error.
+            ModelUnavailable: The server sent a web page.
             ModelInterrupted: The answer broke off, or is not JSON.
         """
         kind = self._response.headers.get("Content-Type", "").lower()
@@ -260,8 +260,8 @@ class AnswerStream:
         with suppress(StopAsyncIteration):
             event = await self._next()
             self._first.append(event)
-            if (error := error_in(event)) and (status := status_in(error)):
-                raise _refusal(self._endpoint, status, error)
+            if error := error_in(event):
+                raise _refusal(self._endpoint, status_in(error) or 200, error)
 
     def _page(self, start: bytes) -> ModelUnavailable:
         refusal = _refusal(self._endpoint, 200, decoded(start))
@@ -284,13 +284,7 @@ class AnswerStream:
                 f"the response of {self._endpoint.name} is not JSON: {error}"
             ) from error
         if failure := error_without_answer(document):
-            refusal = _refusal(self._endpoint, status_in(failure) or 500, failure)
-            if status_in(failure):
-                raise refusal
-            raise ModelUnavailable(
-                f"{self._endpoint.host} failed to run {self._endpoint.name}: "
-                f"{self._endpoint.detail(refusal)}"
-            )
+            raise _refusal(self._endpoint, status_in(failure) or 200, failure)
         return document
 
     async def _next(self) -> Any:
