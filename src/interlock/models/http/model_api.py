@@ -439,6 +439,12 @@ def _without_user(url: str) -> tuple[str, dict[str, str]]:
 
 
 def _joined(url: str, path: str) -> str:
-    """Return a URL with a path after its own path, and with its own query."""
+    """Return a URL with a path after its own path, and with its own query.
+
+    A URL that is copied from an example may end with the path of an operation already.
+    """
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, fragment=""))
+    base = parts.path.rstrip("/")
+    for operation in ("/chat/completions", "/responses", path):
+        base = base.removesuffix(operation)
+    return urlunsplit(parts._replace(path=base + path, fragment=""))
