@@ -325,7 +325,7 @@ def refusal(reply: FetchedResponse, secrets: Collection[str] = ()) -> Reason:
 def _words_of(reply: FetchedResponse) -> str | None:
     """Return the server's description in a refusal that is not in OAuth's form."""
     try:
-        told = reply.json()
+        told: JsonObject = reply.json()
     except HttpError:
         return None
     inner = told.get("error")
