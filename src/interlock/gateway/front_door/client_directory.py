@@ -6,12 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 
-from interlock.gateway.front_door.clients import (
-    FrontClient,
-    Registrations,
-    is_listed,
-    places_of,
-)
+from interlock.gateway.front_door.clients import FrontClient, Registrations, is_listed, places_of
 from interlock.gateway.front_door.documents import Documents, is_document
 from interlock.gateway.front_door.request import OAuthError
 from interlock.store.database.changes import ChangeFeed
