@@ -25,7 +25,7 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.questions import lacking
 from interlock.revisions import MODERN
-from interlock.schema.elicitation import with_fitting_defaults
+from interlock.schema.elicitation import with_fitting_form
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
@@ -205,7 +205,7 @@ def _raise_questions(outcome: Outcome, can: ClientCapabilities, server: str, cal
     questions = {
         key: (
             each.method,
-            attributed(server, each.method, bytes(with_fitting_defaults(each.method, each.params))),
+            attributed(server, each.method, bytes(with_fitting_form(each.method, each.params))),
         )
         for key, each in (result.input_requests or {}).items()
     }
