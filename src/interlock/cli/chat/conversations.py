@@ -13,7 +13,7 @@ from interlock import attachments
 from interlock.cli import completion, config_option
 from interlock.cli.chat import settings
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
+from interlock.cli.terminal import emit, emit_json, emit_list, is_terminal, safe_line, say
 from interlock.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from interlock.store.chat import transcripts
 
@@ -82,7 +82,7 @@ def _emit_list(found: list[Conversation], as_json: bool) -> None:
     if as_json:
         emit_json(found)
         return
-    emit_table(
+    emit_list(
         (
             each.id,
             f"{each.updated.astimezone():%Y-%m-%d %H:%M}",
