@@ -25,6 +25,7 @@ from msgspec import Raw, Struct
 from interlock.errors import SignatureError
 from interlock.media import Media
 from interlock.schema import hooks
+from interlock.schema.dataclass_defaults import FilledArguments, has_plain_defaults
 from interlock.schema.docstrings import argument_texts, routine
 from interlock.schema.hints import FunctionParameter, parameter, rewritten
 from interlock.schema.metadata import EMPTY
@@ -264,10 +265,12 @@ def _field(given: FunctionParameter) -> Any:
 def _struct(
     function: Callable[..., Any], fields: list[FunctionParameter], name: str
 ) -> tuple[type[Struct], JsonObject]:
+    needs_filling = any(has_plain_defaults(each.hint, []) for each in fields)
     try:
         arguments = msgspec.defstruct(
             "Arguments",
             [(each.name, each.hint, _field(each)) for each in fields],
+            bases=(FilledArguments,) if needs_filling else (),
             kw_only=True,
             forbid_unknown_fields=True,
             frozen=True,
