@@ -164,6 +164,8 @@ def _describe(
     arguments, schema = _struct(function, fields, name)
     schema.pop("title", None)
     _add_defaults(schema, fields)
+    for each in fields:
+        _check_default(schema["properties"][each.argument], f"parameter {each.name!r} of {name}")
     _add_descriptions(schema, fields, argument_texts(function))
     returned = _hint(function, "return", f"what {name} returns") if has_output else EMPTY
     output, write = _output(returned, name)
@@ -312,6 +314,30 @@ def _add_defaults(schema: JsonObject, fields: list[FunctionParameter]) -> None:
         if each.default is not EMPTY and "default" not in member:
             with contextlib.suppress(TypeError, ValueError):
                 member["default"] = msgspec.to_builtins(each.default, enc_hook=hooks.write)
+
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (int,),
+    "array": (list, tuple),
+    "object": (dict,),
+}
+
+
+def _check_default(member: JsonObject, where: str) -> None:
+    """Refuse a default of another JSON type; one outside of the limits may stand for no value."""
+    default, kind = member.get("default"), member.get("type")
+    if default is None or "format" in member:
+        return
+    types = _JSON_TYPES.get(kind, (object,)) if isinstance(kind, str) else (object,)
+    if not isinstance(default, types) or default not in member.get("enum", (default,)):
+        allowed = f"one of {member['enum']}" if "enum" in member else f"a valid {kind}"
+        raise SignatureError(
+            f"{where} has the default {default!r}, which is not {allowed}; "
+            "change the default or the type hint"
+        )
 
 
 def _add_descriptions(
