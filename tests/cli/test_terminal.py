@@ -152,6 +152,10 @@ def test_table_columns_wrap_between_words():
         "    one two three four five six seven",
         "    eight",
     ]
+    assert in_columns([("b" * 30, "2026-11-28", "c" * 9, "denied by a rule")], 44) == [
+        f"{'b' * 30}  2026-11-28",
+        "    ccccccccc  denied by a rule",
+    ]
     assert in_columns([("path", f"in {'/folder' * 9} of")], 60) == [
         "path  in",
         f"      {'/folder' * 9}",

@@ -111,12 +111,15 @@ def in_columns(rows: Sequence[Sequence[str]], edge: int | None) -> list[str]:
         if edge is None or len(text) <= edge:
             found.append(text)
             continue
-        start = "".join(f"{cell}  " for cell in padded[:-1])
+        start, rest = "".join(f"{cell}  " for cell in padded[:-1]), line[-1]
         if edge - len(start) < _NARROWEST:
-            found.append(start.rstrip())
-            start = " " * 4
+            fitting = len(padded) - 1
+            while fitting > 1 and len("  ".join(padded[:fitting]).rstrip()) > edge:
+                fitting -= 1
+            found.append("  ".join(padded[:fitting]).rstrip())
+            start, rest = " " * 4, "  ".join(line[fitting:])
         room = edge - len(start)
-        for part in wrap(line[-1], room, break_long_words=False, break_on_hyphens=False):
+        for part in wrap(rest, room, break_long_words=False, break_on_hyphens=False):
             found.append(start + part)
             start = " " * len(start)
     return found
