@@ -10,7 +10,7 @@ from interlock.cli import terminal
 from interlock.cli.terminal import (
     emit,
     emit_json,
-    emit_list,
+    emit_lines,
     emit_table,
     in_columns,
     safe,
@@ -114,7 +114,7 @@ def test_emit_json_escapes_without_changing_the_value(capsys: pytest.CaptureFixt
 
 
 def test_tables_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]):
-    for printed in (emit_table, emit_list):
+    for printed in (emit_table, emit_lines):
         printed([("a", "one\ntwo " * 30), ("long", "\x1b[2J")])
 
         assert capsys.readouterr().out == f"a     {'one two ' * 29}one two\nlong  \\x1b[2J\n"
@@ -125,7 +125,7 @@ def test_a_list_cuts_lines_at_the_edge_of_the_terminal_and_a_table_wraps_them(
 ):
     monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
     row = ("extra oauth", "x" * 40, "pip install --no-input 'keyring>=25.5' 'pyjwt>=2.11'")
-    emit_list([row])
+    emit_lines([row])
     emit_table([row, ("a", "b", "c")])
 
     start = f"extra oauth  {'x' * 40}"

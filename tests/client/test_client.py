@@ -386,7 +386,7 @@ async def test_content_of_unknown_type_is_kept(revision: str):
 
 
 async def test_malformed_result_fails_only_its_own_call():
-    results = [{"content": "no list"}, {"content": [{"type": "text"}]}, text("good")]
+    results = [{"content": 5}, {"content": [{"text": None}]}, text("good")]
     server = ScriptedServer(answers={"tools/call": lambda _: results.pop(0)})
     async with client_of(server) as client:
         first, second, third = await asyncio.gather(

@@ -142,14 +142,12 @@ def result(text: str) -> str:
         '"text"',
         '{"content":{}}',
         '{"content":[3]}',
-        '{"content":[{"type":"text"}]}',
-        '{"content":[{"type":"text","text":5}]}',
         '{"content":[{"type":5}]}',
         '{"content":[],"isError":"no"}',
         '{"content":[],"resultType":1}',
         '{"content":[],"resultType":"surprise"}',
         '{"content":[],"resultType":"input_required"}',
-        '{"resultType":"input_required","inputRequests":[]}',
+        '{"resultType":"input_required","inputRequests":[1]}',
         '{"resultType":"input_required","inputRequests":{"a":{"method":1}}}',
         '{"resultType":"input_required","requestState":{}}',
     ],
@@ -190,7 +188,7 @@ async def test_items_that_are_not_objects_or_repeated_are_skipped(evil: Evil):
         assert "'one' is listed twice" in listed.skipped[-1]
 
 
-@each_row("wrong", ["{}", '{"tools":{}}', '{"tools":[],"nextCursor":1}'])
+@each_row("wrong", ["{}", '{"tools":{}}', '{"tools":[],"nextCursor":[1]}'])
 async def test_page_that_is_not_a_list_is_an_error(evil: Evil, wrong: str):
     async with evil("tools/list=" + wrong) as client:
         with pytest.raises(RemoteProtocolError, match="tools/list"):

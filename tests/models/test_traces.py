@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.agent import request_answer
+from interlock.agent.model_requests import request_answer
 from interlock.messages import UserMessage
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.http.http_model import HttpModel

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from interlock.text.quoting import INVISIBLE, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.status import Status
+
+_T = TypeVar("_T")
 
 _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 # Between non-ASCII characters, these two joiners only shape the script, so they are allowed.
@@ -88,11 +90,23 @@ def emit_table(rows: Iterable[Sequence[str]]) -> None:
         print(line)
 
 
-def emit_list(rows: Iterable[Sequence[str]]) -> None:
+def emit_lines(rows: Iterable[Sequence[str]]) -> None:
     """Print one line per row, in columns; a terminal's right edge cuts off the last column."""
     edge = width() if is_terminal(sys.stdout) else None
     for line in in_columns(list(rows), None):
         print(line if edge is None or len(line) <= edge else line[: edge - 1] + "…")
+
+
+def emit_list(
+    found: Sequence[_T], row: Callable[[_T], Sequence[str]], *, none: str, as_json: bool
+) -> None:
+    """Print a list as JSON, or as a table with the message `none` if it is empty."""
+    if as_json:
+        emit_json(found)
+        return
+    emit_table(map(row, found))
+    if not found:
+        say(none)
 
 
 _NARROWEST = 30  # characters; a narrower last column begins on a line of its own

@@ -23,7 +23,7 @@ from interlock.errors import (
     RemoteProtocolError,
 )
 from interlock.protocol.envelope import encode
-from interlock.protocol.optional_members import decode_params
+from interlock.protocol.leniency import decode_params
 from interlock.schema.elicitation import with_fitting_defaults
 from interlock.types import (
     ClientCapabilities,

@@ -25,13 +25,9 @@ from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 
 from interlock import aio
-from interlock.agent import (
-    MAX_CALLS,
-    TOO_MANY_CALLS,
-    ToolFinished,
-    ToolStarted,
-    approval_hash,
-)
+from interlock.agent import ToolFinished, ToolStarted
+from interlock.agent.events import approval_hash
+from interlock.agent.tool_calls import MAX_CALLS, TOO_MANY_CALLS
 from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.config import ToolSearch

@@ -35,11 +35,11 @@ from interlock.errors import (
 from interlock.observing import TraceContext
 from interlock.protocol import envelope
 from interlock.protocol.envelope import RequestFrame, with_trace
-from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.leniency import decode_error
 from interlock.protocol.spread_message import SpreadMessage
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.text.redaction import NO_VALUES, HiddenValues
-from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
+from interlock.types import CancelledParams, ProgressParams, RequestId
 
 # The most requests from the peer that may run at the same time; further requests are refused.
 MAX_RUNNING = 1_000
@@ -544,7 +544,7 @@ class Protocol:
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError("response needs either result or error"))
         try:
-            decoded = decode_leniently(ErrorObject, error)
+            decoded = decode_error(error)
         except (msgspec.DecodeError, RecursionError) as reason:
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError(f"malformed error in response: {reason}"))

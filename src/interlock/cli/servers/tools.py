@@ -14,7 +14,7 @@ from interlock.cli import completion, config_option
 from interlock.cli.server_status import say_missing, say_starting, started, warn_of_broken
 from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_foreign, emit_json, emit_list, say, working
+from interlock.cli.terminal import emit_foreign, emit_json, emit_lines, say, working
 
 if TYPE_CHECKING:
     from interlock.config import Config
@@ -116,7 +116,7 @@ async def _tools(
         if as_json:
             emit_json(_servers_and_tools(toolbox))
         else:
-            emit_list(bare_rows(toolbox) if bare else rows(toolbox))
+            emit_lines(bare_rows(toolbox) if bare else rows(toolbox))
             if not servers and not ignored:
                 say("no servers; add one with `interlock servers add NAME COMMAND`")
         if not bare:

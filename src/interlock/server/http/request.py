@@ -318,11 +318,11 @@ class CancelTimer:
         self._task.cancel()
 
 
+TICK = 0.02  # seconds; a request becomes late after one to two ticks
+
+
 class RequestsUnderWay:
     """Marks slow requests as late. One timer serves all requests, so quick requests cost little.
-
-    Args:
-        tick: The timer's interval in seconds; a request becomes late after one to two intervals.
 
     Attributes:
         new: The requests that began since the last tick.
@@ -330,8 +330,7 @@ class RequestsUnderWay:
             call `begin_ticking`.
     """
 
-    def __init__(self, tick: float = 0.02) -> None:
-        self._tick = tick
+    def __init__(self) -> None:
         self.new: set[HttpRequest] = set()
         self._old: set[HttpRequest] = set()
         self._late: set[HttpRequest] = set()
@@ -342,7 +341,7 @@ class RequestsUnderWay:
 
     def begin_ticking(self) -> None:
         self.is_ticking = True
-        asyncio.get_running_loop().call_later(self._tick, self._on_tick)
+        asyncio.get_running_loop().call_later(TICK, self._on_tick)
 
     def remove(self, request: HttpRequest) -> None:
         for each in (self.new, self._old, self._late):
@@ -353,6 +352,6 @@ class RequestsUnderWay:
         self._late |= late
         self.is_ticking = bool(self._old)
         if self.is_ticking:
-            asyncio.get_running_loop().call_later(self._tick, self._on_tick)
+            asyncio.get_running_loop().call_later(TICK, self._on_tick)
         for request in late:
             request.mark_late()

@@ -38,7 +38,7 @@ from interlock.errors import (
 from interlock.observing import TraceContext
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope, encode
-from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.leniency import decode_error
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
 from interlock.server.answering import Answering
@@ -50,7 +50,7 @@ from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
 from interlock.server.wire_errors import RequestRefusal, request_refusal, wire_error
 from interlock.text.redaction import NO_VALUES, HiddenValues
-from interlock.types import CancelledParams, ErrorObject, RequestId
+from interlock.types import CancelledParams, RequestId
 
 MAX_RUNNING = 200  # requests of one session that run at the same time
 MAX_ASKED = 200  # unanswered requests to one client
@@ -339,7 +339,7 @@ class LegacySession:
             future.set_result(message.result)
             return
         try:
-            error = decode_leniently(ErrorObject, message.error or b"")
+            error = decode_error(message.error or b"")
         except (msgspec.DecodeError, RecursionError):
             future.set_exception(RemoteProtocolError("malformed error in response"))
         else:
@@ -644,7 +644,7 @@ class Sessions:
 
     def end_credentials(self, keys: Collection[str]) -> None:
         for session in list(self._open.values()):
-            if session.principal is not None and session.principal.key_id in keys:
+            if session.principal is not None and session.principal.ends_with(keys):
                 self.remove(session)
 
     def drain(self) -> None:

@@ -41,7 +41,7 @@ Kind = Literal[
     "sessions",
 ]
 
-POLL_EVERY = 0.9  # seconds, because some changes must take effect within a second
+POLL_EVERY = 0.5  # seconds, because some changes must take effect within a second
 PATIENCE = 1.0  # seconds after which a running read shows that the database does not answer
 KEPT = 86_400 * 1_000_000  # microseconds after which a row is deleted
 _ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
