@@ -164,8 +164,8 @@ def _describe(
     arguments, schema = _struct(function, fields, name)
     schema.pop("title", None)
     _add_defaults(schema, fields)
-    for each in fields:
-        _check_default(schema["properties"][each.argument], f"parameter {each.name!r} of {name}")
+    for field in fields:
+        _check_default(schema["properties"][field.argument], f"parameter {field.name!r} of {name}")
     _add_descriptions(schema, fields, argument_texts(function))
     returned = _hint(function, "return", f"what {name} returns") if has_output else EMPTY
     output, write = _output(returned, name)
