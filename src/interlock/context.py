@@ -69,8 +69,9 @@ LEVELS: tuple[LogLevel, ...] = (
 )  # fmt: skip
 """The levels of log messages, the least severe first."""
 ASK_TIMEOUT = 600.0  # seconds
-SHORT_ANSWER = 1024  # tokens of an answer of the client's model
 """Seconds that a user has to answer a question."""
+
+SHORT_ANSWER = 1024  # tokens of an answer of the client's model
 
 
 # Without authentication, the id of a session is a credential as well.
