@@ -171,6 +171,19 @@ async def test_ids_of_clients_with_much_to_tell_are_short(two: Two):
     assert restored[0].client_capabilities == ClientCapabilities(sampling={})
 
 
+async def test_first_number_exceeds_what_a_client_was_sent_even_if_the_clock_is_behind(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+):
+    sessions = durable(two)
+    id = sessions.make(Session(revision="2025-06-18"), None)
+    now = sessions._feed.now()
+    monkeypatch.setattr(sessions._feed, "now", lambda: now - durable_sessions._AHEAD + 1_000_000)
+    restored = sessions.restore(id, None)
+
+    assert restored is not None
+    assert restored[1] > 900  # so many events were not sent within milliseconds
+
+
 async def test_many_ended_sessions_refuse_all_of_their_age(two: Two, monkeypatch):
     monkeypatch.setattr(durable_sessions, "MAX_ENDED", 2)
     sessions = durable(two)

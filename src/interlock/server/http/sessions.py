@@ -69,7 +69,11 @@ class SessionIds(Protocol):
         ...
 
     def restore(self, id: str, principal: Principal | None) -> tuple[Session, int] | None:
-        """Return the session of an id and its age in milliseconds; None if the id is not valid."""
+        """Return the session of an id, and a number above all that its client has been sent.
+
+        Returns:
+            None if the id is not valid.
+        """
         ...
 
     async def end(self, session: Session) -> None:
