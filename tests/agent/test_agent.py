@@ -22,13 +22,7 @@ from interlock.agent import (
 )
 from interlock.agent.tool_calls import MAX_CALLS
 from interlock.calls import Call, Caller, CallHandler, Outcome
-from interlock.errors import (
-    ModelInterrupted,
-    ModelUnavailable,
-    RemoteError,
-    StepLimit,
-    StoreError,
-)
+from interlock.errors import ModelInterrupted, ModelUnavailable, RemoteError, StepLimit, StoreError
 from interlock.messages import (
     AssistantMessage,
     Attachment,
@@ -39,14 +33,7 @@ from interlock.messages import (
     UserMessage,
     interrupted,
 )
-from interlock.models import (
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-    ToolDefinition,
-    Usage,
-)
+from interlock.models import ModelEvent, ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage
 from interlock.models.answer_size import MAX_ANSWER_BYTES
 from interlock.models.scripted import Scripted, ScriptedModel
 from interlock.toolbox import Toolbox

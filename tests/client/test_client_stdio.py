@@ -301,21 +301,6 @@ async def test_undeclared_and_malformed_questions_are_refused(evil: Evil):
     assert codes == [-32601, -32601, -32602, -32601, -32601]
 
 
-async def test_failing_handler_reveals_nothing_to_the_server(
-    evil: Evil, caplog: pytest.LogCaptureFixture
-):
-    async def fail(question: ElicitParams) -> ElicitResult:
-        raise ValueError("canary-3f1d")
-
-    async with evil(OLD, elicitation=fail) as client:
-        answer = await heard(
-            client, request("elicitation/create", {"message": "?", "requestedSchema": FORM})
-        )
-
-    assert answer["error"] == {"code": -32603, "message": "internal error"}
-    assert "canary-3f1d" in caplog.text  # but its owner learns of it
-
-
 async def test_batches_are_answered_in_revision_2025_03_26(evil: Evil):
     ask = [json.loads(request("ping")), json.loads(request("roots/list")) | {"id": 7}]
     batch = json.dumps([*ask, {"jsonrpc": "2.0", "method": "notifications/x"}, 5])

@@ -15,13 +15,7 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.oauth import Fetcher, fetcher
-from interlock.oauth.discovery import (
-    Discovery,
-    covers,
-    discover,
-    same_issuer,
-    server_metadata,
-)
+from interlock.oauth.discovery import Discovery, covers, discover, same_issuer, server_metadata
 from tests.oauth.conftest import Build, World
 from tests.servers.authorization_server import (
     OPENID,

@@ -14,16 +14,8 @@ from interlock.calls import LOCAL, Caller
 from interlock.config.gateway import Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.policy import Decision, Policy
-from tests.policy.support import (
-    GOLDEN,
-    SERVERS,
-    check_steps,
-    compiled,
-    entry,
-    rule,
-    tool,
-    user,
-)
+from tests.policy.support import GOLDEN, SERVERS, check_steps, compiled, entry, rule, tool, user
+from tests.support.rows import each_row
 
 # The golden table
 
@@ -76,7 +68,7 @@ def letter(decision: Decision) -> str:
     return letter.upper() if decision.is_uncertain else letter
 
 
-@pytest.mark.parametrize(("caller", "row"), TABLE)
+@each_row(("caller", "row"), TABLE)
 def test_golden_table_of_lists(caller: Caller, row: str):
     assert len(TOOLS) == 40
     assert len(TABLE) == 12
@@ -85,17 +77,17 @@ def test_golden_table_of_lists(caller: Caller, row: str):
     assert found == row.replace(" ", "")
 
 
-@pytest.mark.parametrize(("caller", "row"), TABLE)
+@each_row(("caller", "row"), TABLE)
 def test_golden_table_agrees_with_calls_and_explanations(caller: Caller, row: str):
     for address, expected in zip(TOOLS, row.replace(" ", ""), strict=True):
         decision = GOLDEN.decide(caller, tool(address), {})
         if expected.islower():
             assert letter(decision) == expected, address
-        check_steps(decision, {})
-        check_steps(GOLDEN.decide(caller, tool(address)))
+        check_steps(GOLDEN, caller, tool(address), {})
+        check_steps(GOLDEN, caller, tool(address))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "address", "arguments", "effect", "reason", "rule"),
     [
         ("user:anna", "crm:refund", {"amount": 50}, "allow", "", "small-refunds"),
@@ -117,7 +109,7 @@ def test_decision_about_arguments_names_the_rule(
 
     assert (decision.effect, decision.reason, decision.rule) == (effect, reason, rule)
     assert not decision.is_uncertain
-    check_steps(decision, arguments)
+    check_steps(GOLDEN, user(name), tool(address), arguments)
 
 
 def test_a_question_has_the_approvers_expiry_and_record_of_its_rule():
@@ -234,8 +226,8 @@ def test_policy_decisions_equal_those_of_a_naive_implementation(
     for address in ADDRESSES:
         decision = strict.decide(caller, entry(address), arguments)
         assert decision.effect == naive(rules, principal, address, arguments)
-        check_steps(decision, arguments)
-        check_steps(strict.decide(caller, entry(address)))
+        check_steps(strict, caller, entry(address), arguments)
+        check_steps(strict, caller, entry(address))
 
 
 @pytest.mark.slow("tries many examples")

@@ -9,12 +9,7 @@ from interlock.calls import LOCAL
 from interlock.config.gateway import View
 from interlock.config.servers import ToolRisk
 from interlock.policy import Policy, policy
-from tests.policy.support import (
-    compiled,
-    entry,
-    rule,
-    user,
-)
+from tests.policy.support import compiled, entry, rule, user
 
 
 def test_a_changed_definition_is_decided_again():
@@ -51,6 +46,23 @@ def test_remembered_callers_and_rights_are_limited(monkeypatch: pytest.MonkeyPat
         rights = [len(each.tools) for each in strict._callers.values()]
         assert len(rights) <= 3
         assert sum(rights) <= strict._remembered <= 20
+
+
+def test_tools_that_the_same_rules_decide_about_share_one_right():
+    strict = compiled(
+        rule("all", "allow", "*", "*:*"),
+        rule("no", "deny", "*", "crm:drop_*"),
+        risks={"crm": ToolRisk(read=("get_*",))},
+    )
+    caller = user("user:a", "mcp:crm:*")
+    for number in range(100):
+        assert strict.decide(caller, entry(f"crm:get_{number}")).risk == "read"
+        assert strict.decide(caller, entry(f"crm:put_{number}")).effect == "allow"
+        assert strict.decide(caller, entry(f"crm:drop_{number}")).rule == "no"
+        assert strict.decide(caller, entry(f"wiki:get_{number}")).reason == "scope"
+
+    (rights,) = strict._callers.values()
+    assert len({id(right) for _, right in rights.tools.values()}) == 4
 
 
 def test_the_hash_changes_with_every_rule_that_changes_a_decision():

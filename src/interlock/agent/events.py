@@ -1,4 +1,4 @@
-"""What an agent reports while it answers."""
+"""The events of an answer: text, tool calls, questions, and its end."""
 
 from __future__ import annotations
 

@@ -17,11 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock import revisions, schema
-from interlock.errors import (
-    CapabilityError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from interlock.errors import CapabilityError, LocalProtocolError, RemoteProtocolError
 from interlock.protocol.envelope import encode
 from interlock.protocol.leniency import decode_params
 from interlock.schema.elicitation import with_fitting_defaults

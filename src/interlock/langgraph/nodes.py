@@ -34,14 +34,7 @@ from interlock.config import ToolSearch
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import Finished, message
-from interlock.langchain.tool import (
-    LANGCHAIN,
-    LangChainTool,
-    need_reader,
-    reporter,
-    run,
-    tools,
-)
+from interlock.langchain.tool import LANGCHAIN, LangChainTool, need_reader, reporter, run, tools
 from interlock.langchain.tool_search import as_tools, free_rounds, searched
 from interlock.langchain.user_images import with_user_images
 from interlock.langgraph.answers import ask, normalized

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from binascii import b2a_base64
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 from time import monotonic, time_ns
@@ -119,12 +120,21 @@ class AuditTrail:
         writer: Writes the records.
         key: The key that arguments are hashed with.
         settings: The mode, and whether calls with risk "read" overlap with their intents.
+        clock: The monotonic clock, in seconds.
     """
 
-    def __init__(self, writer: AuditWriter, key: bytes, settings: Audit) -> None:
+    def __init__(
+        self,
+        writer: AuditWriter,
+        key: bytes,
+        settings: Audit,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._writer = writer
         self._key = key
         self._settings = settings
+        self._clock = clock
         self._refusals = Refusals(self._write_soon)
         self._overlaps = settings.reads == "overlap"
         self._marked = 0  # lost records that "gap" records already report
@@ -150,7 +160,7 @@ class AuditTrail:
             else:
                 claim = None if grant is None else grant.claim
                 written = self._writer.group.queue(Added(time_ns(), (intent,), claim))
-            began = monotonic()
+            began = self._clock()
             try:
                 if written is not None and not overlaps:
                     await written
@@ -393,7 +403,7 @@ class AuditTrail:
         outcome: Outcome | None = None,
     ) -> None:
         size, kept = (outcome.size, outcome.kept) if outcome is not None else (0, "")
-        ms = round((monotonic() - began) * 1_000, 1)
+        ms = round((self._clock() - began) * 1_000, 1)
         revision = call.revision if call.revision != call.caller.revision else ""
         body = _encode(_Outcome(ms, size, kept, revision, call.messages))
         record = replace(intent, kind="outcome", status=status, reason=reason, body=body)

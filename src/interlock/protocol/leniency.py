@@ -152,7 +152,7 @@ def _strict_struct(encoded: bytes, described: StructType) -> bytes:
 
 
 def _strict_member(encoded: bytes, field: Field) -> bytes | None:
-    """Return a member of a struct in its strict form; None if there is no member."""
+    """Return a member of a struct in its strict form; None to leave it out."""
     from msgspec import inspect
 
     types = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)

@@ -166,7 +166,7 @@ def test_desktop_client_gets_values_as_it_has_no_variables(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error"),
     [
         (("cursor",), "name a SERVER, or give --check"),

@@ -32,6 +32,7 @@ BODY_DEADLINE = 30.0  # seconds within which the whole body must arrive
 # body does not read the refusal if the connection closes at once.
 MAX_DISCARDED = 64 * 1024 * 1024
 DISCARD_DEADLINE = 10.0
+TICK = 0.02  # seconds; a request is late after one to two ticks
 MAX_CACHED = 1_000  # bytes; longer Accept headers are parsed each time
 
 # Headers that must not be repeated, because two programs could each use a different value.
@@ -316,9 +317,6 @@ class CancelTimer:
     def _fire(self) -> None:
         self.has_fired = True
         self._task.cancel()
-
-
-TICK = 0.02  # seconds; a request becomes late after one to two ticks
 
 
 class RequestsUnderWay:

@@ -13,13 +13,7 @@ from interlock import config
 from interlock.calls import Call, Entry, Outcome
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
-from interlock.config import (
-    CONFIGURED,
-    HttpServer,
-    OpenApiConfig,
-    ServerConfig,
-    StdioServer,
-)
+from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig, StdioServer
 from interlock.errors import AskRefused, InterlockError, RemoteError, ServerUnavailable
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.store.pin import TOOL_KINDS
@@ -263,7 +257,7 @@ class InspectedConnection:
         self.problems = []
         listed = await _listed(client.list_tools) if can.tools is not None else Listing()
         await self._accepts_all.check((), TOOL_KINDS)
-        self.tools.install(listed, ())
+        await self.tools.install(listed, ())
         self.problems += self.tools.missing
         has_resources = can.resources is not None
         wanted: dict[str, tuple[bool, Callable[[], Any]]] = {
