@@ -15,6 +15,8 @@ from tests.support.rows import each_row
     [
         ("", [{}]),
         (" null ", [{}]),
+        ("[]", [{}]),
+        ('{"a": "1\n\t2"}', [{"a": "1\n\t2"}]),
         ('{"a": 1}', [{"a": 1}]),
         # An empty object first, and the arguments twice:
         # https://github.com/router-for-me/CLIProxyAPI/issues/5058
@@ -43,6 +45,11 @@ def test_arguments_are_read_as_the_objects_that_they_are(
     else:
         assert [call.input for call in calls] == inputs
         assert [call.id for call in calls] == ["1", *[""] * (len(inputs) - 1)]
+
+
+@each_row("written", ["t", " t\n", "functions.t", "t<|channel|>commentary"])
+def test_what_is_left_of_a_models_format_around_a_name_is_removed(written: str) -> None:
+    assert tool_calls("1", written, "") == [ToolCall("1", "t")]
 
 
 def test_half_of_a_character_in_an_id_or_a_name_is_replaced() -> None:

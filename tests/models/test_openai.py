@@ -485,6 +485,15 @@ async def test_a_refused_request_is_not_retried(
     assert len(server.asked) == 1
 
 
+async def test_an_address_may_end_with_the_path_of_an_operation(server: WireServer) -> None:
+    # https://github.com/lidge-jun/opencodex/issues/1582
+    server.script = [wire.says("One."), wire.says("Two.")]
+    for operation, answer in (("chat/completions", "One."), ("responses/", "Two.")):
+        model = OpenAIModel("m", api_key=KEY, base_url=f"{server.root}/v1/{operation}")
+        assert (await complete(model, ASK)).message.content == answer
+        await model.close()
+
+
 async def test_address_without_its_path_is_suggested_with_it(server: WireServer) -> None:
     model = OpenAIModel("m", api_key=KEY, base_url=server.root)
 

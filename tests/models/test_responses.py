@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from interlock.errors import ModelInterrupted, ModelOverloaded, ModelRefused
+from interlock.errors import ModelOverloaded, ModelRefused, ModelUnavailable
 from interlock.messages import Message, UserMessage
 from interlock.models import ToolDefinition, complete, learned
 from interlock.models.openai import OpenAIModel
@@ -94,7 +94,7 @@ async def test_incomplete_answer_states_why(
 
 @pytest.mark.parametrize(
     ("code", "error"),
-    [("server_error", ModelInterrupted), ("rate_limit_exceeded", ModelOverloaded)],
+    [("server_error", ModelUnavailable), ("rate_limit_exceeded", ModelOverloaded)],
 )
 async def test_failed_answer_is_an_error_with_its_reason(
     server: WireServer, model: OpenAIModel, code: str, error: type[Exception]

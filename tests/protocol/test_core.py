@@ -218,6 +218,7 @@ def test_a_malformed_response_fails_its_request_and_no_other(members: Json):
         ({"message": "no"}, -32603, "no"),
         ({"code": "1", "message": "no"}, 1, "no"),
         ({"code": "E_NO", "message": "no"}, -32603, "E_NO: no"),
+        ({"code": -1.0, "message": "no"}, -1, "no"),
         ({"code": 1.5, "message": "no"}, -32603, "no"),
     ],
 )

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, inspect
 
 from interlock import types
 from interlock.protocol.leniency import decode_leniently, decode_params
-from interlock.types import CallToolResult, ElicitParams, InitializeResult, Result, Tool
+from interlock.types import CallToolResult, ElicitParams, InitializeResult, Resource, Result, Tool
 from tests.support.rows import each_row
 
 Json = dict[str, Any]
@@ -53,6 +53,18 @@ def test_null_is_a_missing_member_exactly_where_the_member_is_optional(type: Any
         else:
             missing = getattr(read(type, small), field.name)
             assert getattr(read(type, value), field.name) in (missing, None, Raw(b"null"))
+
+
+@each_row(
+    ("written", "size"),
+    [("1234", 1234), ('"1234"', 1234), ("12.0", 12), ('"12.0"', 12), ("-1", -1)],
+)
+def test_a_number_keeps_its_value_in_every_form(written: str, size: int):
+    encoded = b'{"uri":"a","icons":false,"size":%b}' % written.encode()
+    assert decode_leniently(Resource, encoded).size == size
+    for wrong in (b"12.5", b'"12 "', b'"1e3"', b"true", b'""'):
+        with pytest.raises(msgspec.ValidationError):
+            decode_leniently(Resource, b'{"uri":"a","size":%b}' % wrong)
 
 
 @each_row(

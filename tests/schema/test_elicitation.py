@@ -99,6 +99,28 @@ def test_a_default_that_does_not_fit_its_field_is_left_out(field: dict[str, Any]
 
 
 @each_row(
+    ("odd", "form"),
+    [
+        ({"properties": [], "required": None}, {"properties": {}}),  # PHP; Java
+        (
+            {"properties": {"a": {"title": None, "enum": ["x"], "enumNames": None}}},
+            {"properties": {"a": {"enum": ["x"]}}},
+        ),
+        (
+            {"properties": {"a": {"const": None, "description": None}}},
+            {"properties": {"a": {"const": None}}},
+        ),
+    ],
+)
+def test_nulls_of_a_form_count_as_missing(odd: dict[str, Any], form: dict[str, Any]):
+    params = Raw(encode({"message": "m", "requestedSchema": odd}))
+
+    found = elicitation.with_fitting_form("elicitation/create", params)
+
+    assert bytes(found) == encode({"message": "m", "requestedSchema": form})
+
+
+@each_row(
     "params",
     [
         b'{"message":"default"}',
@@ -112,14 +134,14 @@ def test_a_default_that_does_not_fit_its_field_is_left_out(field: dict[str, Any]
 def test_params_without_a_usable_form_stay_unchanged(params: bytes):
     question = Raw(params)
 
-    assert elicitation.with_fitting_defaults("elicitation/create", question) is question
+    assert elicitation.with_fitting_form("elicitation/create", question) is question
 
 
 def test_only_elicitation_has_forms():
     params = Raw(b'{"requestedSchema":{"properties":{"a":{"type":"string","default":1}}}}')
 
-    assert elicitation.with_fitting_defaults("sampling/createMessage", params) is params
-    assert b"default" not in bytes(elicitation.with_fitting_defaults("elicitation/create", params))
+    assert elicitation.with_fitting_form("sampling/createMessage", params) is params
+    assert b"default" not in bytes(elicitation.with_fitting_form("elicitation/create", params))
 
 
 def test_each_url_elicitation_has_its_own_id() -> None:

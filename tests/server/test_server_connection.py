@@ -225,6 +225,9 @@ LISTED = '{"jsonrpc":"2.0","id":7,"method":"tools/list","params":%s}'
     [
         NAMED % '"arguments":null',
         NAMED % '"arguments":{},"_meta":null',
+        # https://github.com/modelcontextprotocol/php-sdk/issues/284
+        NAMED % '"arguments":[]',
+        NAMED % '"arguments":{},"_meta":[]',
         NAMED.replace(":7", ":7.0") % '"arguments":{}',
         NAMED.replace('"2.0"', "2.0") % '"arguments":{}',
         "\ufeff" + NAMED % '"arguments":{}',
@@ -249,6 +252,7 @@ async def test_a_request_whose_meaning_is_plain_is_served(server, connect, line)
     "line",
     [
         NAMED % '"arguments":"{}"',
+        NAMED % '"arguments":{},"_meta":[1]',
         NAMED % '"arguments":{},"_meta":"x"',
         LISTED % "[]",
         LISTED % '{"cursor":0}',

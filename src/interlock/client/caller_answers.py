@@ -10,7 +10,7 @@ from interlock.client.features import check_method
 from interlock.errors import AskRefused, RemoteProtocolError
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.questions import lacking
-from interlock.schema.elicitation import with_fitting_defaults
+from interlock.schema.elicitation import with_fitting_form
 from interlock.types import ClientCapabilities
 
 ASK_TIMEOUT = 600.0  # seconds; people need time to answer
@@ -43,5 +43,5 @@ class CallerAnswers(Struct, eq=False):
             self.count()
         except RemoteProtocolError as error:
             raise AskRefused(str(error), "asks_exceeded") from None
-        asked = bytes(with_fitting_defaults(method, params))
+        asked = bytes(with_fitting_form(method, params))
         return bytes(await self.back.ask(method, asked, timeout=ASK_TIMEOUT))

@@ -20,7 +20,7 @@ from interlock import revisions, schema
 from interlock.errors import CapabilityError, LocalProtocolError, RemoteProtocolError
 from interlock.protocol.envelope import encode
 from interlock.protocol.leniency import decode_params
-from interlock.schema.elicitation import with_fitting_defaults
+from interlock.schema.elicitation import with_fitting_form
 from interlock.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -119,7 +119,7 @@ class ClientFeatures:
         if method == "sampling/createMessage" and self._sample is not None:
             return encode(await self._sample(_decode(CreateMessageParams, params, method)))
         if method == "elicitation/create" and self._elicit is not None:
-            question = _decode(ElicitParams, with_fitting_defaults(method, params), method)
+            question = _decode(ElicitParams, with_fitting_form(method, params), method)
             form = _form(question)  # raises an error before the user sees an unusable form
             return encode(_fill(question, form, await self._elicit(question)))
         raise CapabilityError(f"this client has no handler for {method!r}")

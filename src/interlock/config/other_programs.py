@@ -59,7 +59,7 @@ _RENAMED = {
 }
 # Members that count as missing if they are empty
 _EMPTY = {
-    "": ("command", "url", "serverUrl", "httpUrl", "type", "transportType", "transport", "cwd"),
+    "": ("type", "transportType", "transport", "cwd"),
     "[]": ("env", "environment", "headers"),
 }
 _OPENCODE_VARIABLE = re.compile(r"(?<!\$)\{env:([A-Za-z_]\w*)\}", re.ASCII)
@@ -131,6 +131,9 @@ def translate(members: dict[str, Any], program: str = "") -> dict[str, Any]:
             _set(found, new, found.pop(old), old)
     if isinstance(url := found.get("url"), str):
         found["url"] = url.strip()
+    for name, other in (("command", "url"), ("url", "command")):
+        if found.get(name) == "" and found.get(other):
+            del found[name]
     if found.get("oauth") is False:  # in opencode's files: never log in
         del found["oauth"]
     _read_command(found)

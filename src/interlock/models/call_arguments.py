@@ -19,23 +19,31 @@ def _refuse(constant: str) -> float:
 
 
 _SPACE = re.compile(r"\s*")
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+# Models write line breaks and tabs into texts as they are, above all in code:
+# https://github.com/MoonshotAI/kimi-cli/issues/1378
+_DECODER = json.JSONDecoder(parse_constant=_refuse, strict=False)
 
 
 def tool_calls(id: str, name: str, arguments: str) -> list[ToolCall]:
     """Build the calls that one call of the provider means, from the text of its arguments.
 
-    Blank text means no arguments. Different objects that follow each other are calls of the same
-    tool, which some servers join; only the first one has the id. Text that is anything else makes
-    the call malformed.
+    Blank text or an empty list means no arguments. Different objects that follow each other are
+    calls of the same tool, which some servers join; only the first one has the id. Text that is
+    anything else makes the call malformed.
     """
     if not (id.isascii() and name.isascii() and arguments.isascii()):
         id, name, arguments = replace_surrogates([id, name, arguments])
+    name = _plain(name)
     try:
         inputs = _objects(arguments) or [{}]
     except (ValueError, RecursionError):
         return [ToolCall(id, name, malformed=arguments)]
     return [ToolCall(id if place == 0 else "", name, each) for place, each in enumerate(inputs)]
+
+
+def _plain(name: str) -> str:
+    """Return the name of a tool without what servers leave of gpt-oss's format around it."""
+    return name.strip().partition("<|")[0].removeprefix("functions.")
 
 
 def _objects(arguments: str) -> list[dict[str, Any]]:
@@ -54,7 +62,7 @@ def _objects(arguments: str) -> list[dict[str, Any]]:
     for value in values:
         if isinstance(value, str):
             value = _quoted(value)
-        if value is not None and not isinstance(value, dict):
+        if value not in (None, []) and not isinstance(value, dict):
             raise ValueError("the arguments are not an object")
         if value:
             found.setdefault(msgspec.json.encode(value, order="sorted"), value)

@@ -70,7 +70,7 @@ class ApiTool:
             ToolError: The API did not answer.
         """
         given = {} if arguments is None else msgspec.json.decode(arguments)
-        if given is None:  # some clients write null for missing arguments
+        if given in (None, []):  # some clients write this for missing arguments
             given = {}
         if not isinstance(given, dict):
             raise InvalidArguments("the arguments must be an object")

@@ -9,7 +9,7 @@ The strict decoders refuse such an object. It is rewritten in its strict form an
 | an object | `[]`, as PHP writes an empty one | `{}` |
 | an optional object | true | `{}` |
 | a boolean | "true", "false", 1 or 0 | a boolean |
-| a number | a number as text | a number |
+| a number | a number as text, or an integer such as 12.0 | a number |
 | an optional text | a number | a text |
 | a member for display only | anything else that does not fit | no member |
 
@@ -40,6 +40,8 @@ _NEVER_NULL = frozenset(("inputResponses",))
 _FOR_DISPLAY = frozenset(("annotations", "icons", "serverInfo", "websiteUrl"))
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 _NUMBER = re.compile(rb"-?\d{1,20}(?:\.\d{1,20})?")
+_QUOTED = re.compile(rb'"(%b)"' % _NUMBER.pattern)
+_WHOLE = re.compile(rb"(-?\d{1,15})\.0{1,20}")  # an integer that every number type can hold
 _BOOLEANS = {b'"true"': b"true", b'"false"': b"false", b"1": b"true", b"0": b"false"}
 
 
@@ -122,7 +124,10 @@ def _strict(encoded: bytes, described: Type) -> bytes:
     elif isinstance(described, inspect.BoolType):
         return _BOOLEANS.get(encoded, encoded)
     elif isinstance(described, inspect.IntType | inspect.FloatType):
-        return encoded[1:-1] if _NUMBER.fullmatch(encoded[1:-1]) else encoded
+        quoted = _QUOTED.fullmatch(encoded)
+        number = encoded if quoted is None else quoted[1]
+        whole = _WHOLE.fullmatch(number) if isinstance(described, inspect.IntType) else None
+        return number if whole is None else whole[1]
     return encoded
 
 

@@ -1,7 +1,8 @@
-"""Convert elicitation forms: for legacy clients, and without defaults that do not fit."""
+"""Convert elicitation forms: for legacy clients, and without defaults and nulls that do not fit."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any
 
@@ -15,6 +16,8 @@ from interlock.revisions import at_least
 from interlock.schema.validator import compile
 from interlock.types import ElicitParams, JsonObject
 
+_ODD = re.compile(rb'"default"|:\s*null\b|"properties"\s*:\s*\[')
+_VALUES = ("default", "const")  # members of a field whose null is a value
 _CHOICES = "2025-11-25"  # the first revision with titled and multiple choices, and all defaults
 
 
@@ -48,16 +51,17 @@ def _field(name: str, field: JsonObject) -> JsonObject:
     return field
 
 
-def with_fitting_defaults(method: str, params: Raw) -> Raw:
-    """Return a question's params without the defaults that do not fit their fields.
+def with_fitting_form(method: str, params: Raw) -> Raw:
+    """Return a question's params with a form that a person can answer.
 
-    A person who accepts such a default sends an answer that the form refuses.
+    A person who accepts a default that does not fit its field sends an answer that the form
+    refuses; so does every person if a member such as a description is null.
 
     Args:
         method: The question's method; only `elicitation/create` has a form.
         params: The question's params, which are returned unchanged if they are malformed.
     """
-    if method != "elicitation/create" or b'"default"' not in bytes(params):
+    if method != "elicitation/create" or _ODD.search(params) is None:
         return params
     try:
         members: Any = msgspec.json.decode(params)
@@ -70,7 +74,8 @@ def with_fitting_defaults(method: str, params: Raw) -> Raw:
 
 
 def fitting_form(form: JsonObject) -> JsonObject:
-    """Return a form without the defaults that do not fit their fields; the same one if all fit."""
+    """Return a form without defaults and nulls that do not fit; the same one if all fit."""
+    form = _without_nulls(form)
     fields = form.get("properties")
     if not isinstance(fields, dict):
         return form
@@ -95,3 +100,19 @@ def fitting_form(form: JsonObject) -> JsonObject:
         for name, field in fields.items()
     }
     return {**form, "properties": kept}
+
+
+def _without_nulls(form: JsonObject) -> JsonObject:
+    """Return a form without null for a missing member, and `[]` for no fields, as PHP writes it."""
+    found = {key: each for key, each in form.items() if each is not None}
+    fields = found.get("properties")
+    if fields == []:
+        found["properties"] = {}
+    elif isinstance(fields, dict):
+        found["properties"] = {
+            name: {key: each for key, each in field.items() if each is not None or key in _VALUES}
+            if isinstance(field, dict)
+            else field
+            for name, field in fields.items()
+        }
+    return form if found == form else found

@@ -240,7 +240,7 @@ def _read(encoded: bytes) -> Stated:
     try:
         meta = _decode_object(encoded)
     except (msgspec.DecodeError, RecursionError) as error:
-        if encoded == b"null":  # some serializers write this for a missing `_meta`
+        if encoded in (b"null", b"[]"):  # some serializers write this for a missing `_meta`
             return NOTHING_STATED
         raise InvalidArguments(f"_meta: {error}") from None
     if revisions.VERSION_KEY in meta:

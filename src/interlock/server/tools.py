@@ -60,7 +60,8 @@ from interlock.server.values import (
 from interlock.server.wire_errors import log_bug, log_name
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
-_EMPTY, _NULL = Raw(b"{}"), Raw(b"null")
+_EMPTY = Raw(b"{}")
+_NOTHING = (Raw(b"null"), Raw(b"[]"))  # `[]` is PHP's empty object
 # Errors that the client must act on, so the request fails.
 _FOR_THE_CLIENT = (InputRequired, MissingCapability, MalformedAnswer, AuthError)
 # Errors that the model can act on, so their text becomes the tool's result.
@@ -250,7 +251,7 @@ class FunctionTool:
         try:
             named = self._check_explicit(raw) if self._decode is None else asdict(self._decode(raw))
         except (InvalidArguments, msgspec.DecodeError, RecursionError, TypeError) as error:
-            if raw == _NULL:  # some clients write this for missing arguments
+            if raw in _NOTHING:  # some clients write this for missing arguments
                 return await self.call(None, context)
             read = self._read_leniently(raw)
             if read is None:

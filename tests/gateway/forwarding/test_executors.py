@@ -144,7 +144,7 @@ async def test_calls_by_an_executor_have_the_result_limits_and_records_of_direct
             executors = [each["name"] for each in listing["tools"] if each["name"] in (READ, WRITE)]
             for _ in range(50 if executors else 0):
                 server, tool_name = chance.choice(addresses)
-                given = chance.choice(ARGUMENTS.get(f"{server}:{tool_name}", [{}, {"a": [1]}, []]))
+                given = chance.choice(ARGUMENTS.get(f"{server}:{tool_name}", [{}, {"a": [1]}, [1]]))
                 name = tool_name if principal.view == "plain" else f"{server}__{tool_name}"
                 risk = READ if tool_name[:4] in ("get_", "list") else WRITE
                 executor = risk if risk in executors else executors[-1]

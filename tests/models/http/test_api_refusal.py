@@ -29,6 +29,7 @@ ROUTED["metadata"] = {"raw": '{"error":{"message":"Bad schema"}}', "provider_nam
         ({"error": "No."}, "No."),
         ([{"error": {"code": 400, "message": "No.", "status": "INVALID_ARGUMENT"}}], "No."),
         ({"detail": "No."}, "No."),
+        ({"choices": None, "base_resp": {"status_code": 1008, "status_msg": "No."}}, "No."),
         ({"detail": [DETAIL]}, "body.n: Extra inputs"),
         ({"object": "error", "message": {"detail": [DETAIL]}}, "body.n: Extra inputs"),
         ({"message": "No."}, "No."),

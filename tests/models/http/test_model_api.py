@@ -85,6 +85,9 @@ async def test_events_are_decoded(server: WireServer, body: bytes, events: list[
         (failure(400, {"error": {"message": "No."}}), 400, "No."),
         (failure(200, {"error": {"message": "No.", "code": 400}}), 400, "No."),
         (Answer(b'data: {"error": {"message": "No.", "code": 404}}\n\n'), 404, "No."),
+        (failure(200, {"error": "No."}), 200, "No."),
+        (failure(200, {"code": "limit", "message": "No."}), 200, "No."),
+        (Answer(b'event: error\ndata: {"message": "No."}\n\n'), 200, "No."),
         (page(413), 413, "Welcome to nginx"),
         (
             Answer(b"upstream says no\n", 422, {"content-type": "text/plain"}),
@@ -107,7 +110,6 @@ async def test_refusal_has_its_status_and_its_reason(
     ("answer", "expected", "words"),
     [
         (page(200), ModelUnavailable, "web page (Welcome to nginx)"),
-        (failure(200, {"error": "No GPU"}), ModelUnavailable, "failed to run openai:m: No GPU"),
         (Answer(b"{nonsense", 200), ModelInterrupted, "not JSON"),
         (Answer(b'data: {"n": 1}\n\ndata: {"error": "No GPU"}\n\n'), ModelInterrupted, "No GPU"),
         (Answer(EVENTS, cut=True, slice=10), ModelInterrupted, "cut off"),

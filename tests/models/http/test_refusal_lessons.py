@@ -169,6 +169,8 @@ def test_refused_member_is_found(told: ApiRefusal, what: str, instead: str) -> N
         (openai("max_tokens: 32000 > 8192, which is the maximum"), "output"),
         (openai("This model supports at most 4096 completion tokens"), "output"),
         (openai("failed to parse grammar"), "guess"),
+        (openai("failed to parse grammar", 200), "guess"),  # in a stream, as from LM Studio
+        (openai("cannot unmarshal array into Go struct field .tools.function"), "guess"),
         (openai("JSON schema conversion failed"), "guess"),
         (openai("Error rendering prompt with jinja template: Expected iterable"), "guess"),
         (openai("System role not supported"), "need"),

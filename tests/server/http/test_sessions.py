@@ -95,6 +95,14 @@ async def test_an_unsupported_version_is_refused(http, version):
     assert (await client.delete()).code == 400
 
 
+@pytest.mark.parametrize("version", ["2024-01-01", "nonsense", ""])
+async def test_initialize_negotiates_the_revision_whatever_the_header_says(http, version):
+    headers = {"mcp-protocol-version": version}
+    reply = await http.request("POST", body=http.initialize_body(), headers=headers)
+
+    assert reply.json["result"]["protocolVersion"] == "2025-06-18"
+
+
 async def test_a_request_may_leave_the_version_out(http):
     client = await http.initialize("2025-03-26")
     del client.headers["mcp-protocol-version"]

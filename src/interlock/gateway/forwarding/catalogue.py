@@ -455,17 +455,17 @@ class ToolboxCatalogue:
         listed = offers.resources.get(uri)
         if listed is not None:
             return listed.item if self.offers(caller, listed.item) else None
+        linked = self._uris.linked(uri)
+        if linked is not None:
+            item = Item("resources", *linked)
+            return item if self.may_use(caller, item) else None
         for template in offers.templates.values():
             if template.pattern.may_match(uri) and self._sees(caller, template.item):
                 _, original = self._uris.split(uri) or ("", uri)
                 item = Item("resources", template.item.server, original)
                 if self.may_use(caller, item):
                     return item
-        linked = self._uris.linked(uri)
-        if linked is None:
-            return None
-        item = Item("resources", *linked)
-        return item if self.may_use(caller, item) else None
+        return None
 
     def find_hidden(self, kind: Kind, name: str, caller: Caller) -> Entry | Item | None:
         """Return the item with this name, even if the caller may not use it."""

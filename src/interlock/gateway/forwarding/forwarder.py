@@ -25,7 +25,7 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.questions import lacking
 from interlock.revisions import MODERN
-from interlock.schema.elicitation import with_fitting_defaults
+from interlock.schema.elicitation import with_fitting_form
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
@@ -148,6 +148,7 @@ class Forwarder:
             return result
         members = decode(dict[str, Raw], result, "tools/call result")
         blocks = decode(list[dict[str, Any]], members.get("content", Raw(b"[]")), "content")
+        has_changed = False
         for block in blocks:
             resource = block.get("resource") if block.get("type") == "resource" else block
             if not isinstance(resource, dict):
@@ -155,7 +156,8 @@ class Forwarder:
             uri = resource.get("uri")
             if isinstance(uri, str) and not uri.startswith(URI):  # a gateway's URI, or a forged one
                 resource["uri"] = self.uris.link(entry.server, uri)
-        if not self.uris.is_prefixed(entry.server):
+                has_changed = has_changed or resource["uri"] != uri
+        if not has_changed:
             return result
         return Raw(encode_large(members | {"content": blocks}))
 
@@ -203,7 +205,7 @@ def _raise_questions(outcome: Outcome, can: ClientCapabilities, server: str, cal
     questions = {
         key: (
             each.method,
-            attributed(server, each.method, bytes(with_fitting_defaults(each.method, each.params))),
+            attributed(server, each.method, bytes(with_fitting_form(each.method, each.params))),
         )
         for key, each in (result.input_requests or {}).items()
     }

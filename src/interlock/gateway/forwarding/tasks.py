@@ -36,7 +36,7 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.questions import lacking
 from interlock.revisions import INVALID_PARAMS
-from interlock.schema.elicitation import with_fitting_defaults
+from interlock.schema.elicitation import with_fitting_form
 from interlock.server.encoders import Encoder
 from interlock.server.tasks import (
     NO_SUCH_TASK,
@@ -154,7 +154,7 @@ class ForwardedTasks:
             missing = lacking(can, each.method, each.params)
             if missing:
                 raise MissingCapability(missing)
-            params = bytes(with_fitting_defaults(each.method, each.params))
+            params = bytes(with_fitting_form(each.method, each.params))
             asked[key] = InputRequest(
                 each.method, Raw(attributed(entry.server, each.method, params))
             )

@@ -147,7 +147,7 @@ class ForwardedTool:
         id, context.called = new_call_id(), self.entry.address
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
-            if given is None:  # some clients write null for missing arguments
+            if given in (None, []):  # some clients write this for missing arguments
                 given = {}
         except msgspec.DecodeError as error:  # for example, a number is too large for a float
             return self._refuse(f"arguments: {error}", context, id)

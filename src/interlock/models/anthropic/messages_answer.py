@@ -218,11 +218,12 @@ class MessagesAnswer:
         for index, pieces in sorted(self._arguments.items()):
             block = self._blocks[index]
             arguments = "".join(pieces)
-            if not arguments and isinstance(block.get("input"), dict):
-                arguments = encode_lossy(block["input"]).decode()
+            given = block.get("input")
+            if not arguments and isinstance(given, dict | str):
+                arguments = given if isinstance(given, str) else encode_lossy(given).decode()
             id, name = (lenient.text_of(block.get(each)) or "" for each in ("id", "name"))
             found = tool_calls(id, name, arguments)
-            block["input"] = found[0].input
+            block["name"], block["input"] = found[0].name, found[0].input
             calls += found
         return calls
 

@@ -18,6 +18,7 @@ import msgspec
 _REASONS = (
     *("error", "message", "msg", "detail", "details", "errors", "error_message"),
     *("error_description", "description", "reason", "title", "raw", "metadata"),
+    *("base_resp", "status_msg"),  # MiniMax
 )
 _NOT_A_REASON = frozenset(("error", "errors", "none", "null", "true", "false"))
 _KINDS = re.compile(r"[a-z]+(_[a-z]+)+")  # such as "invalid_request_error", beside a message
@@ -121,6 +122,18 @@ def error_in(event: Any) -> Any:
         if isinstance(choice, dict) and choice.get("error"):
             return choice
     return event if "error" in (event.get("type"), event.get("object")) else None
+
+
+def error_without_answer(document: Any) -> Any:
+    """Return the error in a whole answer, which may be a reason where the answer would be.
+
+    Some proxies send the refusal of the provider behind them with the status 200:
+    https://github.com/XpressAI/xaibo/pull/36
+    """
+    if (error := error_in(document)) is not None or not isinstance(document, dict):
+        return error
+    has_answer = any(document.get(name) for name in ("choices", "content", "output"))
+    return document if not has_answer and reason_in(document) else None
 
 
 def status_in(error: Any) -> int:

@@ -38,6 +38,7 @@ from interlock.models.http.api_refusal import (
     ApiRefusal,
     decoded,
     error_in,
+    error_without_answer,
     is_page,
     reason_in,
     status_in,
@@ -244,8 +245,8 @@ class AnswerStream:
         """Read the beginning: the document, or the first event.
 
         Raises:
-            ApiRefusal: The document or the first event is an error that states a status.
-            ModelUnavailable: The server sent a web page, or a document with an error.
+            ApiRefusal: The document or the first event is an error.
+            ModelUnavailable: The server sent a web page.
             ModelInterrupted: The answer broke off, or is not JSON.
         """
         kind = self._response.headers.get("Content-Type", "").lower()
@@ -259,8 +260,8 @@ class AnswerStream:
         with suppress(StopAsyncIteration):
             event = await self._next()
             self._first.append(event)
-            if (error := error_in(event)) and (status := status_in(error)):
-                raise _refusal(self._endpoint, status, error)
+            if error := error_in(event):
+                raise _refusal(self._endpoint, status_in(error) or 200, error)
 
     def _page(self, start: bytes) -> ModelUnavailable:
         refusal = _refusal(self._endpoint, 200, decoded(start))
@@ -282,25 +283,22 @@ class AnswerStream:
             raise ModelInterrupted(
                 f"the response of {self._endpoint.name} is not JSON: {error}"
             ) from error
-        if failure := error_in(document):
-            refusal = _refusal(self._endpoint, status_in(failure) or 500, failure)
-            if status_in(failure):
-                raise refusal
-            raise ModelUnavailable(
-                f"{self._endpoint.host} failed to run {self._endpoint.name}: "
-                f"{self._endpoint.detail(refusal)}"
-            )
+        if failure := error_without_answer(document):
+            raise _refusal(self._endpoint, status_in(failure) or 200, failure)
         return document
 
     async def _next(self) -> Any:
         """Return the next decoded event; raise StopAsyncIteration at the end."""
         while True:
             while self._events:
-                data = self._events.popleft().data.strip()
+                event = self._events.popleft()
+                data = event.data.strip()
                 if data == b"[DONE]":
                     self.marked = True
                     await self._drain()
                     raise StopAsyncIteration
+                if data and event.name == "error":
+                    return _as_error(self._decoded(data))
                 if data:
                     return self._decoded(data)
             if self._has_ended:
@@ -396,10 +394,15 @@ def _refusal(
     return ApiRefusal(status, reason, body, retry_after=retry_after, is_page=page)
 
 
+def _as_error(event: Any) -> Any:
+    """Return the data of an event named "error" in a form that `error_in` recognizes."""
+    return event if error_in(event) else {"error": event}
+
+
 def _json(data: bytes) -> Any:
     """Decode JSON as leniently as Python does: with halves of characters, and with NaN.
 
-    A byte that is not UTF-8 becomes U+FFFD.
+    Texts may have control characters as they are. A byte that is not UTF-8 becomes U+FFFD.
 
     Raises:
         ValueError: The data is not JSON.
@@ -413,7 +416,7 @@ def _json(data: bytes) -> Any:
     except UnicodeDecodeError:
         text = data.decode("utf-8", "replace")
     try:
-        return json.loads(text)
+        return json.loads(text, strict=False)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -436,6 +439,12 @@ def _without_user(url: str) -> tuple[str, dict[str, str]]:
 
 
 def _joined(url: str, path: str) -> str:
-    """Return a URL with a path after its own path, and with its own query."""
+    """Return a URL with a path after its own path, and with its own query.
+
+    A URL that is copied from an example may end with the path of an operation already.
+    """
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, fragment=""))
+    base = parts.path.rstrip("/")
+    for operation in ("/chat/completions", "/responses", path):
+        base = base.removesuffix(operation)
+    return urlunsplit(parts._replace(path=base + path, fragment=""))

@@ -85,6 +85,8 @@ class ModelEndpoint(NamedTuple):
         """Return the error for a refusal: one line with the provider's reason and what to do."""
         status = refusal.status
         detail = self.detail(refusal)
+        if status == 200:  # the error of an answer that states no status
+            return self._failed(refusal, detail)
         if status == 401:
             return ModelRefused(f"{self.host} {self._key_problem(detail)}")
         if status == 404:
@@ -102,6 +104,13 @@ class ModelEndpoint(NamedTuple):
             text = f"{self.host} failed to run {self.name} ({status}): {detail}"
             return ModelUnavailable(text if refusal.is_page else f"{text}; try again later")
         return ModelRefused(text)
+
+    def _failed(self, refusal: ApiRefusal, detail: str) -> ModelError:
+        text = f"{self.host} failed to run {self.name}: {detail}"
+        if sizes := context_sizes(refusal):
+            return ContextTooLong(text, *sizes)
+        is_overloaded = refusal.code in _OVERLOADED
+        return (ModelOverloaded if is_overloaded else ModelUnavailable)(f"{text}; try again later")
 
     def _key_problem(self, detail: str) -> str:
         if self.key:

@@ -22,8 +22,9 @@ from interlock.models.http.model_limits import OUTPUTS, digest, shown, size_of
 from interlock.models.learned import Lesson
 from interlock.models.model import ToolDefinition
 
-# llama.cpp and Ollama answer 500 and 501 if a model's template cannot have tools.
-_STATUSES = frozenset((400, 404, 405, 413, 422, 500, 501))
+# llama.cpp and Ollama answer 500 and 501 if a model's template cannot have tools. LM Studio's
+# answer is an error with the status 200: https://github.com/NousResearch/hermes-agent/pull/67349
+_STATUSES = frozenset((200, 400, 404, 405, 413, 422, 500, 501))
 _OUTPUT = re.compile(
     r"max_tokens: \d+ > (\d+)|at most (\d+) (?:completion|output) tokens|"
     r"maximum (?:allowed )?(?:number of )?(?:completion|output) tokens\D{0,20}(\d+)",
@@ -308,7 +309,8 @@ def _members(refusal: ApiRefusal, sent: SentRequest) -> list[Lesson]:
     is_stream = named == "stream" or (_NOT_TAKEN.search(reason) and _is_member("stream", reason))
     if is_stream and sent.body.get("stream"):
         return [_lesson("member", refusal, what="stream")]
-    free = [name for name in sent.body if name not in sent.needed]
+    # A reason may name a member of a schema in `tools`, as Ollama does; tools have lessons above.
+    free = [name for name in sent.body if name not in sent.needed and name != "tools"]
     found = [name for name in free if name == named] or [
         name for name in sorted(free, key=len, reverse=True) if _is_member(name, reason)
     ]

@@ -298,7 +298,7 @@ class HttpApp:
             raise HttpRefusal(400, f"params: {error}", INVALID_PARAMS, id=id) from None
         is_modern = stated is None or bool(stated.revision)
         if not is_modern and headers.get(b"mcp-protocol-version") not in _LEGACY_VERSIONS:
-            is_modern = self._names_modern(request)
+            is_modern = self._names_modern(request, message.method)
         if stated is None or is_modern:
             await self._modern.serve(request, message, params, stated)
         else:
@@ -306,9 +306,15 @@ class HttpApp:
             await self._legacy.serve(request, message, stated, call_params)
 
     @staticmethod
-    def _names_modern(request: HttpRequest) -> bool:
-        """Return whether the version header names a modern revision, if the body names none."""
+    def _names_modern(request: HttpRequest, method: object) -> bool:
+        """Return whether the version header names a modern revision, if the body names none.
+
+        `initialize` negotiates the revision in its body, so there an unknown one in the header, or
+        an empty header, does not matter.
+        """
         version = request.header(b"mcp-protocol-version")
+        if method == "initialize":
+            return version in MODERN
         return version is not None and version not in LEGACY
 
     @staticmethod
