@@ -30,7 +30,6 @@ from contextlib import (
     AsyncExitStack,
     aclosing,
     asynccontextmanager,
-    suppress,
 )
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -47,7 +46,6 @@ from interlock.config import ServerConfig
 from interlock.config.settings import Settings
 from interlock.errors import (
     CapabilityError,
-    InterlockError,
     MissingExtra,
     ModelUnavailable,
     StoreError,
@@ -588,8 +586,7 @@ async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: Mode
         model = await wishes.preferred()
     if isinstance(model, OpenAIModel | AnthropicModel):
         # Importing the HTTP client takes time, so do it before the first answer needs it.
-        with suppress(InterlockError):  # the first answer states what is missing
-            await model.prepare()
+        await model.prepare()
     return model
 
 

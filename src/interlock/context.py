@@ -71,6 +71,8 @@ LEVELS: tuple[LogLevel, ...] = (
 ASK_TIMEOUT = 600.0  # seconds
 """Seconds that a user has to answer a question."""
 
+SHORT_ANSWER = 1024  # tokens of an answer of the client's model
+
 
 # Without authentication, the id of a session is a credential as well.
 _CREDENTIALS = frozenset(
@@ -140,7 +142,9 @@ class Refused(Struct, frozen=True):
     action: Literal["decline", "cancel"]
 
 
-def sampling(messages: str | Sequence[SamplingMessage], max_tokens: int, **more: Any) -> Question:
+def sampling(
+    messages: str | Sequence[SamplingMessage], max_tokens: int = SHORT_ANSWER, **more: Any
+) -> Question:
     """Ask the client's model. `more` are further members of `CreateMessageParams`."""
     if isinstance(messages, str):
         messages = [SamplingMessage(role="user", content=TextContent(text=messages))]
@@ -406,7 +410,7 @@ class Context(Struct, Generic[_Lifespan], eq=False, kw_only=True):
     async def sample(
         self,
         messages: str | Sequence[SamplingMessage],
-        max_tokens: int,
+        max_tokens: int = SHORT_ANSWER,
         *,
         key: str | None = None,
         **more: Any,

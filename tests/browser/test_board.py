@@ -709,7 +709,7 @@ async def test_held_counts_calls_and_definitions_that_wait_for_a_decision(
         page = await gateway.open("/gateway")
 
         refused = page.get_by_role("region", name="Refused")
-        await expect(refused).to_contain_text("0 by rule, 0 by limit; 22 held now")
+        await expect(refused).to_contain_text("0 denied, 0 over a limit; 22 held now")
         await expect(page.get_by_role("region", name="Needs you")).to_contain_text("22 wait")
         await expect(page.get_by_role("link", name="Approvals")).to_contain_text("22")
 

@@ -17,7 +17,8 @@ async def test_pasted_key_opens_the_board_and_signing_out_ends_the_session(
         key = await gateway.key("mara", *ADMIN)
         page = await open_page(f"{gateway.url}/gateway")
 
-        await page.get_by_label("Your key").fill("ilk_wrong")
+        await expect(page.get_by_label("Your key")).to_be_focused()
+        await page.keyboard.type("ilk_wrong")
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.get_by_role("alert")).to_contain_text("not valid here")
         await page.get_by_label("Your key").fill(key)

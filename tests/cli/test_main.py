@@ -94,7 +94,7 @@ def test_command_list_in_help_repeats_the_summary_of_each_command():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["cal"], "unknown command 'cal'; did you mean call?: see `interlock --help`"),
+        (["cal"], "unknown command 'cal'; did you mean call?"),
         (["x\x1b[2J"], "unknown command 'x\\x1b[2J': see `interlock --help`"),
         (["chat", "--modle", "x"], "--modle"),
         (["servers", "ad"], "'ad'"),

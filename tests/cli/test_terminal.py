@@ -7,7 +7,15 @@ import unicodedata
 import pytest
 
 from interlock.cli import terminal
-from interlock.cli.terminal import emit, emit_json, emit_table, in_columns, safe, safe_line
+from interlock.cli.terminal import (
+    emit,
+    emit_json,
+    emit_lines,
+    emit_table,
+    in_columns,
+    safe,
+    safe_line,
+)
 
 ATTACKS = {
     "colour": ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
@@ -105,33 +113,51 @@ def test_emit_json_escapes_without_changing_the_value(capsys: pytest.CaptureFixt
     assert "é" in out
 
 
-def test_emit_table_prints_one_line_per_row(capsys: pytest.CaptureFixture[str]):
-    emit_table([("a", "one\ntwo"), ("long", "\x1b[2J")])
+def test_tables_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]):
+    for printed in (emit_table, emit_lines):
+        printed([("a", "one\ntwo " * 30), ("long", "\x1b[2J")])
 
-    assert capsys.readouterr().out == "a     one two\nlong  \\x1b[2J\n"
+        assert capsys.readouterr().out == f"a     {'one two ' * 29}one two\nlong  \\x1b[2J\n"
 
 
-def test_emit_table_cuts_lines_at_the_edge_of_the_terminal(
+def test_a_list_cuts_lines_at_the_edge_of_the_terminal_and_a_table_wraps_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
-    emit_table([("a", "x" * 200)])
+    row = ("extra oauth", "x" * 40, "pip install --no-input 'keyring>=25.5' 'pyjwt>=2.11'")
+    emit_lines([row])
+    emit_table([row, ("a", "b", "c")])
 
-    assert capsys.readouterr().out == "a  " + "x" * 76 + "…\n"
+    start = f"extra oauth  {'x' * 40}"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{start}  pip install --no-input '…",
+        start,
+        "    pip install --no-input 'keyring>=25.5' 'pyjwt>=2.11'",
+        f"a            b{' ' * 39}  c",
+    ]
 
 
-def test_table_columns_wrap_between_words(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(terminal, "_width", lambda _stream=None: 40)
+def test_table_columns_wrap_between_words():
     text = "one two three four five six seven eight"
+    rows = [("a:b", text), ("ab:\x1b", "x\ny"), ("c", "")]
 
-    assert in_columns([("a:b", text), ("ab:\x1b", "x\ny"), ("c", "")]) == [
+    assert in_columns(rows, 40) == [
         "a:b      one two three four five six",
         "         seven eight",
         "ab:\\x1b  x y",
         "c",
     ]
-    assert in_columns([("a:" + "b" * 30, text)]) == [
+    assert in_columns([("a:" + "b" * 30, text)], 40) == [
         "a:" + "b" * 30,
         "    one two three four five six seven",
         "    eight",
+    ]
+    assert in_columns([("b" * 30, "2026-11-28", "c" * 9, "denied by a rule")], 44) == [
+        f"{'b' * 30}  2026-11-28",
+        "    ccccccccc  denied by a rule",
+    ]
+    assert in_columns([("path", f"in {'/folder' * 9} of")], 60) == [
+        "path  in",
+        f"      {'/folder' * 9}",
+        "      of",
     ]

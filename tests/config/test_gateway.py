@@ -51,6 +51,21 @@ def test_unknown_member_server_or_group_causes_a_warning(section: dict[str, Any]
     assert warning in line
 
 
+@each_row(
+    "member, refusal",
+    [
+        ("polcy", "gateway.polcy is unknown (did you mean 'policy'?)"),
+        ("limit", "gateway.limit is unknown (did you mean 'limits'?)"),
+        ("view", "gateway.view is unknown (did you mean 'views'?)"),
+    ],
+)
+def test_a_misspelled_member_that_restricts_callers_is_refused(member: str, refusal: str):
+    with pytest.raises(ConfigError) as raised:
+        gateway({member: {}})
+
+    assert refusal in str(raised.value)
+
+
 def test_unknown_group_causes_no_warning_if_an_issuer_has_a_groups_claim():
     issuer = {
         "issuer": "https://id.example",

@@ -195,6 +195,8 @@ def test_every_block_of_a_page_runs(
         server = request.getfixturevalue("postgres_server")
         monkeypatch.setenv("DATABASE_URL", asyncio.run(new_database(server)))
         monkeypatch.setenv("PATH", f"{client_programs()}:{os.environ['PATH']}")
+    if "pip install pytest pytest-asyncio" in PAGES[name].read_text():
+        monkeypatch.setenv("PYTEST_PLUGINS", "pytest_asyncio.plugin")
     if name.startswith("examples/"):
         shutil.copytree((ROOT / name).parent, folder, dirs_exist_ok=True)
         (folder.parent / "notes").symlink_to(ROOT / "examples/notes")

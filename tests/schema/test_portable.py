@@ -87,6 +87,10 @@ def member(subschema: Any) -> Any:
         ({"type": "string", "format": "uri"}, {"type": "string", "description": "Format: uri."}),
         ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}),
         (
+            {"type": "string", "contentEncoding": "base64", "description": "A picture."},
+            {"type": "string", "description": "A picture. Encoding: base64."},
+        ),
+        (
             {"type": "string", "maxLength": 10_000},
             {"type": "string", "description": "At most 10,000 characters."},
         ),

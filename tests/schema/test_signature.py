@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal, NewType, Optional, TypedDict
 from uuid import UUID
 
@@ -232,6 +233,41 @@ def test_a_default_is_shown_and_used(default, shown):
     assert decode(function, {}).x == default
 
 
+@each_row(
+    "hint, default",
+    [
+        (float, 1),
+        (Annotated[int, Meta(ge=0)], -1),
+        (list[int], ()),
+        (Decimal, 0),
+        (Path, "."),
+        (Colour, "red"),
+        (int | str, "a"),
+    ],
+)
+def test_a_default_outside_of_the_limits_or_of_a_similar_type_is_accepted(hint, default):
+    assert decode(taking(hint, default), {}).x == default
+
+
+@each_row(
+    "hint, schema",
+    [
+        (str, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        (str | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        (
+            Annotated[int, Meta(ge=1)],
+            {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
+        ),
+        (Any, {}),
+    ],
+)
+def test_a_parameter_with_the_default_none_takes_null(hint, schema):
+    function = taking(hint, None)
+
+    assert schema_of(function)["properties"]["x"] == {**schema, "default": None}
+    assert decode(function, {"x": None}).x is None
+
+
 @each_row("default", [[[1]], {"a": []}, Hit("a"), Point(1)])
 def test_each_call_gets_its_own_copy_of_a_default(default):
     signature = describe(taking(type(default), default), Context)
@@ -437,6 +473,11 @@ def undefined(ok: int, x: Nowhere): ...  # noqa: F821
         (taking(list[Plain]), "parameter 'x' of function has type list["),
         (taking(Callable[[int], int]), "parameter 'x' of function has type "),
         (taking(Hit | Point), "parameter 'x' of function has type "),
+        (
+            taking(int, "a"),
+            "parameter 'x' of function has the default 'a', which is not a valid int",
+        ),
+        (taking(Literal["a", "b"], "c"), "default 'c', which is not one of ['a', 'b']; change the"),
     ],
 )
 def test_a_parameter_that_cannot_be_described_is_refused_by_name(function, says):

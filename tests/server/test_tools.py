@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
@@ -38,6 +38,30 @@ class Hit:
     score: float
 
 
+@dataclass(frozen=True)
+class Place:
+    city: str
+    country: str = "JP"
+
+
+@dataclass(slots=True)
+class Range:
+    first: int
+    last: int = 9
+
+
+@dataclass
+class Trip:
+    to: Place
+    days: int = 1
+    note: str = "none"
+    stops: list[Place] = field(default_factory=list)
+    span: Range | None = None
+
+    def __post_init__(self) -> None:
+        self.note = self.note.upper()
+
+
 @pytest.fixture
 def server() -> Server:
     return Server("tools")
@@ -46,6 +70,39 @@ def server() -> Server:
 async def call(server: Server, name: str, /, **arguments: Any) -> CallToolResult:
     async with Client.memory(server) as client:
         return await client.call_tool(name, arguments)
+
+
+@each_row(
+    "sent, returned",
+    [
+        ({"to": {"city": "Kyoto"}}, {"to": {"city": "Kyoto", "country": "JP"}}),
+        (
+            {"to": {"city": "Rome", "country": "IT"}, "days": 4, "note": "x"},
+            {"to": {"city": "Rome", "country": "IT"}, "days": 4, "note": "X"},
+        ),
+        (
+            {"to": {"city": "Kyoto"}, "stops": [{"city": "Nara"}], "span": {"first": 1}},
+            {
+                "to": {"city": "Kyoto", "country": "JP"},
+                "stops": [{"city": "Nara", "country": "JP"}],
+                "span": {"first": 1, "last": 9},
+            },
+        ),
+    ],
+)
+async def test_a_dataclass_that_a_tool_returns_unchanged_has_its_defaults(sent, returned):
+    server, parent = Server("tools"), Server("parent")
+
+    @server.tool
+    def planned(trip: Trip, *, others: dict[str, Trip] | None = None) -> Trip:
+        return others["a"] if others else trip
+
+    parent.mount("p", server, tools={"planned": {"arguments": {"trip": {"name": "plan"}}}})
+    whole = {"days": 1, "note": "NONE", "stops": [], "span": None} | returned
+
+    assert (await call(server, "planned", trip=sent)).structured == whole
+    assert (await call(server, "planned", trip=sent, others={"a": sent})).structured == whole
+    assert (await call(parent, "p_planned", plan=sent)).structured == whole
 
 
 async def test_a_list_within_a_set_is_an_invalid_argument(server):

@@ -724,7 +724,7 @@ def test_very_many_scopes_are_left_out_of_the_hint():
         ({"auth": "none"}, 'a bearer token is required; its configuration says "auth": "none"'),
         (
             {"headers": {"Authorization": f"Bearer {CANARY}"}},
-            "is not valid; it rejects the Authorization header of its configuration",
+            "is not valid; correct the header Authorization in its configuration",
         ),
     ],
 )

@@ -236,6 +236,8 @@ def _exit_code() -> int:
 
 def _usage(error: click.UsageError) -> str:
     message = error.format_message().rstrip(".")
+    if message.endswith("?"):  # the message names what is meant
+        return message
     command = error.ctx.command_path if error.ctx else "interlock"
     return f"{message}: see `{command} --help`"
 

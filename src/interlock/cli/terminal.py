@@ -85,14 +85,16 @@ def emit_json_line(value: object) -> None:
 
 
 def emit_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns; a terminal's right edge cuts off the last column."""
-    lines = [[safe_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    edge = _width() if is_terminal(sys.stdout) else None
-    for line in lines:
-        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        text = "  ".join(padded).rstrip()
-        print(text if edge is None or len(text) <= edge else text[: edge - 1] + "…")
+    """Print rows in columns; a terminal's right edge wraps the last column between words."""
+    for line in in_columns(list(rows), width() if is_terminal(sys.stdout) else None):
+        print(line)
+
+
+def emit_lines(rows: Iterable[Sequence[str]]) -> None:
+    """Print one line per row, in columns; a terminal's right edge cuts off the last column."""
+    edge = width() if is_terminal(sys.stdout) else None
+    for line in in_columns(list(rows), None):
+        print(line if edge is None or len(line) <= edge else line[: edge - 1] + "…")
 
 
 def emit_list(
@@ -107,23 +109,34 @@ def emit_list(
         say(none)
 
 
-def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return lines with names and their descriptions, which are wrapped between words."""
+_NARROWEST = 30  # characters; a narrower last column begins on a line of its own
+
+
+def in_columns(rows: Sequence[Sequence[str]], edge: int | None) -> list[str]:
+    """Return lines with the rows in columns; `edge` wraps the last column between words."""
     from textwrap import wrap
 
-    names = [safe_line(name) for name, _ in rows]
-    edge = _width(sys.stderr)
-    longest = max(map(len, names), default=0)
-    indent = longest + 2 if longest + 2 <= edge // 2 else 4
-    lines = []
-    for name, (_, description) in zip(names, rows, strict=True):
-        words = wrap(safe_line(description), max(20, edge - indent))
-        if indent > longest and words:
-            lines.append(f"{name:{indent}}{words.pop(0)}")
-        else:
-            lines.append(name)
-        lines += (" " * indent + each for each in words)
-    return lines
+    lines = [[safe_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    found: list[str] = []
+    for line in lines:
+        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        text = "  ".join(padded).rstrip()
+        if edge is None or len(text) <= edge:
+            found.append(text)
+            continue
+        start, rest = "".join(f"{cell}  " for cell in padded[:-1]), line[-1]
+        if edge - len(start) < _NARROWEST:
+            fitting = len(padded) - 1
+            while fitting > 1 and len("  ".join(padded[:fitting]).rstrip()) > edge:
+                fitting -= 1
+            found.append("  ".join(padded[:fitting]).rstrip())
+            start, rest = " " * 4, "  ".join(line[fitting:])
+        room = edge - len(start)
+        for part in wrap(rest, room, break_long_words=False, break_on_hyphens=False):
+            found.append(start + part)
+            start = " " * len(start)
+    return found
 
 
 # Messages
@@ -168,7 +181,7 @@ class Spinner:
         if self._status is not None:
             from rich.text import Text
 
-            self._status.update(Text(safe_line(text, _width()), style="dim"))
+            self._status.update(Text(safe_line(text, width()), style="dim"))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -233,7 +246,8 @@ def is_rich(stream: TextIO | None) -> bool:
     return utf8 and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-def _width(stream: TextIO | None = None) -> int:
+def width(stream: TextIO | None = None) -> int:
+    """Return the width of a terminal in characters, of stdout by default."""
     try:
         return os.get_terminal_size((stream or sys.stdout).fileno()).columns or 80
     except (OSError, ValueError):

@@ -1,7 +1,8 @@
 """Reads the member `gateway` of a configuration.
 
-Unknown keys cause a warning. In the policy, in rules and in views they are refused, because
-ignoring a misspelled restriction would allow more than the operator meant.
+Unknown keys cause a warning. In the policy, in rules and in views they are refused, and so is a
+misspelled name of a member that restricts callers, because ignoring it would allow more than the
+operator meant.
 """
 
 from __future__ import annotations
@@ -132,9 +133,10 @@ def _check_members(gateway: Section) -> None:
     for member in ("rules", "readOnly"):  # ignoring them would allow more than the operator meant
         if member in gateway.members:
             gateway.refuse(f'belongs into "policy": {{"{member}": …}}', member)
-    gateway.warn_unknown(KEYS)
+    gateway.warn_unknown(KEYS, restricting=_RESTRICTING)
 
 
+_RESTRICTING = ("auth", "limits", "lock", "policy", "views")
 KEYS = (
     "listen",
     "publicUrl",

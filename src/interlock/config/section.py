@@ -220,10 +220,17 @@ class Section:
         """Add a warning about this object, or about the nested member at the path `steps`."""
         self.warnings.append(f"{self._where(*steps)} {problem}")
 
-    def warn_unknown(self, known: tuple[str, ...]) -> None:
-        """Warn of keys that are not in `known`, up to `MAX_WARNINGS` in the whole file."""
+    def warn_unknown(self, known: tuple[str, ...], restricting: tuple[str, ...] = ()) -> None:
+        """Warn of keys that are not in `known`, up to `MAX_WARNINGS` in the whole file.
+
+        Refuse those that are most similar to a key in `restricting`.
+        """
         for key in self.members:
-            if key not in known and len(self.warnings) < MAX_WARNINGS:
+            if key in known:
+                continue
+            if _most_similar(key, known) in restricting:
+                self.refuse(f"is unknown{nearest(key, known)}", key)
+            if len(self.warnings) < MAX_WARNINGS:
                 self.warn(f"is unknown and ignored{nearest(key, known)}", key)
 
     def refuse_unknown(self, known: tuple[str, ...]) -> None:
@@ -271,10 +278,14 @@ def parse_moment(text: str) -> int | None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean …?)" with the most similar known name; "" if none is similar."""
+    close = _most_similar(name, known)
+    return f" (did you mean {close!r}?)" if close else ""
+
+
+def _most_similar(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(name[:MAX_KEY], list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return next(iter(get_close_matches(name[:MAX_KEY], list(known), n=1)), "")
 
 
 def parse(text: bytes, path: Path | None) -> Section:

@@ -101,7 +101,22 @@ def parameter(name: str, hint: Any, default: Any, where: str) -> FunctionParamet
         hint = Annotated[(hint.__origin__, *metadata)]
     if own is not EMPTY:
         found, factory = own, None
+    if found is None:
+        hint = _or_none(hint)
     return FunctionParameter(name, argument, rewritten(hint, where, name), found, factory)
+
+
+def _or_none(hint: Any) -> Any:
+    """Return the hint of a parameter with the default None, such as `str`, as one that takes None.
+
+    Clients read the default in the schema, and many send it.
+    """
+    metadata: tuple[Any, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, metadata = hint.__origin__, hint.__metadata__
+    if hint not in (Any, object, EMPTY):
+        hint = typing.Optional[hint]  # noqa: UP045 - a hint may be text
+    return Annotated[(hint, *metadata)] if metadata else hint
 
 
 def rewritten(hint: Any, where: str, name: str = "value") -> Any:

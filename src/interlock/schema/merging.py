@@ -33,7 +33,7 @@ _OTHER_TYPES = {
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COUNTS = (*("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),)
-_TEXTS = ("title", "description", "pattern", "format", "x-mcp-header")
+_TEXTS = ("title", "description", "pattern", "format", "contentEncoding", "x-mcp-header")
 _SCHEMAS = ("items", "prefixItems", "additionalItems", "additionalProperties", "patternProperties")
 
 

@@ -41,7 +41,7 @@ _NO_NAMES: Mapping[str, str] = {}
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
 _OBJECT = {"properties", "required", "additionalProperties", "patternProperties"}
 _ARRAY = {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"}
-_STRING = {"pattern", "minLength", "maxLength", "format"}
+_STRING = {"pattern", "minLength", "maxLength", "format", "contentEncoding"}
 _NUMBER = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _NEEDS = (("object", _OBJECT), ("array", _ARRAY), ("string", _STRING), ("number", _NUMBER))
 
@@ -382,6 +382,8 @@ def _read_string(found: JsonObject, out: JsonObject) -> None:
         out["format"] = form
     elif form:
         _note(out, f"Format: {form}.")
+    if encoding := found.get("contentEncoding"):
+        _note(out, f"Encoding: {encoding}.")
     if "minLength" in found:
         _bounded(out, "minLength", found["minLength"], MAX_LENGTH, "At least {} characters.")
     if "maxLength" in found:

@@ -25,6 +25,7 @@ from msgspec import Raw, Struct
 from interlock.errors import SignatureError
 from interlock.media import Media
 from interlock.schema import hooks
+from interlock.schema.dataclass_defaults import FilledArguments, has_plain_defaults
 from interlock.schema.docstrings import argument_texts, routine
 from interlock.schema.hints import FunctionParameter, parameter, rewritten
 from interlock.schema.metadata import EMPTY
@@ -163,6 +164,8 @@ def _describe(
     arguments, schema = _struct(function, fields, name)
     schema.pop("title", None)
     _add_defaults(schema, fields)
+    for field in fields:
+        _check_default(schema["properties"][field.argument], f"parameter {field.name!r} of {name}")
     _add_descriptions(schema, fields, argument_texts(function))
     returned = _hint(function, "return", f"what {name} returns") if has_output else EMPTY
     output, write = _output(returned, name)
@@ -264,10 +267,12 @@ def _field(given: FunctionParameter) -> Any:
 def _struct(
     function: Callable[..., Any], fields: list[FunctionParameter], name: str
 ) -> tuple[type[Struct], JsonObject]:
+    needs_filling = any(has_plain_defaults(each.hint, []) for each in fields)
     try:
         arguments = msgspec.defstruct(
             "Arguments",
             [(each.name, each.hint, _field(each)) for each in fields],
+            bases=(FilledArguments,) if needs_filling else (),
             kw_only=True,
             forbid_unknown_fields=True,
             frozen=True,
@@ -309,6 +314,30 @@ def _add_defaults(schema: JsonObject, fields: list[FunctionParameter]) -> None:
         if each.default is not EMPTY and "default" not in member:
             with contextlib.suppress(TypeError, ValueError):
                 member["default"] = msgspec.to_builtins(each.default, enc_hook=hooks.write)
+
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (int,),
+    "array": (list, tuple),
+    "object": (dict,),
+}
+
+
+def _check_default(member: JsonObject, where: str) -> None:
+    """Refuse a default of another JSON type; one outside of the limits may stand for no value."""
+    default, kind = member.get("default"), member.get("type")
+    if default is None or "format" in member:
+        return
+    types = _JSON_TYPES.get(kind, (object,)) if isinstance(kind, str) else (object,)
+    if not isinstance(default, types) or default not in member.get("enum", (default,)):
+        allowed = f"one of {member['enum']}" if "enum" in member else f"a valid {kind}"
+        raise SignatureError(
+            f"{where} has the default {default!r}, which is not {allowed}; "
+            "change the default or the type hint"
+        )
 
 
 def _add_descriptions(

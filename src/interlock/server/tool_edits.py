@@ -13,6 +13,7 @@ from msgspec import NODEFAULT, Raw, Struct
 from msgspec.structs import FieldInfo, asdict, fields
 
 from interlock.config.section import nearest
+from interlock.schema.dataclass_defaults import FilledArguments
 from interlock.schema.signature import at_caller
 from interlock.types import JsonObject
 
@@ -166,7 +167,12 @@ class ArgumentEdits:
             elif not change.get("hide"):
                 shown.append((field.name, field.type, self._field(field, change, decoder)))
         visible = msgspec.defstruct(
-            "Arguments", shown, kw_only=True, forbid_unknown_fields=True, frozen=True
+            "Arguments",
+            shown,
+            bases=(FilledArguments,) if issubclass(whole, FilledArguments) else (),
+            kw_only=True,
+            forbid_unknown_fields=True,
+            frozen=True,
         )
         read = msgspec.json.Decoder(visible, dec_hook=decoder.dec_hook, strict=decoder.strict)
         if len(shown) == len(fields(whole)):

@@ -82,13 +82,13 @@ class Watchdog:
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None or not _log.isEnabledFor(logging.WARNING):
             return
-        tool = _tool_in(frame)
+        tool, depth = _tool_in(frame)
         text = (
             "%s has blocked the event loop for over %g s; move the blocking work to a plain "
             "function, which runs in a thread"
         )
         words = (f"tool {tool}" if tool else "something", PATIENCE * INTERVAL)
-        stack = "".join(traceback.format_stack(frame)).rstrip()
+        stack = "".join(traceback.format_stack(frame, depth)).rstrip()
         # Not `_log.warning`, because the logged stack must be the blocked thread's.
         record = _log.makeRecord(
             _log.name, logging.WARNING, __file__, 0, text, words, None, sinfo=stack
@@ -96,11 +96,15 @@ class Watchdog:
         _log.handle(record)
 
 
-def _tool_in(frame: FrameType | None) -> str | None:
-    """Return the name of the tool whose call is on the stack; None without such a call."""
+def _tool_in(frame: FrameType | None) -> tuple[str | None, int | None]:
+    """Return the name of the tool whose call is on the stack, and the number of frames in it.
+
+    Both are None without such a call.
+    """
+    depth = 0
     while frame is not None:
         if frame.f_code is FunctionTool.call.__code__:
             tool: FunctionTool = frame.f_locals["self"]
-            return tool.definition.name
-        frame = frame.f_back
-    return None
+            return tool.definition.name, depth
+        frame, depth = frame.f_back, depth + 1
+    return None, None

@@ -42,5 +42,5 @@ def with_hint(error: InterlockError, name: str, server: object) -> str:
         if server.auth == "none":
             return f'{text}; its configuration says "auth": "none"'
         if not server.uses_login:
-            return f"{text}; it rejects the Authorization header of its configuration"
+            return f"{text}; correct the header Authorization in its configuration"
     return text

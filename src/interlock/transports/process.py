@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -95,7 +96,7 @@ class Process:
         except OSError as error:
             if started is not None:
                 await started.end()
-            raise _spawn_error(argv[0], error) from error
+            raise spawn_error(argv[0], error) from error
         except asyncio.CancelledError:
             if started is not None:
                 started._kill()
@@ -227,14 +228,17 @@ class Process:
             os.killpg(self.id, sign)
 
 
-def _spawn_error(program: str, error: OSError) -> SpawnError:
-    why = str(error)
+def spawn_error(program: str, error: OSError) -> SpawnError:
+    """Return the error for a program that the system did not start."""
+    why = error.strerror or str(error)
     if isinstance(error, FileNotFoundError):
         why = "program not found; is it installed, and is its folder in PATH?"
         if program.split()[1:]:
             why = 'program not found; arguments belong in a list of their own, such as "args"'
     elif isinstance(error, PermissionError):
         why = "it is not executable"
+    elif error.errno == errno.ENOEXEC:
+        why = "it is neither a program for this machine nor a script that begins with #!"
     return SpawnError(f"cannot start {program!r}: {why}")
 
 

@@ -306,6 +306,7 @@ def test_an_unavailable_model_is_an_error(interlock, servers, model: str, messag
     assert (ran.code, ran.out) == (1, "")
     assert message in ran.err
     assert ran.err.count("\n") == 1
+    assert stored_conversations() == []
 
 
 @pytest.mark.slow("fills a database")

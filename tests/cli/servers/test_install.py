@@ -61,6 +61,29 @@ def test_install_and_uninstall_keep_comments_and_other_servers(
     assert path.read_text() == before
 
 
+@pytest.mark.slow("starts a program")
+@each_row(
+    "text, why",
+    [
+        (
+            "echo a placeholder of npm",
+            "neither a program for this machine nor a script that begins",
+        ),
+        ("#!/no/such/interpreter\n", "cannot start"),
+        ("#!/bin/sh\necho no >&2\nexit 3\n", "Claude Code did not change its servers: no"),
+    ],
+)
+def test_a_claude_that_does_not_run_is_one_line(text, why, interlock, home, notes, monkeypatch):
+    program = home / "claude"
+    program.write_text(text)
+    program.chmod(0o755)
+    monkeypatch.setenv("INTERLOCK_CLAUDE", str(program))
+    ran = interlock("install", "claude", "notes.py")
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert why in ran.err
+
+
 def test_install_creates_a_missing_file_with_absolute_paths(interlock, home: Path, notes: Path):
     interlock("install", "cursor", "notes.py:server")
 

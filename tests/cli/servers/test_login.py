@@ -349,7 +349,8 @@ def test_login_to_a_program_is_an_error(
         ({"auth": "none"}, 'server \'web\' does not use a login: it has "auth": "none"'),
         (
             {"headers": {"Authorization": "Bearer s3cr3t"}},
-            "server 'web' does not use a login: its configuration has an Authorization header",
+            "server 'web' does not use a login: its configuration has the header "
+            "Authorization; remove that to log in",
         ),
         (
             {"headers": {"X-Key": "${NOT_SET}"}},

@@ -10,6 +10,7 @@ from interlock.cli import server_status
 from interlock.cli.servers import tools as tools_module
 from interlock.config import trust
 from interlock.types import Tool
+from tests.support.rows import each_row
 
 BROKEN = {"command": "no-such-program"}
 
@@ -214,6 +215,24 @@ def test_describe_prints_the_type_of_each_argument(schema: object, kind: str):
     description = tools_module.describe(Tool("t", whole))
 
     assert description == f"t\n\narguments:\n  x ({kind}, optional)"
+
+
+@each_row(
+    "schema, shown",
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 1000}, "integer, 1 to 1,000, optional"),
+        ({"type": "integer", "minimum": 1, "default": 5}, "integer, at least 1, default 5"),
+        ({"type": "string", "minLength": 3}, "string, at least 3 characters, optional"),
+        ({"type": "array", "maxItems": 2}, "array, at most 2 items, optional"),
+        ({"type": "string", "format": "date-time"}, "string, date-time, optional"),
+        ({"enum": ["a", "é"], "default": "é"}, '"a" | "é", default "é"'),
+        ({"type": ["string", "null"], "default": None}, "string | null, optional"),
+    ],
+)
+def test_describe_prints_limits_formats_and_defaults(schema, shown):
+    description = tools_module.describe(Tool("t", {"type": "object", "properties": {"x": schema}}))
+
+    assert description.splitlines()[-1] == f"  x ({shown})"
 
 
 def test_describe_prints_the_targets_of_references_and_the_alternatives():

@@ -34,7 +34,11 @@ async def fill(place: str | Path, count: int = 1) -> str:
 @each_row(
     ("url", "words"),
     [
-        ("postgresql://me:s3cret@127.0.0.1:1/db", r"cannot connect to PostgreSQL 127.0.0.1:1/db: "),
+        (
+            "postgresql://me:s3cret@127.0.0.1:1/db",
+            r"cannot connect to PostgreSQL 127.0.0.1:1/db: Connection refused; start the server",
+        ),
+        ("postgresql://me:s3cret@no-such-host.invalid/db", "/db: its name has no address; start"),
         ("postgresql://me:s3cret@127.0.0.1:port/db", "not a valid postgresql:// URL"),
         ("postgresql://me:s3cret@/db?host=/nowhere", "cannot connect to PostgreSQL /nowhere/db: "),
         ("postgresql://me:s3cret@[::1/db", "not a valid postgresql:// URL"),

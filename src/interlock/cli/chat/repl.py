@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -25,7 +26,7 @@ from interlock.cli.servers.call import format_block, texts_of
 from interlock.cli.servers.resources import format_contents
 from interlock.cli.servers.tools import rows
 from interlock.cli.signals import on_interrupt
-from interlock.cli.terminal import complain, in_columns, safe_line, say, unechoed, warn
+from interlock.cli.terminal import complain, in_columns, safe_line, say, unechoed, warn, width
 from interlock.config import Config
 from interlock.errors import InterlockError, MissingExtra
 from interlock.messages import Attachment, UserMessage
@@ -202,7 +203,8 @@ class _Repl:
         listed = rows(toolbox) if toolbox is not None else []
         if not listed:
             say("no tools; add a server with `interlock servers add` or `interlock servers import`")
-        for line in in_columns([(address, description) for address, _, description in listed]):
+        shown = [(address, description) for address, _, description in listed]
+        for line in in_columns(shown, width(sys.stderr)):
             say(line)
         if toolbox is not None:
             warn_of_broken(toolbox.status.values())

@@ -269,16 +269,25 @@ def application_folder(name: str) -> Path:
 def _run_claude(arguments: list[str], stdin: str = "") -> str:
     """Run `claude` to edit Claude Code's file, which it may be writing too; return the output."""
     from interlock.claude import find
+    from interlock.transports.process import spawn_error
 
-    ran = subprocess.run(  # noqa: S603 - the user's own program
-        [*find().argv, "mcp", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_TIMEOUT,
-        check=False,
-    )
+    program = find().argv
+    try:
+        ran = subprocess.run(  # noqa: S603 - the user's own program
+            [*program, "mcp", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except OSError as error:
+        raise spawn_error(program[0], error) from error
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"Claude Code did not answer within {_TIMEOUT:g} s; run `claude mcp list` to see why"
+        ) from None
     if ran.returncode != 0:
         said = " ".join((ran.stderr or ran.stdout).split())[:300]
         raise ConfigError(f"Claude Code did not change its servers: {said}")

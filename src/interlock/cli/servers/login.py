@@ -66,7 +66,8 @@ def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | No
         raise ConfigError(f'server {name!r} does not use a login: it has "auth": "none"')
     if not server.uses_login:
         raise ConfigError(
-            f"server {name!r} does not use a login: its configuration has an Authorization header"
+            f"server {name!r} does not use a login: its configuration has the header "
+            "Authorization; remove that to log in"
         )
     return run(_login(name, server, scope, opens_browser=not no_browser))
 

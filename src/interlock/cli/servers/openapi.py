@@ -11,7 +11,7 @@ import click
 from interlock.cli import config_option
 from interlock.cli.database_options import database_of
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_json, emit_table, safe_line, say, warn
+from interlock.cli.terminal import emit_json, emit_lines, emit_table, safe_line, say, warn
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def list_(
     if as_json:
         emit_json({"operations": rows})
         return
-    emit_table(map(_cells, rows))
+    emit_lines(map(_cells, rows))
     if not rows:
         say("no operations")
 

@@ -14,7 +14,7 @@ from interlock.cli.servers import inputs, server_option
 from interlock.cli.servers.call import format_block, texts_of
 from interlock.cli.servers.resources import chosen, of_every_server
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, say, working
+from interlock.cli.terminal import emit, emit_json, emit_lines, say, working
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def _prompts(servers: Mapping[str, ServerConfig], as_json: bool) -> int:
         if as_json:
             emit_json([{"server": name, **msgspec.to_builtins(each)} for name, each in rows])
         else:
-            emit_table(
+            emit_lines(
                 (f"{name}:{each.name}", _usage(each), each.description or each.title or "")
                 for name, each in rows
             )

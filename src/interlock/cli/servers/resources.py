@@ -15,7 +15,7 @@ from interlock.cli import completion, config_option
 from interlock.cli.server_status import started, warn_of_broken
 from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, say, warn, working
+from interlock.cli.terminal import emit, emit_json, emit_lines, is_terminal, say, warn, working
 from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InterlockError
 
@@ -52,7 +52,7 @@ async def _resources(servers: Mapping[str, ServerConfig], as_json: bool) -> int:
         if as_json:
             emit_json([{"server": name, **_fields(each)} for name, each in rows])
         else:
-            emit_table(
+            emit_lines(
                 (f"{name}:{_uri(each)}", each.mime_type or "-", each.title or each.name)
                 for name, each in rows
             )

@@ -14,7 +14,7 @@ from interlock.cli import completion, config_option
 from interlock.cli.server_status import say_missing, say_starting, started, warn_of_broken
 from interlock.cli.servers import inputs, server_option
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_foreign, emit_json, emit_table, say, working
+from interlock.cli.terminal import emit_foreign, emit_json, emit_lines, say, working
 
 if TYPE_CHECKING:
     from interlock.config import Config
@@ -116,7 +116,7 @@ async def _tools(
         if as_json:
             emit_json(_servers_and_tools(toolbox))
         else:
-            emit_table(bare_rows(toolbox) if bare else rows(toolbox))
+            emit_lines(bare_rows(toolbox) if bare else rows(toolbox))
             if not servers and not ignored:
                 say("no servers; add one with `interlock servers add NAME COMMAND`")
         if not bare:
@@ -165,9 +165,12 @@ def _members(schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...]
     """Yield lines about the members of an object, and of the objects in it."""
     indent = "  " * (len(path) + 1)
     for name, about in schema.get("properties", {}).items():
-        need = "" if name in schema.get("required", ()) else ", optional"
-        yield f"{indent}{name} ({_type_name(about, root)}{need})"
         found = _followed(about, root)
+        about_value = [_type_name(about, root), *_limits(found)]
+        if name not in schema.get("required", ()):
+            default = about.get("default", found.get("default"))
+            about_value.append("optional" if default is None else f"default {_json(default)}")
+        yield f"{indent}{name} ({', '.join(about_value)})"
         for line in (about.get("description") or found.get("description", "")).splitlines():
             yield f"{indent}    {line.strip()}"
         inner = _followed(found.get("items", found), root)
@@ -184,11 +187,36 @@ def _followed(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+_RANGES = (
+    ("minimum", "maximum", ""),
+    ("minLength", "maxLength", " characters"),
+    ("minItems", "maxItems", " items"),
+)
+
+
+def _limits(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield what else a value must fulfil: `date-time`, `1 to 10`, `at least 3 characters`."""
+    if format := schema.get("format"):
+        yield str(format)
+    for low, high, unit in _RANGES:
+        least, most = schema.get(low), schema.get(high)
+        if least is not None and most is not None:
+            yield f"{least:,} to {most:,}{unit}"
+        elif least is not None:
+            yield f"at least {least:,}{unit}"
+        elif most is not None:
+            yield f"at most {most:,}{unit}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _type_name(schema: dict[str, Any], root: dict[str, Any]) -> str:
     """Return the type that a schema accepts: `integer`, `array of string`, `"a" | "b"`."""
     schema = _followed(schema, root)
     if options := schema.get("enum"):
-        return " | ".join(json.dumps(each, ensure_ascii=False) for each in options)
+        return " | ".join(map(_json, options))
     if options := schema.get("anyOf"):
         return " | ".join(dict.fromkeys(_type_name(each, root) for each in options))
     kind = schema["type"]

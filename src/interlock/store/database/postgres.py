@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 from interlock.errors import MissingExtra, StoreError
@@ -68,10 +70,17 @@ async def connect(url: str, *, timeout: float, command_timeout: float | None) ->
         # Drop the driver's text, because it may contain the URL with the password.
         raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        silent = isinstance(error, TimeoutError) and not str(error)
-        words = f"no answer within {timeout:g} s" if silent else str(error)
-        reason = words.partition("\n")[0] or type(error).__name__
-        raise StoreError(f"cannot connect to {name}: {reason}") from error
+        raise StoreError(f"cannot connect to {name}: {_reason(error, timeout)}") from error
+
+
+def _reason(error: Exception, timeout: float) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer within {timeout:g} s; check the URL and the server"
+    if number := re.search(r"\[Errno (-?\d+)\]", str(error)):  # of the first address of several
+        code = int(number[1])
+        words = os.strerror(code) if code > 0 else "its name has no address"
+        return f"{words}; start the server, or correct the URL"
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 async def refuse_transaction_pooler(url: str, *, timeout: float) -> None:

@@ -18,6 +18,7 @@ export function Form({ path }) {
   const [issuers, setIssuers] = useState(/** @type {{issuer: string, name: string}[]} */ ([]));
   useEffect(() => {
     document.title = `${t("login.title")} – interlock`;
+    document.getElementById(id)?.focus(); // the only field
     get("/api/login").then((found) => setIssuers(found.issuers), () => undefined); // a key still works
   }, []);
 
