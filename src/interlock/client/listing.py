@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from interlock import aio
 from interlock.errors import RemoteProtocolError
 from interlock.protocol.decoding import decode
-from interlock.protocol.envelope import encode
+from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.leniency import strict_form
 from interlock.schema.tool_input import read_input
 from interlock.types import (
@@ -165,11 +165,12 @@ async def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListP
 def _convert(raw: Raw, kind: Kind[_T]) -> tuple[JsonObject, _T]:
     """Return the definition of an item, in its strict form if the server sent another one."""
     definition = msgspec.json.decode(raw, type=JsonObject)
+    given = kind.read(definition)
     # Strict clients refuse a whole list because of null in one of its items.
     if _HAS_NULL.search(raw) is None:
         with contextlib.suppress(msgspec.ValidationError):
-            return definition, msgspec.convert(kind.read(definition), kind.type)
-    strict = strict_form(kind.type, encode(kind.read(definition)))
+            return definition, msgspec.convert(given, kind.type)
+    strict = strict_form(kind.type, raw if given is definition else encode_large(given))
     return msgspec.json.decode(strict), msgspec.json.decode(strict, type=kind.type)
 
 
