@@ -71,7 +71,7 @@ web: .venv/.stamp-interlock
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
 programs := build/docs/.stamp build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
-    build/claude/.stamp build/browser/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp \
+    build/claude/.stamp build/browser/.stamp build/firefox/.stamp build/proxies/.stamp build/pooler/.stamp build/prometheus/.stamp \
     build/helm/.stamp build/image/.stamp
 
 test: .venv/.stamp-dev
@@ -321,6 +321,10 @@ define need_programs
     apt-get update -qq && apt-get install -qq -y --no-install-recommends $(2) >&2; \
 } || { echo "error: install $(2) as root; 'make test' needs none of them" >&2; exit 1; }
 endef
+
+build/firefox/.stamp:
+	$(call need_programs,firefox-esr,firefox-esr)
+	@mkdir -p $(@D) && touch $@
 
 build/proxies/.stamp:
 	$(call need_programs,nginx haproxy caddy,nginx-light haproxy caddy)

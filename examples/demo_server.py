@@ -23,13 +23,7 @@ from interlock.errors import InvalidArguments, UnknownResource
 from interlock.messages import Message, UserMessage
 from interlock.protocol import Request
 from interlock.server import Handler
-from interlock.types import (
-    Content,
-    EmbeddedResource,
-    ResourceContents,
-    ResourceLink,
-    TextContent,
-)
+from interlock.types import Content, EmbeddedResource, ResourceContents, ResourceLink, TextContent
 
 log = logging.getLogger("notes")
 notes: dict[str, str] = {}

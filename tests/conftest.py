@@ -82,7 +82,7 @@ PROGRAMS = {
     "pooler": "PgBouncer",
     "deploy": "nginx, HAProxy, Caddy, Prometheus, Helm and runc",
     "claude_program": "Claude Code",
-    "browser": "Chromium",
+    "browser": "Chromium, and Firefox for some",
     "site": "Zensical",
     "interop": "clients and servers of others",
 }

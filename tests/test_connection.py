@@ -286,7 +286,7 @@ async def test_in_process_call_starts_in_the_next_turn_of_the_event_loop():
         assert not server.requests.empty()
 
 
-@pytest.mark.parametrize("why", ["forgotten", "timeout"])
+@each_row("why", ["forgotten", "timeout"])
 async def test_cancelled_in_process_call_stops_its_handler_with_the_reason(why: str):
     async with handing_over() as (server, client, _):
         options = RequestOptions(timeout=0.01 if why == "timeout" else None)
@@ -319,7 +319,7 @@ async def test_progress_of_an_in_process_call_arrives_before_its_answer():
         assert [each.progress for each in steps] == [1, 2]
 
 
-@pytest.mark.parametrize("who", ["client", "server"])
+@each_row("who", ["client", "server"])
 async def test_in_process_call_ends_with_the_connection(who: str):
     async with handing_over() as (server, client, _):
         calling = asyncio.create_task(call(client))

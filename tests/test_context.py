@@ -16,15 +16,7 @@ from msgspec import Raw
 
 from interlock import Client, Context, Depends, Server
 from interlock.auth.principal import Principal
-from interlock.context import (
-    LEVELS,
-    Accepted,
-    Refused,
-    Session,
-    elicitation,
-    roots_list,
-    sampling,
-)
+from interlock.context import LEVELS, Accepted, Refused, Session, elicitation, roots_list, sampling
 from interlock.errors import (
     InputRequired,
     InterlockError,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from interlock.extras import install_command
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -147,7 +148,7 @@ def test_no_text_asks_a_package_index_for_interlock():
     assert found == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "pip install 'interlock[web]'",

@@ -9,7 +9,7 @@ import pytest
 from tests.support.rows import each_row
 
 
-@each_row("package", ["", ".claude", ".gateway", ".openapi"])
+@each_row("package", ["", ".claude", ".gateway", ".openapi", ".store"])
 def test_unknown_name_is_an_attribute_error_that_names_the_package(package: str):
     module = import_module(f"interlock{package}")
 

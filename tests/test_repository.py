@@ -358,7 +358,7 @@ def test_release_builds_without_rights_and_publishes_nothing_until_the_owner_say
 FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
 
 
-@pytest.mark.parametrize("file", [each for each in FORMS if each.stem != "config"], ids=str)
+@each_row("file", [each for each in FORMS if each.stem != "config"])
 def test_issue_form_has_every_member_that_the_platform_requires(file: Path):
     form = yaml.safe_load(file.read_text())
     questions = [each for each in form["body"] if each["type"] != "markdown"]
@@ -389,7 +389,7 @@ def test_changelog_is_one_page_with_one_line_for_each_change():
     assert [each for each in changes if len(each) > 150] == []
 
 
-@pytest.mark.parametrize("name", ["SECURITY.md", "CODE_OF_CONDUCT.md"])
+@each_row("name", ["SECURITY.md", "CODE_OF_CONDUCT.md"])
 def test_repository_pages_name_no_invented_address(name: str):
     assert not re.search(r"\S@\S|mailto:|https?:", (ROOT / name).read_text())
 

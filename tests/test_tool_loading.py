@@ -22,7 +22,7 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.models import ToolDefinition
+from interlock.models import Notice, ToolDefinition
 from interlock.models.local import LocalModel
 from interlock.models.scripted import Scripted, ScriptedModel
 from tests.support.rows import each_row
@@ -133,6 +133,22 @@ async def test_model_searches_if_there_are_many_tools_or_the_user_wants_it(
         _, model = await asked(toolbox, "Hi.", tool_search=mode)
         assert is_searching(model) == searches
         assert len(model.requests[0].tools) == (len(OWN) if searches else count)
+
+
+@each_row(("mode", "is_told"), [("auto", True), ("on", False), ("off", False)])
+async def test_user_of_a_new_conversation_is_told_of_a_search_that_nobody_asked_for(
+    mode: str, is_told: bool
+) -> None:
+    async with open_shop() as toolbox:
+        agent = Agent(ScriptedModel(["Hi.", "Hi again."]), toolbox, tool_search=mode)
+        messages: list[Message] = []
+        for told in (is_told, False):
+            messages.append(UserMessage("Hello"))
+            notices = [
+                each.text async for each in agent.stream(messages) if isinstance(each, Notice)
+            ]
+            assert [each for each in notices if "your 120 tools" in each] == notices
+            assert bool(notices) == told
 
 
 async def test_first_request_with_500_tools_has_a_twentieth_of_the_definitions_at_most() -> None:

@@ -1,18 +1,27 @@
-"""What the OAuth front door costs: a call with one of its tokens, a refresh, and its memory."""
+"""What the OAuth front door costs: its pages, a call with one of its tokens, a refresh, its memory.
+
+The pages and the memory that it adds are those of `interlock serve`, over HTTP.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import tempfile
 import tracemalloc
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
-from time import process_time
+from time import process_time, sleep
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.request import Request, urlopen
 
-from benchmarks.groups.gateway import beyond
+from benchmarks.groups.gateway import Gateway, beyond
 from benchmarks.groups.layers import of
 from benchmarks.harness import BARE, US, Effort, Row, contest
 from interlock.auth.access_token import AccessToken
@@ -23,10 +32,12 @@ from interlock.auth.key_ring import KeyRing
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.request import Resources
 from interlock.gateway.front_door.tokens import TokenIssuer
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.database.database import open_database
+from interlock.store.keys import KeyStore
 from interlock.text.timestamps import now_micros
 
 TITLE = "OAuth front door"
@@ -36,6 +47,8 @@ REFRESHES = 200
 CLIENT = ProvenClient(FrontClient(id="client", name="Client", redirects=("https://c.example/cb",)))
 SECRET = GatewayKey(bytes(range(32)))
 DAY = 86_400 * 1_000_000
+PAGES = 100  # requests of one sample: what /authorize answers at once
+REDIRECT = "https://c.example/cb"
 
 
 def rows(effort: Effort) -> Iterator[Row]:
@@ -70,6 +83,124 @@ def rows(effort: Effort) -> Iterator[Row]:
     yield Row("a refresh with SQLite, without HTTP", "s", refreshed, {US: 5e-3})
     held = contest({US: _memory}, 1)
     yield Row(f"memory of {MANY:,} authorizations, each with a token", "B", held, {US: 20e6})
+    yield from _of_pages(effort)
+    yield _of_serving(effort)
+
+
+class Served(Gateway):
+    """`interlock serve`, with the front door or without it.
+
+    Attributes:
+        key: An API key.
+    """
+
+    def __init__(self, folder: Path, *, has_door: bool) -> None:
+        file, database = folder / "gateway.json", folder / "gateway.db"
+        gateway = {"database": str(database), "auth": {"oauth": {}} if has_door else {}}
+        servers = {"time": {"command": sys.executable, "args": ["-m", "mcp_server_time"]}}
+        file.write_text(json.dumps({"mcpServers": servers, "gateway": gateway}))
+        program = str(Path(sys.executable).with_name("interlock"))
+        super().__init__([program, "serve", "--config", str(file), "--http", "127.0.0.1:{port}"])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.key = asyncio.run(_key_of(database))
+
+    def send(self, path: str, body: Any = None, **headers: str) -> Any:
+        """Send JSON, or a form if the path is /token; return the answer's JSON or text."""
+        form = path == "/token"
+        data = urlencode(body) if form else json.dumps(body)
+        kind = "application/x-www-form-urlencoded" if form else "application/json"
+        told = {"Content-Type": kind, "Origin": self.url, **headers}
+        request = Request(self.url + path, None if body is None else data.encode(), told)
+        with urlopen(request) as reply:
+            text = reply.read().decode()
+            self.cookie = reply.headers.get("Set-Cookie", "").partition(";")[0]
+            return json.loads(text) if text.startswith("{") else text
+
+
+async def _key_of(database: Path) -> str:
+    async with KeyStore.open(database) as store:
+        return (await store.create("bench", scopes=["mcp:*"]))[1]
+
+
+class _Visit:
+    """A person who has signed in with a key, and a client that asks for access."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._verifier = "v" * 43
+        metadata = {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"}
+        self._client = served.send("/register", metadata)["client_id"]
+        challenge = urlsafe_b64encode(sha256(self._verifier.encode()).digest()).decode()
+        self.query = urlencode(
+            {
+                "response_type": "code",
+                "client_id": self._client,
+                "redirect_uri": REDIRECT,
+                "code_challenge": challenge.rstrip("="),
+                "code_challenge_method": "S256",
+            }
+        )
+        page_key = served.send("/api/login", {"key": served.key})["pageKey"]
+        self._session = {"Cookie": served.cookie, "X-Interlock-Key": page_key}
+
+    def page(self) -> None:
+        assert "wants to use" in self._served.send(f"/authorize?{self.query}")
+
+    def shown(self) -> Any:
+        return self._served.send("/api/authorize", {"query": self.query}, **self._session)
+
+    def allow(self) -> str:
+        """Allow it; return the code."""
+        body = {"query": self.query, "seen": self.shown()["seen"], "allow": True}
+        answer = self._served.send("/api/authorize/decide", body, **self._session)
+        return dict(parse_qsl(urlsplit(answer["location"]).query))["code"]
+
+    def log_in(self) -> None:
+        """Make one whole login, with a refresh."""
+        self.page()
+        form = {"client_id": self._client}
+        asked = {"code": self.allow(), "redirect_uri": REDIRECT, "code_verifier": self._verifier}
+        tokens = self._served.send("/token", form | asked | {"grant_type": "authorization_code"})
+        refreshed = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+        self._served.send("/token", form | refreshed)
+
+
+def _of_pages(effort: Effort) -> Iterator[Row]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Served(Path(folder), has_door=True) as served,
+    ):
+        visit = _Visit(served)
+
+        def processor_of(send: Any) -> float:
+            sleep(1)  # until /authorize answers so many at once again
+            before = served.processor_seconds()
+            for _ in range(PAGES):
+                send()
+            return (served.processor_seconds() - before) / PAGES
+
+        name = "processor time with HTTP"
+        taken = contest({US: lambda: processor_of(visit.page)}, effort.rounds)
+        yield Row(f"the page of /authorize, {name}", "s", taken, {US: 2e-3})
+        taken = contest({US: lambda: processor_of(visit.shown)}, effort.rounds)
+        yield Row(f"what the page shows of a request, {name}", "s", taken)
+
+
+def _of_serving(effort: Effort) -> Row:
+    """Compare the memory of a gateway after a login with that of one without a front door."""
+    held: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(effort.rounds):
+        for has_door, found in held.items():
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                Served(Path(folder), has_door=has_door) as served,
+            ):
+                served.send("/api/login", {"key": served.key})
+                if has_door:
+                    _Visit(served).log_in()
+                found.append(served.memory())
+    added = beyond(held[False], held[True])
+    return Row("memory that it adds to a gateway, with one login", "MB", {US: added}, {US: 3.0})
 
 
 def _authorization(id: str) -> StoredAuthorization:
@@ -100,6 +231,12 @@ def _ring(stored: dict[str, StoredAuthorization]) -> AuthorizationRing:
 
         async def changed(self) -> set[str]:
             return set()
+
+        async def list(self, **_: Any) -> list[StoredAuthorization]:
+            return []
+
+        async def expired(self, *_: int) -> list[str]:
+            return []
 
         async def touch(self, used: Any) -> None:
             pass
@@ -133,11 +270,17 @@ async def _issuer() -> AsyncIterator[TokenIssuer]:
     with tempfile.TemporaryDirectory() as folder:
         database = await open_database(str(Path(folder, "gateway.db")))
         try:
-            store, ring = AuthorizationStore(database), _ring({})
-            clients: Any = SimpleNamespace()
             resources = Resources(RESOURCE, ())
-            parts = store, ring, SECRET, clients, lambda: resources
-            yield TokenIssuer(*parts, lambda *_, **__: None, nobody)
+            rest: Any = {
+                "clients": None,
+                "rechecks": SimpleNamespace(check=nobody),
+                "gateway": SimpleNamespace(
+                    resources=lambda: resources,
+                    recorder=SimpleNamespace(recording_client=lambda *_, **__: None),
+                ),
+            }
+            store, ring, keys = AuthorizationStore(database), _ring({}), KeyRing()
+            yield TokenIssuer(DoorParts(store=store, ring=ring, keys=keys, secret=SECRET, **rest))
         finally:
             await database.close()
 

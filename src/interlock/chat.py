@@ -38,7 +38,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock import store
-from interlock.agent import Agent, AgentEvent, Done, Record
+from interlock.agent import Agent, AgentEvent, Done
+from interlock.agent.agent import Record
 from interlock.attachments import TEXT, block
 from interlock.calls import Caller
 from interlock.client import ClientOptions

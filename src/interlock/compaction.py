@@ -18,12 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import ContextTooLong
-from interlock.messages import (
-    AssistantMessage,
-    Message,
-    ToolMessage,
-    UserMessage,
-)
+from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.protocol.envelope import encode_lossy
 
 SPARE = 0.9  # fraction of the limit to use, because characters only estimate tokens

@@ -32,7 +32,7 @@ from interlock.errors import (
 from interlock.observing import TraceContext
 from interlock.protocol.back_channel import BackChannel, HasHeaders
 from interlock.protocol.envelope import encode, encode_lossy
-from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.leniency import decode_leniently
 from interlock.schema.elicitation import for_legacy
 from interlock.schema.forms import check_form, form_of
 from interlock.text.redaction import NO_VALUES, HiddenValues

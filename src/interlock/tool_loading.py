@@ -48,6 +48,22 @@ def is_on(search: ToolSearch, entries: Sequence[Entry], *, has_loaded: bool) -> 
     return sum(map(_size, entries)) >= search.threshold * BYTES_PER_TOKEN
 
 
+def notice(
+    search: ToolSearch,
+    messages: Iterable[Message],
+    definitions: Iterable[ToolDefinition],
+    tools: Tools,
+) -> str:
+    """Return a line for a user whose new conversation searches unasked; "" if there is none."""
+    is_new = not any(isinstance(each, AssistantMessage) for each in messages)
+    if search.mode == "auto" and is_new and any(each.name == SEARCH_TOOLS for each in definitions):
+        return (
+            f"the model gets no list of your {len(tools.tools)} tools: it searches them for what "
+            'it needs; to send the whole list, set the tool search to "off"'
+        )
+    return ""
+
+
 class ToolUse(Struct, frozen=True):
     """A message that loads tools, or that calls tools, by their wire names."""
 

@@ -33,6 +33,12 @@ class Source:
     async def changed(self) -> set[str]:
         return {ID}
 
+    async def list(self, **_: int) -> list[StoredAuthorization]:
+        return []
+
+    async def expired(self, *_: int) -> list[str]:
+        return []
+
     async def touch(self, used: object) -> None: ...
 
     async def person(self, user: str, tenant: str) -> StoredPerson:

@@ -9,12 +9,7 @@ import pytest
 
 from interlock.auth import BearerAuth, static_tokens
 from interlock.auth.principal import Principal
-from interlock.errors import (
-    AuthError,
-    AuthRequired,
-    ConfigError,
-    InsufficientScope,
-)
+from interlock.errors import AuthError, AuthRequired, ConfigError, InsufficientScope
 from tests.support.rows import each_row
 
 TOKEN = "canary-4f1c9a7e2b8d6053"

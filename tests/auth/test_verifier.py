@@ -8,10 +8,7 @@ import pytest
 
 from interlock.auth.principal import Principal
 from interlock.auth.verifier import MAX_TOKEN_BYTES, static_tokens, verified
-from interlock.errors import (
-    AuthUnavailable,
-    ConfigError,
-)
+from interlock.errors import AuthUnavailable, ConfigError
 from tests.support.rows import each_row
 
 TOKEN = "canary-4f1c9a7e2b8d6053"

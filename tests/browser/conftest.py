@@ -1,4 +1,4 @@
-"""A real browser: one for each worker, a context for each test, and a watch over every page.
+"""Real browsers: one of a kind for each worker, a context for each test, a watch over every page.
 
 All tests of this folder and the servers that they start run in one event loop, the browser's.
 """
@@ -30,7 +30,7 @@ from playwright.async_api import (
     expect,
 )
 
-from tests.browser import chromium
+from tests.browser import chromium, firefox
 
 HERE = Path(__file__).parent
 AXE = chromium.UNPACKED / "node_modules/axe-core/axe.min.js"
@@ -50,18 +50,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home directory of the browsers."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def variables(home: Path) -> dict[str, str]:
+    """The environment of the browsers."""
+    return {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home), "TZ": "UTC"}
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    """The browser."""
-    path, variables = chromium.find()
-    home = str(tmp_path_factory.mktemp("home"))
-    env = {**os.environ, "HOME": home, "XDG_CACHE_HOME": home, "TZ": "UTC", **variables}
+async def chromium_browser(variables: dict[str, str]) -> AsyncIterator[Browser]:
+    """Chromium."""
+    path, needed = chromium.find()
     async with async_playwright() as playwright:
         launched = await playwright.chromium.launch(
-            executable_path=path, args=chromium.ARGUMENTS, env={**env}
+            executable_path=path, args=chromium.ARGUMENTS, env={**variables, **needed}
         )
         yield launched
         await launched.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def firefox_browser(home: Path, variables: dict[str, str]) -> AsyncIterator[Browser]:
+    """Firefox; the URLs of apps that it opens are in the file `opened` of its home directory."""
+    async with async_playwright() as playwright:
+        launched = await playwright.firefox.launch(
+            channel="moz-firefox",  # not a Firefox that Playwright has changed
+            executable_path=firefox.prepare(home),
+            firefox_user_prefs=firefox.PREFERENCES,
+            env={**variables},
+        )
+        yield launched
+        await launched.close()
+
+
+@pytest.fixture
+def browser(chromium_browser: Browser) -> Browser:
+    """The browser of a test; a file of tests that need both overrides this fixture."""
+    return chromium_browser
 
 
 class Watch:

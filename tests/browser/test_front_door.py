@@ -1,7 +1,8 @@
-"""The page on which a person signs in and decides about an OAuth client."""
+"""The pages on which a person signs in and decides about OAuth clients, in Chromium and Firefox."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from base64 import urlsafe_b64encode
@@ -13,19 +14,31 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from playwright.async_api import expect
+import pytest
+from playwright.async_api import Browser, Page, expect
 
 from interlock.aio import in_thread
-from tests.browser.conftest import OpenPage, Watch, served, violations
+from tests.browser.conftest import PATIENCE, OpenPage, Watch, served, violations
 from tests.browser.test_gateway_chat import ServedGateway, gateway_with_chat
 from tests.gateway.notes import serving_notes
+from tests.servers.certificate_authority import CertificateAuthority
+
+# Cursor registers three URIs in one request: https://forum.cursor.com/t/oauth-in-mcp/111463
+CURSOR = "cursor://anysphere.cursor-mcp/oauth/callback"
+
+
+@pytest.fixture(params=["chromium_browser", "firefox_browser"])
+def browser(request: pytest.FixtureRequest) -> Browser:
+    """Each of the two browsers."""
+    launched: Browser = request.getfixturevalue(request.param)
+    return launched
 
 
 class Client:
-    """A program on the person's computer that asks for access.
+    """A program that asks for access.
 
     Attributes:
-        url: Where the answers go.
+        url: Where the answers go: to this program on the person's computer, unless it is changed.
         answers: The parameters of each answer.
         id: Its client id.
         verifier: The PKCE verifier.
@@ -65,6 +78,19 @@ class Client:
         }
         return f"{gateway}/authorize?{urlencode(asked)}"
 
+    async def redeem(self, gateway: str) -> Any:
+        """Return what the token endpoint answers for the code of the last answer."""
+        form = {
+            "grant_type": "authorization_code",
+            "code": self.answers[-1]["code"],
+            "client_id": self.id,
+            "redirect_uri": self.url,
+            "code_verifier": self.verifier,
+        }
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        sent = Request(f"{gateway}/token", urlencode(form).encode(), kind)
+        return await in_thread(lambda: json.load(urlopen(sent)))
+
 
 def post(url: str, body: object) -> Any:
     request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -93,6 +119,18 @@ async def asking(
         yield gateway, client, await client.register(gateway.url, name)
 
 
+async def press(page: Page, name: str, key: str = "Enter", role: Any = "button") -> None:
+    """Move to a control by the keyboard, and press a key there."""
+    control = page.get_by_role(role, name=name, exact=True)
+    await expect(control).to_be_enabled()
+    for _ in range(20):
+        if await control.evaluate("(each) => each === document.activeElement"):
+            break
+        await page.keyboard.press("Tab")
+    await expect(control).to_be_focused()
+    await page.keyboard.press(key)
+
+
 async def test_person_decides_by_keyboard_in_a_narrow_window(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
@@ -101,33 +139,29 @@ async def test_person_decides_by_keyboard_in_a_narrow_window(
         page = await open_page(url, width=320, height=700)
         await expect(page.get_by_text('A program that calls itself "Editor"')).to_be_visible()
         assert await violations(page) == []
-        await page.get_by_label("API key").fill(await gateway.key("anna"))
+        await page.keyboard.press("Tab")
+        await page.keyboard.type(await gateway.key("anna", "mcp:read", "mcp:desk:find"))
         await page.keyboard.press("Enter")
 
         title = page.get_by_role("heading", name='calls itself "Editor" wants to use')
         await expect(title).to_be_visible()
         await expect(title).to_contain_text("as user:anna")
         await expect(page.get_by_text("allow only what you have just started")).to_be_visible()
-        allow = page.get_by_role("button", name="Allow")
-        await expect(allow).to_be_enabled()
         await expect(title).to_be_focused()
         assert await violations(page) == []
         await page.emulate_media(color_scheme="dark")
         assert await violations(page, rules=["color-contrast"]) == []
         assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth")
-        for _ in range(10):
-            await page.keyboard.press("Tab")
-            if await allow.evaluate("(each) => each === document.activeElement"):
-                break
-        await page.keyboard.press("Enter")
+        await press(page, "mcp:read", "Space", "checkbox")
+        await press(page, "Allow")
         await expect(page).to_have_title("Client")
         (answer,) = client.answers
         assert answer["state"] == "s1"
         assert answer["iss"] == gateway.url
-        assert answer["code"]
+        assert (await client.redeem(gateway.url))["scope"] == "mcp:desk:find"
 
 
-async def test_person_who_has_signed_in_denies_with_one_click(
+async def test_person_who_has_signed_in_denies_by_keyboard(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
     watch.expected.append("401")
@@ -138,7 +172,7 @@ async def test_person_who_has_signed_in_denies_with_one_click(
         await expect(page.get_by_role("button", name="Deny")).to_be_visible()
         await page.goto(url)
         await expect(page.get_by_text('calls itself "<b>Editor</b>" wants')).to_be_visible()
-        await page.get_by_role("button", name="Deny").click()
+        await press(page, "Deny")
         await expect(page).to_have_title("Client")
         assert client.answers[0]["error"] == "access_denied"
 
@@ -179,16 +213,7 @@ async def test_person_sees_what_is_allowed_and_ends_it(
         await page.keyboard.press("Enter")
         await page.get_by_role("button", name="Allow").click()
         await expect(page).to_have_title("Client")
-        form = {
-            "grant_type": "authorization_code",
-            "code": client.answers[0]["code"],
-            "client_id": client.id,
-            "redirect_uri": client.url,
-            "code_verifier": client.verifier,
-        }
-        kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        sent = Request(f"{gateway.url}/token", urlencode(form).encode(), kind)
-        assert await in_thread(lambda: urlopen(sent).status) == 200
+        await client.redeem(gateway.url)
 
         await page.goto(f"{gateway.url}/clients")
         row = page.get_by_role("listitem").filter(has_text='calls itself "Editor"')
@@ -218,3 +243,64 @@ async def test_person_connects_a_server_and_comes_back_to_the_same_request(
         await page.get_by_role("button", name="Allow").click()
         await expect(page).to_have_title("Client")
         assert client.answers[0]["code"]
+
+
+@asynccontextmanager
+async def sending_on(folder: Path, url: str) -> AsyncIterator[str]:
+    """Serve an https page that redirects to `url` with its query, as Claude.ai does to its app."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(b"\r\n\r\n")).decode()
+        query = urlsplit(request.split()[1]).query
+        head = f"HTTP/1.1 302 Found\r\nLocation: {url}?{query}\r\nContent-Length: 0\r\n\r\n"
+        writer.write(head.encode())
+        await writer.drain()
+        writer.close()
+
+    tls = CertificateAuthority(folder).server("localhost")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
+
+
+async def opened_by_app(page: Page, home: Path) -> str:
+    """Return the next URL that a browser hands over to an app."""
+    browser = page.context.browser
+    if browser is None or browser.browser_type.name == "chromium":
+        # This Chromium opens no apps, but it requests the URL as if it did.
+        request = await page.wait_for_event("request", lambda each: each.url[:4] != "http")
+        return request.url
+    opened = home / "opened"
+    async with asyncio.timeout(PATIENCE / 1_000):
+        while not opened.exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+    url = opened.read_text()
+    opened.unlink()
+    return url
+
+
+@pytest.mark.parametrize("is_direct", [True, False], ids=["cursor", "https_to_claude"])
+async def test_allow_reaches_an_app_directly_and_by_an_https_page(
+    open_page: OpenPage, tmp_path: Path, watch: Watch, home: Path, *, is_direct: bool
+):
+    watch.expected += ["401", "400", "request to elsewhere: c"]
+    async with (
+        sending_on(tmp_path, "claude://claude.ai/mcp-auth-callback") as https,
+        asking(tmp_path, open_page) as (gateway, client, _),
+    ):
+        client.url = CURSOR if is_direct else https
+        url = await client.register(gateway.url, "An app")
+        page = await open_page(url, ignore_https_errors=True)
+        await page.get_by_label("API key").fill(await gateway.key("anna"))
+        await page.keyboard.press("Enter")
+        place = "cursor:" if is_direct else "127.0.0.1"
+        await expect(page.get_by_text(f"The answer goes to {place}.")).to_be_visible()
+        opened = asyncio.create_task(opened_by_app(page, home))
+        await press(page, "Allow")
+        target, _, query = (await opened).partition("?")
+        assert target == (CURSOR if is_direct else "claude://claude.ai/mcp-auth-callback")
+        client.answers.append(dict(parse_qsl(query)))
+        assert client.answers[0]["state"] == "s1"
+        assert (await client.redeem(gateway.url))["access_token"]
+
+        await page.goto(url.replace("callback", "elsewhere"))
+        await expect(page.get_by_text("Nothing was sent there.")).to_be_visible()

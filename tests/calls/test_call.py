@@ -10,9 +10,10 @@ from msgspec import Raw
 from interlock.calls import Outcome, call
 from interlock.calls.call import new_call_id
 from interlock.errors import RemoteProtocolError
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "expected"),
     [(b'{"content":[]}', False), (b'{"content":[],"isError":true}', True)],
 )
@@ -20,7 +21,7 @@ def test_outcome_reports_an_error_without_decoding_the_content(raw: bytes, expec
     assert Outcome(Raw(raw)).is_error is expected
 
 
-@pytest.mark.parametrize("raw", [b'{"isError":"yes"}', b"5"])
+@each_row("raw", [b'{"isError":"yes"}', b"5"])
 def test_outcome_of_a_malformed_result_is_an_error_of_the_server(raw: bytes):
     with pytest.raises(RemoteProtocolError, match="malformed tools/call result"):
         _ = Outcome(Raw(raw)).is_error

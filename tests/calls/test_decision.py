@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.policy.rights import MAX_SHOWN
-from tests.policy.support import (
-    GOLDEN,
-    compiled,
-    entry,
-    rule,
-    tool,
-    user,
-)
+from tests.policy.support import GOLDEN, compiled, entry, rule, tool, user
+from tests.support.rows import each_row
 
 
 def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
@@ -36,7 +28,7 @@ def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
     assert (fact.failed, fact.name, fact.keyword) == ("arguments", "amount", "maximum")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "arguments", "detail"),
     [
         ("crm:refund", {}, "rule small-refunds does not hold: amount is missing"),

@@ -6,8 +6,6 @@ import json
 import re
 from typing import get_args
 
-import pytest
-
 from interlock.calls.endings import LIMITS, Ending, ending_of
 from interlock.errors import (
     ApprovalMissing,
@@ -19,9 +17,10 @@ from interlock.errors import (
     ServerUnavailable,
 )
 from interlock.web.files import FOLDER
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "ending"),
     [
         (RequestTimeout("no answer"), "failed"),
@@ -34,7 +33,6 @@ from interlock.web.files import FOLDER
         (CallRefused("changed since it was accepted", "tool_quarantined"), "held"),
         (CallRefused("the caller has gone", "cancelled"), "stopped"),
     ],
-    ids=lambda each: getattr(each, "reason", "") or str(each),
 )
 def test_error_of_a_layer_is_a_refusal_and_any_other_is_a_failure(
     error: InterlockError, ending: str

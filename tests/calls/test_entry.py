@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from interlock.calls.entry import Item
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "name", "address"),
     [("git", "log", "git:log"), ("notes", "notes://travel", "notes:notes://travel")],
 )

@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.claude import Allow, ClaudeCode, Deny, PermissionRequest
 from interlock.claude.built_in_calls import BuiltInCalls
@@ -19,6 +17,7 @@ from interlock.gateway.local_calls import local_calls
 from interlock.store import AuditReader
 from interlock.types import JsonObject
 from tests.claude.messages_api import MessagesApi, call, say, script
+from tests.support.rows import each_row
 
 CALLER = Caller(surface="claude")
 BASH = PermissionRequest("claude-built-in:Bash", {"command": "ls"}, "toolu_1")
@@ -59,7 +58,7 @@ def calls_of(*around: Callable[[CallHandler], CallHandler]) -> BuiltInCalls:
     return BuiltInCalls(around, CALLER, lambda *_: {})
 
 
-@pytest.mark.parametrize(("is_error", "status"), [(False, "ok"), (True, "failed")])
+@each_row(("is_error", "status"), [(False, "ok"), (True, "failed")])
 async def test_layers_surround_a_call_until_its_result(is_error: bool, status: str):
     layer = Layer()
     calls = calls_of(layer)

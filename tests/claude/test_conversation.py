@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from interlock.agent import ToolFinished, ToolStarted
 from interlock.claude.conversation import ConversationState, SystemInit
 from interlock.claude.events import (
@@ -21,6 +19,7 @@ from interlock.claude.events import (
 from interlock.claude.protocol import ControlProtocol, Message
 from interlock.models import ReasoningDelta, TextDelta
 from tests.claude.test_protocol import lines, per_version
+from tests.support.rows import each_row
 
 
 def conversation() -> ConversationState:
@@ -120,7 +119,7 @@ def test_text_of_a_message_that_was_not_streamed_is_an_event():
     assert drained(turn.events) == [TextDelta("whole")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("more", "is_ours"),
     [
         ({"user_message_uuids": ["u"]}, True),
@@ -141,7 +140,7 @@ def test_result_belongs_to_the_prompt_it_names(more: dict[str, Any], is_ours: bo
     assert done.answer.text == "text"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("result", "stop", "reason"),
     [
         ({"subtype": "success", "result": "x", "stop_reason": "end_turn"}, "end_turn", ""),

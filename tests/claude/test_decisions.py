@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from interlock.claude.decisions import (
     ASK_USER,
     MAX_DECISIONS,
@@ -15,6 +13,7 @@ from interlock.claude.decisions import (
     Deny,
     PermissionRequest,
 )
+from tests.support.rows import each_row
 
 CALL = PermissionRequest("s:add", {"a": 1}, "t1")
 
@@ -63,7 +62,7 @@ async def test_allowed_call_runs_once():
     assert await decisions.use(CALL) == Deny("this call has run already")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "altered",
     [
         PermissionRequest("s:add", {"a": 2}, "t1"),
@@ -82,7 +81,7 @@ async def test_call_that_differs_from_the_allowed_one_is_denied_and_uses_it_up(
     assert isinstance(await decisions.use(CALL), Deny)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("allowed", "called"),
     [
         ({"a": 1.0}, {"a": 1}),
@@ -150,9 +149,7 @@ async def test_withdrawn_question_cancels_the_function_and_denies_the_call():
     assert isinstance(await decisions.use(CALL), Deny)
 
 
-@pytest.mark.parametrize(
-    "verdict", ["yes", True, Allow({"a": object()}), Allow([1]), Allow({"a": "\ud800"})]
-)
+@each_row("verdict", ["yes", True, Allow({"a": object()}), Allow([1]), Allow({"a": "\ud800"})])
 async def test_invalid_result_of_the_permission_function_denies_the_call(verdict: Any):
     assert isinstance(await Decisions(Decider(verdict), 5.0).of(CALL), Deny)
 
@@ -161,9 +158,7 @@ def broken(_: PermissionRequest) -> Any:
     raise ValueError("s3cr3t")
 
 
-@pytest.mark.parametrize(
-    ("decide", "check"), [(Decider(Deny()), None), (broken, None), (Decider(), broken)]
-)
+@each_row(("decide", "check"), [(Decider(Deny()), None), (broken, None), (Decider(), broken)])
 async def test_a_denial_is_reported_once_even_if_the_decider_or_policy_raises(
     decide: Any, check: Any
 ):
@@ -192,7 +187,7 @@ async def test_number_of_remembered_decisions_is_bounded_and_the_newest_stay():
     assert None not in newest
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("checked", "decided", "expected", "asked"),
     [
         (Deny("policy"), Allow(), Deny("policy"), 0),
@@ -220,9 +215,7 @@ async def test_changed_arguments_are_checked_by_the_policy_as_well():
     assert await decisions.of(CALL) == Deny("too much")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind"), [(None, Allow), ({"a": 1}, Allow), ({"a": 9}, Deny)]
-)
+@each_row(("arguments", "kind"), [(None, Allow), ({"a": 1}, Allow), ({"a": 9}, Deny)])
 async def test_argument_change_that_claude_code_would_ignore_denies_the_call(
     arguments: dict[str, Any] | None, kind: type
 ):
@@ -231,9 +224,7 @@ async def test_argument_change_that_claude_code_would_ignore_denies_the_call(
     assert isinstance(await decisions.of(CALL), kind)
 
 
-@pytest.mark.parametrize(
-    ("address", "kind"), [("s:add", Allow), ("claude-built-in:Bash", Deny), (ASK_USER, Deny)]
-)
+@each_row(("address", "kind"), [("s:add", Allow), ("claude-built-in:Bash", Deny), (ASK_USER, Deny)])
 async def test_only_toolbox_tools_are_allowed_if_no_permission_function_is_given(
     address: str, kind: type
 ):

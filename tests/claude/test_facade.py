@@ -18,6 +18,7 @@ from interlock.claude.decisions import Allow, Deny, PermissionRequest
 from interlock.claude.facade import ALWAYS_LOADED, Facade, FacadeHost, RpcError
 from interlock.types import JsonObject, ToolAnnotations
 from tests.providers.schema_rules import anthropic
+from tests.support.rows import each_row
 from tests.support.toolboxes import described, kb
 
 
@@ -89,7 +90,7 @@ async def test_definitions_have_the_hints_of_the_server_and_no_others():
     assert tools["look"]["_meta"]["anthropic/maxResultSizeChars"] > 48_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("count", "always_load", "is_loaded"),
     [
         (ALWAYS_LOADED, None, True),
@@ -149,7 +150,7 @@ async def test_schemas_are_accepted_by_the_api_and_calls_have_the_names_of_the_s
     assert b'{\\"ids[]\\": [\\"a\\"]}' in answer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "agreed"),
     [("2025-06-18", "2025-06-18"), ("2026-07-28", "2025-11-25"), ("1999", "2025-11-25")],
 )

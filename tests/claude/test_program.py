@@ -114,7 +114,7 @@ def test_an_option_value_that_looks_like_a_flag_stays_a_value():
     assert "--strict-mcp-config" not in program.arguments(program.Options(settings=["user"]))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "error"),
     [
         ({"resume": "--help"}, "resume '--help' is not a UUID"),

@@ -21,6 +21,7 @@ from interlock.claude.protocol import (
 )
 from interlock.errors import ConnectionClosed, RemoteError, RequestTimeout
 from interlock.transports.lines import LineSplitter
+from tests.support.rows import each_row
 
 TRACES = sorted((Path(__file__).parent / "traces").glob("*.jsonl"))
 per_version = pytest.mark.parametrize("trace", TRACES, ids=lambda path: path.stem)
@@ -109,7 +110,7 @@ def test_mcp_request_keeps_the_id_0_and_its_params_encoded():
     assert json.loads(bytes(event.params)) == {"a": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sent", "read"),
     [
         (r"a\ud83d", "a\ufffd"),
@@ -154,7 +155,7 @@ def test_request_is_answered_once_and_not_after_it_was_withdrawn():
     assert len(protocol.lines_to_send()) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         b'{"type":"control_request","request_id":"q1"}',
@@ -172,7 +173,7 @@ def test_malformed_request_is_refused_at_once(line: bytes):
     assert sent["response"]["subtype"] == "error"
 
 
-@pytest.mark.parametrize("message", ["When?", 7, None, ["x"]])
+@each_row("message", ["When?", 7, None, ["x"]])
 def test_request_of_another_kind_may_have_any_members(message: object):
     request = {"subtype": "elicitation", "message": message, "server_name": message}
     line = {"type": "control_request", "request_id": "q1", "request": request}
@@ -182,9 +183,7 @@ def test_request_of_another_kind_may_have_any_members(message: object):
     assert (event.id, event.subtype) == ("q1", "elicitation")
 
 
-@pytest.mark.parametrize(
-    "line", [b"", b"Debug: x", b"[1]", b'"x"', b"{", b'{"type":7}', b"\xff", b"[" * 100_000]
-)
+@each_row("line", [b"", b"Debug: x", b"[1]", b'"x"', b"{", b'{"type":7}', b"\xff", b"[" * 100_000])
 def test_line_that_is_not_an_object_is_dropped(line: bytes):
     protocol = ControlProtocol()
 
@@ -246,7 +245,7 @@ def test_close_fails_every_waiting_request():
     assert [each.id for each in protocol.close(ConnectionClosed("ended"))] == ids
 
 
-@pytest.mark.parametrize("value", ["\ud83d", float("nan"), "line\nbreak", "\u2028"])
+@each_row("value", ["\ud83d", float("nan"), "line\nbreak", "\u2028"])
 def test_sent_lines_are_valid_json_without_newlines(value: object):
     protocol = ControlProtocol()
     protocol.prompt([{"type": "text", "text": value}], "u")

@@ -10,6 +10,7 @@ import pytest
 from interlock.claude.decisions import Allow, Decisions, Deny, PermissionRequest
 from interlock.claude.questions import Questions, UnsupportedQuestion
 from interlock.types import ElicitParams, ElicitResult
+from tests.support.rows import each_row
 
 SUGGESTED = {"type": "addRules", "destination": "localSettings", "rules": [{"toolName": "Bash"}]}
 
@@ -42,7 +43,7 @@ async def asked(questions: Questions, subtype: str, **request: Any) -> Any:
 PERMISSION = {"tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t1"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("verdict", "answer"),
     [
         (Allow(), {"behavior": "allow", "updatedInput": {"command": "ls"}}),
@@ -77,7 +78,7 @@ async def test_hook_changes_the_arguments_and_the_permission_follows_at_once():
     assert b'"updatedInput":{"command":"pwd"}' in answer
 
 
-@pytest.mark.parametrize("request_of", [{"input": []}, {"input": {"tool_input": ["ls"]}}])
+@each_row("request_of", [{"input": []}, {"input": {"tool_input": ["ls"]}}])
 async def test_hook_that_cannot_be_read_denies_the_call(request_of: dict[str, Any]):
     said = await asked(questions_of(Allow()), "hook_callback", callback_id="decide", **request_of)
 

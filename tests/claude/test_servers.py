@@ -9,6 +9,7 @@ from interlock import Server
 from interlock.claude.servers import direct_configuration
 from interlock.config import loads
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 CONFIG = {
     "program": {"command": "notes", "args": ["-v"], "env": {"KEY": "${NOTES_KEY}"}},
@@ -32,7 +33,7 @@ def test_direct_servers_get_their_variables_filled_in(monkeypatch: pytest.Monkey
     assert found["remote"]["headers"] == {"X-Key": "k"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "problem"),
     [
         ("elsewhere", "has a cwd, which Claude Code does not support"),

@@ -46,19 +46,6 @@ def test_image_in_a_result_of_a_tool_reaches_the_model(ask, servers, served: Wir
     assert "data:image/png;base64,AAAA" in str(parts)
 
 
-@pytest.mark.slow("starts a program")
-def test_model_without_tool_support_answers_without_tools_with_a_notice(
-    ask, servers, served: WireServer
-):
-    servers()
-    served.script = [wire.error(400, "m does not support tools"), wire.says("Hello.")]
-    ran = ask("Hi")
-
-    assert ran.out == "Hello.\n"
-    assert "cannot use tools; it answers without them" in ran.err
-    assert ["tools" in asked.body for asked in served.asked] == [True, False]
-
-
 def test_model_refused_by_chat_completions_is_used_through_the_responses_api(
     ask, served: WireServer
 ):

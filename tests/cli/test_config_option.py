@@ -6,20 +6,19 @@ import pytest
 from interlock.cli import config_option
 from interlock.config import Config, HttpServer, StdioServer
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 PLAIN, RENAMED = StdioServer(command="a"), StdioServer(command="b", namespace="n")
 ADD = "; add it with `interlock servers add x COMMAND|URL`"
 CONFIG = Config(Path("mcp.json"), {"e": PLAIN, "f": RENAMED})
 
 
-@pytest.mark.parametrize(
-    ("name", "found"), [("e", ("e", PLAIN)), ("n", ("f", RENAMED)), ("f", ("f", RENAMED))]
-)
+@each_row(("name", "found"), [("e", ("e", PLAIN)), ("n", ("f", RENAMED)), ("f", ("f", RENAMED))])
 def test_find_accepts_the_namespace_and_the_name_in_the_file(name: str, found: object):
     assert config_option.find(CONFIG, name) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "name", "message"),
     [
         (CONFIG, "ee", "no server 'ee' in mcp.json; did you mean e?"),

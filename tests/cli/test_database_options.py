@@ -8,18 +8,19 @@ import pytest
 
 from interlock.cli.database_options import Duration, RateOption, check_view
 from interlock.config import Config, loads
+from tests.support.rows import each_row
 
 
 def config(**gateway: object) -> Config:
     return loads(msgspec.json.encode({"mcpServers": {}, "gateway": gateway}))
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("10m", 600), ("90d", 7_776_000)])
+@each_row(("text", "seconds"), [("30s", 30), ("10m", 600), ("90d", 7_776_000)])
 def test_a_time_has_a_unit(text: str, seconds: float):
     assert Duration().convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize("text", ["soon", "10", "-1s", "never"])
+@each_row("text", ["soon", "10", "-1s", "never"])
 def test_text_that_is_not_a_duration_is_a_usage_error(text: str):
     with pytest.raises(click.BadParameter, match="is not a time such as 30s"):
         Duration().convert(text, None, None)

@@ -12,6 +12,7 @@ import pytest
 
 from interlock.cli.terminal_prompt import NoAnswer, TerminalPrompt
 from tests.cli.conftest import ECHO
+from tests.support.rows import each_row
 
 
 class Typed(TerminalPrompt):
@@ -29,7 +30,7 @@ class Typed(TerminalPrompt):
         return self._lines.pop(0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "answer", "asked"),
     [
         (["yes"], "yes", 1),

@@ -2,6 +2,7 @@ import click
 import pytest
 
 from interlock.cli.utf8_command import Utf8Command
+from tests.support.rows import each_row
 
 
 @click.command(cls=Utf8Command)
@@ -17,7 +18,7 @@ def parse(*arguments: str) -> None:
     command.make_context("command", list(arguments))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "label"),
     [
         (("a\udcff",), "NAME"),

@@ -23,11 +23,7 @@ from interlock.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from interlock.types import (
-    ElicitParams,
-    ElicitResult,
-    PromptReference,
-)
+from interlock.types import ElicitParams, ElicitResult, PromptReference
 from tests.client.interrupted import (
     CANCELLATIONS,
     FAULTS,

@@ -142,14 +142,12 @@ def result(text: str) -> str:
         '"text"',
         '{"content":{}}',
         '{"content":[3]}',
-        '{"content":[{"type":"text"}]}',
-        '{"content":[{"type":"text","text":5}]}',
         '{"content":[{"type":5}]}',
         '{"content":[],"isError":"no"}',
         '{"content":[],"resultType":1}',
         '{"content":[],"resultType":"surprise"}',
         '{"content":[],"resultType":"input_required"}',
-        '{"resultType":"input_required","inputRequests":[]}',
+        '{"resultType":"input_required","inputRequests":[1]}',
         '{"resultType":"input_required","inputRequests":{"a":{"method":1}}}',
         '{"resultType":"input_required","requestState":{}}',
     ],
@@ -190,7 +188,7 @@ async def test_items_that_are_not_objects_or_repeated_are_skipped(evil: Evil):
         assert "'one' is listed twice" in listed.skipped[-1]
 
 
-@each_row("wrong", ["{}", '{"tools":{}}', '{"tools":[],"nextCursor":1}'])
+@each_row("wrong", ["{}", '{"tools":{}}', '{"tools":[],"nextCursor":[1]}'])
 async def test_page_that_is_not_a_list_is_an_error(evil: Evil, wrong: str):
     async with evil("tools/list=" + wrong) as client:
         with pytest.raises(RemoteProtocolError, match="tools/list"):
@@ -301,21 +299,6 @@ async def test_undeclared_and_malformed_questions_are_refused(evil: Evil):
         ]
 
     assert codes == [-32601, -32601, -32602, -32601, -32601]
-
-
-async def test_failing_handler_reveals_nothing_to_the_server(
-    evil: Evil, caplog: pytest.LogCaptureFixture
-):
-    async def fail(question: ElicitParams) -> ElicitResult:
-        raise ValueError("canary-3f1d")
-
-    async with evil(OLD, elicitation=fail) as client:
-        answer = await heard(
-            client, request("elicitation/create", {"message": "?", "requestedSchema": FORM})
-        )
-
-    assert answer["error"] == {"code": -32603, "message": "internal error"}
-    assert "canary-3f1d" in caplog.text  # but its owner learns of it
 
 
 async def test_batches_are_answered_in_revision_2025_03_26(evil: Evil):

@@ -193,7 +193,7 @@ async def test_initialize_with_an_unknown_revision_is_an_error(evil: Evil, versi
     [
         ("{}", RemoteProtocolError),
         ('{"protocolVersion": 1}', RemoteProtocolError),
-        ('{"protocolVersion": "2025-11-25", "capabilities": []}', RemoteProtocolError),
+        ('{"protocolVersion": "2025-11-25", "capabilities": [1]}', RemoteProtocolError),
         ("[-32603]", RemoteError),
         ("exit", ServerExited),
     ],

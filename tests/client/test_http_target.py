@@ -47,12 +47,12 @@ def supports(*revisions: str) -> dict[str, Any]:
 @each_row(
     "told",
     [
-        *({"code": code} for code in (400, 404, 405, 406, 415, 422, 501)),
+        *({"code": code} for code in (400, 404, 405, 406, 415, 422, 500, 501)),
         {"code": 200, "body": "<p>", "type": "text/html"},
         {"code": 200, "body": '{"jsonrpc":"2.0","id":1,"result":{}}', "type": "application/json"},
         *(error(code) for code in (-32000, -32001, -32600, -32601, -32602)),
         error(-32601, status=200),
-        error(-32601, status=500),
+        *(error(code, status=500) for code in (-32601, -32603)),
         supports(LEGACY),
         {"code": 400, "body": '{"id":null,"error":{"code":-32600,"message":"m"}}'},
     ],
@@ -69,9 +69,8 @@ async def test_response_that_is_not_modern_means_legacy(told: dict[str, Any]):
     ("told", "kind"),
     [
         *(({"code": code}, AuthError) for code in (401, 403)),
-        *(({"code": code}, HttpError) for code in (301, 500)),
+        *(({"code": code}, HttpError) for code in (301, 505)),
         *(({"code": code, **LATER}, HttpError) for code in (429, 502, 503)),
-        (error(-32603, status=500), HttpError),
         *((error(code), RemoteError) for code in (-32020, -32021)),
         (supports("2031-01-01"), RevisionError),
     ],
@@ -110,6 +109,13 @@ async def test_malformed_discover_result_is_reported():
         )
         server.tell("initialize", "status", **error(-32601, status=404))
         with pytest.raises(RemoteProtocolError, match="malformed server/discover result: "):
+            await Client.http(server.url, transport="streamable").open()
+
+
+async def test_a_modern_server_that_is_broken_is_reported_as_broken():
+    async with EvilHttp(MODERN) as server:
+        server.tell("server/discover", "status", code=500)
+        with pytest.raises(HttpError, match="answered 500"):
             await Client.http(server.url, transport="streamable").open()
 
 

@@ -132,17 +132,34 @@ def test_null_members_are_ignored_in_prompt_arguments():
     [
         {"name": None},
         {"name": 7, "description": None},
-        {"annotations": [None]},
-        {"annotations": None, "description": 7},
-        {"arguments": 7, "description": 7},
-        {"arguments": [7], "description": 7},
+        {"annotations": None, "description": ["x"]},
+        {"outputSchema": "x"},
     ],
 )
-def test_null_for_a_required_member_is_malformed(item: Json):
+def test_a_malformed_item_is_named(item: Json):
     listed = tools({"tools": [tool("a") | item, tool("b")]})
 
     assert names(listed) == ["b"]
     assert "is malformed: " in listed.skipped[0]
+
+
+@each_row(
+    ("odd", "strict"),
+    [
+        ({"_meta": [], "annotations": []}, {"_meta": {}, "annotations": {}}),  # PHP's empty object
+        ({"description": 7, "title": None}, {"description": "7"}),
+        ({"annotations": {"readOnlyHint": "true"}}, {"annotations": {"readOnlyHint": True}}),
+        ({"annotations": "read-only", "icons": ["a.png"]}, {}),
+        ({"outputSchema": True}, {"outputSchema": {}}),
+        ({"title": None, "icons": None, "execution": None, "_meta": None}, {}),  # C# and Java
+        ({"inputSchema": {"type": "object", "default": None}},) * 2,
+    ],
+)
+def test_an_odd_member_costs_no_tool_and_is_forwarded_in_its_strict_form(odd: Json, strict: Json):
+    listed = tools({"tools": [tool("a") | odd | {"new": [None]}]})
+
+    assert listed.definitions == [tool("a") | strict | {"new": [None]}]
+    assert listed.skipped == []
 
 
 def test_repeated_name_keeps_the_first_item():
@@ -249,8 +266,8 @@ def test_list_expires_with_its_shortest_page(ttls: list[int | None], seconds: fl
     [
         {"tools": {}},
         {},
-        {"tools": [], "nextCursor": 1},
-        {"tools": [], "ttlMs": "1"},
+        {"tools": [], "nextCursor": [1]},
+        {"tools": [], "ttlMs": "soon"},
         {"tools": [], "resultType": "input_required"},
     ],
 )

@@ -6,18 +6,10 @@ from typing import Any
 
 import pytest
 
-from interlock.errors import (
-    RemoteProtocolError,
-)
+from interlock.errors import RemoteProtocolError
 from tests.client.scripted import client_of
 from tests.support.rows import each_row
-from tests.support.scripted_server import (
-    Answer,
-    Json,
-    ScriptedServer,
-    text,
-    tool,
-)
+from tests.support.scripted_server import Answer, Json, ScriptedServer, text, tool
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from interlock.types import (
-    LogMessage,
-)
+from interlock.types import LogMessage
 from tests.client.scripted import both_eras, client_of, settle, without_meta
 from tests.support.scripted_server import (
     LEGACY,

@@ -112,7 +112,7 @@ def test_an_edit_replaces_the_target_of_a_symbolic_link(home: Path) -> None:
         (
             CLAUDE_DESKTOP,
             lambda path: config.add_server(path, "a", StdioServer(command="")),
-            r"command must not be empty",
+            r'needs a "command" to run',
         ),
     ],
 )

@@ -10,10 +10,7 @@ import pytest
 
 from interlock import config
 from interlock.config import StdioServer, ToolFilter, gateway_reading
-from interlock.config.gateway import (
-    Rate,
-    ServerLimits,
-)
+from interlock.config.gateway import Rate, ServerLimits
 from interlock.config.servers import HttpServer, ToolOverride, ToolRisk
 from interlock.errors import ConfigError
 from tests.config.support import WHOLE, gateway, issuer, rule

@@ -193,6 +193,47 @@ def test_the_unit_of_a_timeout_is_that_of_the_program(
         assert config.servers["s"].timeout == seconds
 
 
+@each_row(
+    ("file", "text", "value"),
+    [
+        ("opencode.json", "Bearer {env:KEY}", "Bearer k"),
+        ("mcp.json", "{env:KEY}", "k"),
+        (".gemini/settings.json", "a $KEY b", "a k b"),
+        (".gemini/settings.json", "$UNSET and $5", "$UNSET and $5"),
+        ("mcp.json", "$KEY", "$KEY"),
+        ("mcp.json", "{KEY} {file:x}", "{KEY} {file:x}"),
+        ("opencode.json", "{file:~/key}", None),
+    ],
+)
+def test_references_to_variables_of_other_programs_are_filled_in(
+    file: str, text: str, value: str | None
+):
+    """https://opencode.ai/docs/config, https://geminicli.com/docs/reference/configuration"""
+    entry = {"command": "x", "args": [text], "env": {"A": text}}
+    config = loads(json.dumps({"mcpServers": {"s": entry}}).encode(), Path(file))
+
+    if value is None:
+        assert "has {file:…}, which is not read" in config.ignored["s"]
+        return
+    server = resolve(config.servers["s"], {"KEY": "k"})
+    assert isinstance(server, StdioServer)
+    assert (server.args, server.env) == ((value,), {"A": value})
+
+
+@each_row(
+    ("empty", "entry"),
+    [
+        ({"env": [], "cwd": "", "url": "", "type": ""}, {"command": "x"}),
+        ({"headers": [], "command": ""}, {"url": "https://mcp.example/mcp"}),
+    ],
+)
+def test_empty_members_from_the_form_of_a_program_count_as_missing(
+    empty: dict[str, Any], entry: dict[str, Any]
+):
+    assert read({**entry, **empty}).servers == read(entry).servers
+    assert "must be an object" in read({**entry, "env": ["A=b"], "headers": ["A: b"]}).ignored["s"]
+
+
 def test_lists_of_tools_and_milliseconds_of_gemini_are_understood():
     server = read({"command": "x", "includeTools": ["a"], "excludeTools": ["b"], "timeout": 5000})
 

@@ -323,7 +323,7 @@ HTTP: dict[str, Any] = {"url": "https://h"}
         (STDIO | {"args": "x"}, ".args must be a list of strings, not a string"),
         (STDIO | {"args": ["a", {}]}, ".args[1] must be a string, not an object"),
         (STDIO | {"args": [None]}, ".args[0] must be a string, not null"),
-        (STDIO | {"env": []}, ".env must be an object, not a list"),
+        (STDIO | {"env": ["A=b"]}, ".env must be an object, not a list"),
         (STDIO | {"env": {"PORT": None}}, ".env.PORT must be a string, not null"),
         (STDIO | {"env": {"ON": ["1"]}}, ".env.ON must be a string, not a list"),
         (

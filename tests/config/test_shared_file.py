@@ -1,7 +1,5 @@
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -99,23 +97,6 @@ def test_edit_reports_a_folder_that_cannot_be_synced_and_does_not_retry(
 def test_edit_refuses_a_folder_that_cannot_be_created(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"n\.json cannot be written: Not a directory"):
         shared_file.edit(path / "folder" / "n.json", lambda: b"new")
-
-
-@pytest.mark.slow("starts a program")
-def test_concurrent_edits_of_two_processes_are_all_kept(path: Path) -> None:
-    path.write_bytes(b"")
-    code = (
-        "import sys; from pathlib import Path; from interlock.config import shared_file as files\n"
-        "path = Path(sys.argv[1])\n"
-        "for _ in range(25):\n"
-        "    files.edit(path, lambda: path.read_bytes() + sys.argv[2].encode())"
-    )
-    children = [
-        subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in ("a", "b")
-    ]
-    assert [child.wait() for child in children] == [0, 0]
-
-    assert sorted(path.read_bytes()) == sorted(b"a" * 25 + b"b" * 25)
 
 
 def test_edit_fails_if_a_lock_is_never_released(

@@ -16,6 +16,7 @@ from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.auth.jwt import JwtVerifier
 from interlock.config import load
 from interlock.config.gateway import Issuer
+from interlock.gateway.logins.people import person_of
 from tests.docs.page import ROOT, blocks
 from tests.support.rows import each_row
 
@@ -69,3 +70,6 @@ async def test_token_in_the_shape_of_a_provider_has_the_rights_of_its_group(
     assert await scopes(**{issuer.groups: "others"}) == set()
     assert await scopes(aud="https://elsewhere.example.com") is None
     assert await scopes(iss="https://elsewhere.example.com") is None
+    if issuer.client_id:  # an ID token has the same claims, without scopes
+        told = {name: each for name, each in claims.items() if name not in ("scope", "scp")}
+        assert person_of(issuer, told).scopes == {"mcp:read"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -11,13 +12,13 @@ import pytest
 from interlock.cli import interlock
 from tests.docs import members_page
 from tests.docs.page import ROOT, pages
+from tests.support.rows import each_row
 
 _COMMAND = re.compile(r"(?:`|^\$ |\| )(interlock [a-z][^`\n|#]*)", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _VARIABLE = re.compile(r"\bINTERLOCK_[A-Z_]+\b")
 # What the program passes to its own processes.
 OWN = {"INTERLOCK_CHILD", "INTERLOCK_WORKER"}
-PAGES = [pytest.param(each, id=str(each.relative_to(ROOT))) for each in pages()]
 
 
 def parsed(text: str) -> tuple[click.Command, list[str]]:
@@ -48,8 +49,8 @@ def wrong(page: str) -> Iterator[str]:
                 yield f"{option}: {text}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_and_options_on_a_page_exist(page):
+@each_row("page", pages())
+def test_commands_and_options_on_a_page_exist(page: Path):
     assert [*wrong(page.read_text())] == []
 
 

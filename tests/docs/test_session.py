@@ -6,9 +6,10 @@ import pytest
 
 from tests.docs.page import Block, blocks
 from tests.docs.session import commands, compare, has_shape_of
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shown", "printed"),
     [
         ("took 0.02 s", "took 11.5 s"),
@@ -25,7 +26,7 @@ def test_output_may_differ_where_runs_differ(shown: str, printed: str):
     compare(printed.splitlines(), shown.splitlines(), "x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shown", "printed"),
     [
         ("3 tools", "2 tools"),
@@ -74,7 +75,7 @@ def test_block_that_does_not_run_has_a_reason():
         [*blocks("```python {.norun}\nx = 1\n```\n")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("block", "is_converted"),
     [
         ("```python\nx = 1\n```\n", True),

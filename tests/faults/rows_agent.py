@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
-from interlock.agent import MAX_CALLS, Agent
+from interlock.agent import Agent
+from interlock.agent.tool_calls import MAX_CALLS
 from interlock.errors import (
     InterlockError,
     ModelInterrupted,

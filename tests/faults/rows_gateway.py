@@ -16,15 +16,7 @@ from interlock.gateway.health import PROBE_EVERY
 from interlock.store.pins import PinStore
 from tests.faults.databases import started, url_of
 from tests.faults.failing_disk import failing_disk
-from tests.faults.gateways import (
-    CRM,
-    RUBBISH,
-    RefundGateway,
-    effects,
-    opened,
-    refund,
-    refunding,
-)
+from tests.faults.gateways import CRM, RUBBISH, RefundGateway, effects, opened, refund, refunding
 from tests.faults.ground import Ground
 from tests.faults.matrix import GATEWAY, row
 from tests.server.http.conftest import Reply

@@ -15,13 +15,7 @@ from unittest import mock
 
 from interlock.agent import Agent
 from interlock.auth.gateway_key import GatewayKey
-from interlock.errors import (
-    AuditFailed,
-    AuditUnavailable,
-    StoreCorrupt,
-    StoreError,
-    StoreLocked,
-)
+from interlock.errors import AuditFailed, AuditUnavailable, StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
 from interlock.store import AuditWriter, ConversationStore

@@ -41,6 +41,7 @@ from tests.gateway.golden import (
     upstream,
 )
 from tests.gateway.support import OWN_TOOLS
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, tool
 
 HIDING = (
@@ -71,7 +72,7 @@ def is_made_or_asked(result: Json) -> bool:
 
 
 @pytest.mark.slow("fills a database")
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_tools(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
     gateway = ForwardingServer({name: upstream(name) for name in SERVERS}, policy, environ={})
@@ -99,7 +100,7 @@ async def test_golden_table_of_principals_and_tools(revision: str):
             assert sorted(listed) == sorted({*called}) == sorted({*shown}) == sorted({*allowed})
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_items(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
     gateway = ForwardingServer({name: upstream(name) for name in SERVERS}, policy, environ={})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.langchain.support import content, message_for
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json
 
 PNG = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
@@ -37,13 +36,13 @@ async def test_an_image_becomes_a_block_if_images_are_wanted() -> None:
     assert small.content == "see\n[image/png, 3 bytes]"
 
 
-@pytest.mark.parametrize("wrong", [{"data": "AAAAA"}, {"mimeType": "text/html"}], ids=str)
+@each_row("wrong", [{"data": "AAAAA"}, {"mimeType": "text/html"}])
 async def test_an_image_that_cannot_be_shown_is_a_line_of_text(wrong: Json) -> None:
     broken = await message_for(content({**PNG, **wrong}), images=True)
     assert str(broken.content).endswith(" bytes]")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("block", "line"),
     [
         ({"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}, "[audio/wav, 3 bytes]"),
@@ -51,13 +50,12 @@ async def test_an_image_that_cannot_be_shown_is_a_line_of_text(wrong: Json) -> N
         ({"type": "resource_link", "uri": "x:y", "name": "y"}, "[resource x:y]"),
         ({"type": "hologram"}, "[content of an unknown type]"),
     ],
-    ids=lambda given: given["type"] if isinstance(given, dict) else "",
 )
 async def test_content_other_than_text_becomes_a_line_of_text(block: Json, line: str) -> None:
     assert (await message_for(content(block), images=True)).content == line
 
 
-@pytest.mark.parametrize("is_error", [False, True])
+@each_row("is_error", [False, True])
 async def test_structured_content_becomes_the_artifact_of_the_tool_message(is_error: bool) -> None:
     message = await message_for(content(structuredContent={"n": 1}, isError=is_error))
 

@@ -16,6 +16,7 @@ from interlock.messages import SEARCH_TOOLS
 from interlock.toolbox import Toolbox
 from tests.providers.schema_rules import anthropic
 from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json
 from tests.support.toolboxes import box, described, expire_list, kb
 
@@ -111,7 +112,7 @@ async def test_names_of_an_old_history_are_fitted_for_the_request_only() -> None
     assert messages[1].tool_calls[0]["name"] == "kb:get"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "kind"),
     [({}, str), ({"images": True}, list), ({"images": True, "max_image_bytes": 2}, str)],
 )
@@ -178,7 +179,7 @@ async def test_found_tools_are_offered_from_the_next_request_on() -> None:
 
 
 @pytest.mark.slow("needs a newer LangChain than the oldest that is allowed")
-@pytest.mark.parametrize("is_outer", [True, False])
+@each_row("is_outer", [True, False])
 async def test_provider_that_also_searches_for_tools_is_an_error(is_outer: bool) -> None:
     @tool
     def mine(x: int) -> str:

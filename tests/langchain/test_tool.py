@@ -56,7 +56,7 @@ async def test_a_tool_has_the_wire_name_the_exact_schema_and_its_address() -> No
     assert tool.metadata["interlock"]["annotations"]["readOnlyHint"] is True
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "expected"),
     [({"description": "D", "title": "T"}, "D"), ({"title": "T"}, "T"), ({}, "get")],
 )
@@ -246,7 +246,7 @@ async def test_call_of_a_lost_server_returns_an_error_and_later_calls_work() -> 
     assert (again.status, again.content) == ("success", "hi")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "outcome"),
     [
         (LimitExceeded("too fast", "rate_limited", 1.0), "limited"),
@@ -254,7 +254,6 @@ async def test_call_of_a_lost_server_returns_an_error_and_later_calls_work() -> 
         (CallRefused("no", "denied_by_rule"), "refused"),
         (RuntimeError("secret"), "failed"),
     ],
-    ids=str,
 )
 async def test_a_call_that_a_layer_refuses_is_returned_with_its_reason(
     error: Exception, outcome: str
@@ -364,7 +363,7 @@ async def test_a_blocking_call_on_the_toolbox_event_loop_raises() -> None:
             tools(toolbox)[0].invoke({"x": 1})
 
 
-@pytest.mark.parametrize("do", [pickle.dumps, copy.copy, copy.deepcopy])
+@each_row("do", [pickle.dumps, copy.copy, copy.deepcopy])
 async def test_a_tool_cannot_be_copied(do: Any) -> None:
     async with box(kb([described("get")])) as toolbox:
         with pytest.raises(TypeError, match="kb:get cannot be pickled or copied"):
@@ -385,7 +384,7 @@ def test_import_of_the_tools_loads_no_graph_and_no_agent() -> None:
 
 
 @pytest.mark.slow("imports langchain_core in a new process")
-@pytest.mark.parametrize(
+@each_row(
     ("missing", "statement", "advice"),
     [
         ("langchain_core", "import interlock.langchain", "needs the extra langchain: "),

@@ -6,9 +6,7 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 
-from interlock.langgraph import (
-    stream,
-)
+from interlock.langgraph import stream
 
 
 async def events_of(

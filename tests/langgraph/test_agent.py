@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.agent import (
-    MAX_CALLS,
-    TOO_MANY_CALLS,
-    Agent,
-    AgentEvent,
-    Done,
-    ToolFinished,
-    ToolStarted,
-)
+from interlock.agent import Agent, AgentEvent, Done, ToolFinished, ToolStarted
+from interlock.agent.tool_calls import MAX_CALLS, TOO_MANY_CALLS
 from interlock.calls import Call
 from interlock.errors import StepLimit
 from interlock.langgraph.agent import GraphAgent, agent_graph

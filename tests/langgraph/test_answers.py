@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
 
-from interlock.agent import (
-    AgentEvent,
-    Done,
-)
-from interlock.langgraph import (
-    chat_graph,
-)
+from interlock.agent import AgentEvent, Done
+from interlock.langgraph import chat_graph
 from interlock.langgraph.answers import deltas, normalized
 from interlock.models import ReasoningDelta, TextDelta, Usage
 from tests.langgraph.support import events_of, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.rows import each_row
 from tests.support.toolboxes import box, described, kb
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "expected"),
     [
         ("a", [TextDelta("a")]),
@@ -49,7 +44,7 @@ async def test_usage_is_the_sum_of_all_rounds() -> None:
     assert events[-1].usage == Usage(4, 6)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metadata", "reason"),
     [
         ({"finish_reason": "length"}, "length"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.messages import ToolMessage as LcToolMessage
 
@@ -18,12 +17,13 @@ from interlock.messages import (
     Usage,
     UserMessage,
 )
+from tests.support.rows import each_row
 
 CALL = ToolCall("c1", "kb__get", {"x": 1})
 FILE = Attachment("image/png", b"png", "cat.png")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "message",
     [
         UserMessage("Look", (FILE,)),
@@ -36,7 +36,7 @@ def test_message_survives_the_way_to_langchain_and_back(message: Message):
     assert from_langchain(to_langchain(message)) == message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("member", "value", "call"),
     [
         ("id", "c9", ToolCall("c9", "kb__get", {"x": 1})),

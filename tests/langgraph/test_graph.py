@@ -18,26 +18,16 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
-from interlock.agent import (
-    ApprovalAsked,
-    Done,
-    Stopped,
-    ToolFinished,
-    ToolStarted,
-)
+from interlock.agent import ApprovalAsked, Done, Stopped, ToolFinished, ToolStarted
 from interlock.errors import StepLimit
 from interlock.langchain import tools
 from interlock.langchain.history import INTERRUPTED, STOPPED
-from interlock.langgraph import (
-    ChatContext,
-    chat_graph,
-    close_open_calls,
-    stream,
-)
+from interlock.langgraph import ChatContext, chat_graph, close_open_calls, stream
 from interlock.messages import SEARCH_TOOLS
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.providers.schema_rules import anthropic
 from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json, ScriptedServer, text
 from tests.support.toolboxes import box, described, expire_list, kb
 
@@ -120,7 +110,7 @@ async def test_a_local_tool_wins_and_its_failure_is_an_answer(
     assert "hides the one of the toolbox" in caplog.text
 
 
-@pytest.mark.parametrize(("most", "kind"), [({}, "image"), ({"max_image_bytes": 2}, "text")])
+@each_row(("most", "kind"), [({}, "image"), ({"max_image_bytes": 2}, "text")])
 async def test_images_up_to_the_limit_are_passed_on_if_enabled(most: Any, kind: str) -> None:
     image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     model = ScriptedChatModel(calls(("kb__get", {})), "done")
@@ -231,7 +221,7 @@ async def test_context_of_a_run_is_not_stored(tmp_path: Path) -> None:
 # Stopping
 
 
-@pytest.mark.parametrize("place", ["thread", "checkpoint"])
+@each_row("place", ["thread", "checkpoint"])
 async def test_stopped_turn_keeps_finished_results_and_marks_the_others_as_stopped(
     place: str,
 ) -> None:

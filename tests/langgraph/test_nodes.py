@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from interlock.agent import (
-    Done,
-    ToolFinished,
-    ToolStarted,
-)
+from interlock.agent import Done, ToolFinished, ToolStarted
 from interlock.calls import Caller
 from interlock.config import StdioServer
 from interlock.langchain.history import INTERRUPTED
@@ -21,6 +16,7 @@ from interlock.langgraph.nodes import approval_of, refusal
 from tests.langgraph.support import CONFIG, crashed, events_of, kinds, state_of
 from tests.layers.support import call_of
 from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.rows import each_row
 from tests.support.toolboxes import box, described, kb
 
 ENTRY = call_of().entry
@@ -118,7 +114,7 @@ def test_id_and_hash_change_with_the_arguments_and_not_with_their_order() -> Non
     assert one["hash"] != other["hash"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("decision", "code"),
     [
         ("allow", None),

@@ -12,22 +12,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.types import Command, interrupt
 
-from interlock.agent import (
-    Done,
-    Stopped,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-)
+from interlock.agent import Done, Stopped, ToolFinished, ToolProgress, ToolStarted
 from interlock.errors import ConversationBusy, UnknownConversation
-from interlock.langgraph import (
-    InvalidInput,
-    chat_graph,
-)
+from interlock.langgraph import InvalidInput, chat_graph
 from interlock.models import TextDelta
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.recorded_spans import named, recorded_spans, tree
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json, text
 from tests.support.toolboxes import box, described, kb
 
@@ -170,7 +162,7 @@ async def test_progress_of_a_tool_is_an_event() -> None:
     assert ToolProgress("call_1", 1, 2, "") in events
 
 
-@pytest.mark.parametrize("content", ["", " \n", "x" * 11])
+@each_row("content", ["", " \n", "x" * 11])
 async def test_a_message_that_is_empty_or_too_long_is_refused(content: str) -> None:
     model = ScriptedChatModel("done")
     with pytest.raises(InvalidInput, match=r"empty|limit 10"):

@@ -9,6 +9,7 @@ from interlock.calls.decision import Decision
 from interlock.errors import ApprovalMissing
 from interlock.layers.asking import asking
 from tests.layers.support import Upstream, call_of
+from tests.support.rows import each_row
 
 
 async def ask(upstream: Upstream, layer: Around, effect: str, approvers: tuple[str, ...]) -> None:
@@ -41,7 +42,7 @@ async def test_only_calls_that_need_an_approval_cause_a_question():
     assert (asked, upstream.calls) == (["crm:refund"], 2)
 
 
-@pytest.mark.parametrize("answer", [False, None])
+@each_row("answer", [False, None])
 async def test_a_call_that_its_user_does_not_approve_is_not_sent(answer: bool | None):
     async def refuse(_: Call, __: object) -> bool | None:
         return answer

@@ -44,6 +44,7 @@ from interlock.store import AuditWriter
 from interlock.store.audit import group_commit
 from tests.faults.failing_disk import failing_disk
 from tests.layers.support import OK, Upstream, allowed, call_of, settle
+from tests.store.audit_chains import check_chains
 from tests.support.clock import ClockLoop
 from tests.support.rows import each_row
 
@@ -69,11 +70,14 @@ class Audited:
         return read(self.path)
 
 
-def read(path: Path) -> list[Row]:
+def stored(path: Path) -> list[Row]:
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        rows = connection.execute("SELECT * FROM audit ORDER BY seq").fetchall()
-    return [{**row, "body": msgspec.json.decode(row["body"])} for row in rows]
+        return [{**row} for row in connection.execute("SELECT * FROM audit ORDER BY seq")]
+
+
+def read(path: Path) -> list[Row]:
+    return [{**row, "body": msgspec.json.decode(row["body"])} for row in stored(path)]
 
 
 def content_of(folder: Path) -> bytes:
@@ -287,6 +291,7 @@ async def test_full_disk_stops_a_call_before_its_effect_on_the_server(tmp_path: 
             trail.flush()
 
     assert effects == [1, 2]
+    check_chains(stored(path))
     rows = read(path)
     kinds = [row["kind"] for row in rows]
     assert sorted(kinds) == ["intent"] * 2 + ["outcome"] * 2 + ["refused"] * 2

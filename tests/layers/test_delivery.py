@@ -6,10 +6,7 @@ import logging
 
 import pytest
 
-from interlock.errors import (
-    InvalidArguments,
-    RemoteError,
-)
+from interlock.errors import InvalidArguments, RemoteError
 from tests.support.scripted_server import Json, text, tool
 from tests.toolbox.boxes import box_of, served
 from tests.toolbox.upstreams import fail

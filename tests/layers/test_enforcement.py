@@ -14,6 +14,7 @@ from interlock.layers import Layers
 from interlock.layers.asking import asking
 from interlock.policy import Policy
 from interlock.types import Tool
+from tests.support.rows import each_row
 
 READS, DESTROYS = b'{"readOnlyHint": true}', b'{"destructiveHint": true}'
 
@@ -29,7 +30,7 @@ def entry(name: str, annotations: bytes = b"{}") -> Entry:
     return Entry("crm", decoded, f"crm:{name}", f"crm__{name}", b"{}", tool)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "annotations", "effect"),
     [
         ({}, b"{}", "ask"),
@@ -80,9 +81,7 @@ async def test_approved_call_passes_after_one_question():
     assert await called(local_policy({}), answer=True) == ["crm:put {'a': 1} writes", "sent"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"), [(False, "approval_denied"), (None, "approval_required")]
-)
+@each_row(("answer", "reason"), [(False, "approval_denied"), (None, "approval_required")])
 async def test_call_that_is_not_approved_is_denied(answer: bool | None, reason: str):
     with pytest.raises(CallRefused) as caught:
         await called(local_policy({}), answer=answer)

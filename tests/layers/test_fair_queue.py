@@ -13,6 +13,7 @@ from interlock.layers import fair_queue
 from interlock.layers.fair_queue import FairQueue, queued
 from tests.layers.support import Upstream, call_of, settle
 from tests.support.clock import SteppedLoop
+from tests.support.rows import each_row
 
 
 class Queued:
@@ -79,7 +80,7 @@ async def test_calls_of_a_server_without_a_queue_do_not_wait():
     await server.finish(*tasks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "users", "refused", "text"),
     [
         (1_000, ["greedy"] * 70, 5, "too many of your calls wait for server 'crm' (limit 64)"),

@@ -16,12 +16,9 @@ from interlock.config.gateway import Results
 from interlock.errors import InvalidArguments, NotKept, UnknownResource
 from interlock.layers.kept_results import URI, MemoryResults, Reading
 from interlock.layers.results import ResultBudget, ResultLimits
-from interlock.types import (
-    CallToolResult,
-    EmbeddedResource,
-    TextContent,
-)
+from interlock.types import CallToolResult, EmbeddedResource, TextContent
 from tests.layers.support import call_of
+from tests.support.rows import each_row
 
 
 def outcome_of(**members: Any) -> Outcome:
@@ -52,7 +49,7 @@ async def read_back(
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "".join(f'line "{number}" ä\n' for number in range(8_000)),

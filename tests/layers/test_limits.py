@@ -26,6 +26,7 @@ from interlock.layers import limits
 from interlock.layers.limits import Limiter
 from interlock.types import JsonObject
 from tests.layers.support import Upstream, call_of, settle
+from tests.support.rows import each_row
 
 NOON = 1_800_014_400.0  # 2027-01-15 12:00 UTC
 PER_SECOND = Rate(20, 1)
@@ -80,7 +81,7 @@ def per_key(**members: Any) -> Limits:
 # Rates
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "servers", "reason", "most", "refill"),
     [
         (per_key(rate=PER_SECOND), {}, "rate_limited", 20, 0.05),
@@ -113,7 +114,7 @@ async def test_limit_permits_its_burst_and_then_one_call_per_refill(
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("demand", [15, 25, 400])
+@each_row("demand", [15, 25, 400])
 async def test_rate_over_a_long_time_is_exact_within_a_percent(demand: int):
     limited = Limited(per_key(rate=PER_SECOND, burst=10))
     admitted = 0
@@ -133,7 +134,7 @@ async def test_refusal_states_the_limit_and_when_to_retry():
     assert str(refused) == ("too many calls with this key (limit 600/min, 2 at once); retry in 1 s")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("other", "shares"),
     [
         (call_of("anna", key="k1"), {"key", "tool", "server"}),
@@ -171,7 +172,7 @@ async def test_refusal_of_two_limits_states_the_longer_wait():
 # Quotas a day
 
 
-@pytest.mark.parametrize("jump", [-3_600, 3_600])
+@each_row("jump", [-3_600, 3_600])
 async def test_quota_a_day_ends_at_midnight_even_if_the_wall_clock_is_set(jump: float):
     limited = Limited(per_key(per_day=3))
     assert await limited.admitted(5) == 3
@@ -203,7 +204,7 @@ async def test_refused_call_does_not_count_towards_the_limits():
     assert await limited.admitted(50, call_of(tool="list")) == 9
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "is_spent"),
     [
         (CallRefused("not approved", "approval_denied"), False),
@@ -234,9 +235,7 @@ async def test_call_counts_towards_its_limits_only_if_it_is_sent(
 # Calls at once
 
 
-@pytest.mark.parametrize(
-    ("users", "admitted"), [(["anna"] * 9, 3), (["anna", "berta", "carla"] * 3, 5)]
-)
+@each_row(("users", "admitted"), [(["anna"] * 9, 3), (["anna", "berta", "carla"] * 3, 5)])
 async def test_calls_at_once_are_limited_for_each_key_and_in_all(users: list[str], admitted: int):
     limited = Limited(Limits(per_key=KeyLimits(concurrent=3), concurrent=5))
     limited.upstream.gate.clear()
@@ -336,7 +335,7 @@ async def test_rate_of_a_single_key_replaces_the_common_one():
     assert [await made(key) for key in ("k_fast", "k_slow")] == [3, 1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("own", "admitted", "reason"),
     [
         ({"perDay": 2}, 2, "rate_limited"),

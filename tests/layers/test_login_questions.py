@@ -10,6 +10,7 @@ from interlock.calls import Call
 from interlock.errors import AuthError, LoginNeeded, LoginRequired
 from interlock.layers.login_questions import LoginQuestions
 from tests.layers.support import Upstream, call_of
+from tests.support.rows import each_row
 
 URL = "https://gateway.example/connect/1"
 
@@ -57,7 +58,7 @@ async def test_call_of_a_user_with_the_needed_credential_is_made():
     assert logins.checked == 1
 
 
-@pytest.mark.parametrize("call", [call_of(server="desk"), call_of(None)])
+@each_row("call", [call_of(server="desk"), call_of(None)])
 async def test_call_that_needs_no_credential_of_a_user_is_not_checked(call: Call):
     logins = Logins(lacking=True)
     await LoginQuestions(logins).around(["crm", "desk"])(Upstream().handle)(call)
@@ -65,7 +66,7 @@ async def test_call_that_needs_no_credential_of_a_user_is_not_checked(call: Call
     assert logins.checked == 0
 
 
-@pytest.mark.parametrize(("url", "way"), [(URL, f"open {URL}"), ("", "ask the operator")])
+@each_row(("url", "way"), [(URL, f"open {URL}"), ("", "ask the operator")])
 async def test_user_whose_client_cannot_be_asked_gets_the_link_in_the_error(url: str, way: str):
     upstream = Upstream()
     handle = LoginQuestions(Logins(lacking=True, url=url)).around(["crm"])(upstream.handle)

@@ -19,13 +19,9 @@ from interlock.errors import NotKept, RemoteProtocolError
 from interlock.layers.kept_results import URI, MemoryResults
 from interlock.layers.results import META_KEY, ResultBudget, ResultLimits
 from interlock.store.kept import Kept, Owner
-from interlock.types import (
-    CallToolResult,
-    JsonObject,
-    ResourceLink,
-    TextContent,
-)
+from interlock.types import CallToolResult, JsonObject, ResourceLink, TextContent
 from tests.layers.support import call_of
+from tests.support.rows import each_row
 
 KIB = 1024
 LIMIT = 64 * KIB
@@ -65,7 +61,7 @@ def about(result: CallToolResult) -> JsonObject:
 # What passes
 
 
-@pytest.mark.parametrize("size", [LIMIT - 1, LIMIT])
+@each_row("size", [LIMIT - 1, LIMIT])
 async def test_result_within_the_budget_passes_undecoded(size: int):
     outcome = sized(size)
 
@@ -86,7 +82,7 @@ async def test_images_up_to_one_mebibyte_pass_and_do_not_count():
     assert await ResultBudget().fit(call_of(), outcome) is outcome
 
 
-@pytest.mark.parametrize("surface", ["library", "cli"])
+@each_row("surface", ["library", "cli"])
 async def test_results_for_programs_and_people_are_not_shortened(surface: Any):
     call = replace(call_of(), caller=Caller(surface=surface))
     outcome = sized(10 * LIMIT)
@@ -142,7 +138,7 @@ async def test_line_that_is_too_long_is_cut_between_characters():
     assert f'"offset": {len(shown)}' in note_of(result)
 
 
-@pytest.mark.parametrize("size", [LIMIT + 1, KIB**2, 15 * KIB**2])
+@each_row("size", [LIMIT + 1, KIB**2, 15 * KIB**2])
 async def test_result_over_the_budget_is_shortened_to_the_budget(size: int):
     budget = ResultBudget()
     outcome = await budget.fit(call_of(), sized(size))
@@ -156,7 +152,7 @@ PDF = {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "QUJD" * L
 LARGER = b64encode(bytes(KIB**2 + 1)).decode()  # than an image that passes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("block", "mime_type"),
     [
         ({"type": "resource", "resource": PDF}, "application/pdf"),

@@ -63,7 +63,7 @@ def conversation() -> list[Message]:
 TOOL = ToolDefinition("t", FIRST, b'{"type":"object"}')
 
 
-@pytest.mark.parametrize("wire", [wire_openai, wire_anthropic])
+@each_row("wire", [wire_openai, wire_anthropic])
 async def test_no_request_has_half_of_a_character(wire: Any) -> None:
     server: WireServer = wire.server()
     await server.start()

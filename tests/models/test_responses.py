@@ -5,15 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from interlock.errors import ModelInterrupted, ModelOverloaded, ModelRefused
-from interlock.messages import (
-    Message,
-    UserMessage,
-)
-from interlock.models import (
-    ToolDefinition,
-    complete,
-    learned,
-)
+from interlock.messages import Message, UserMessage
+from interlock.models import ToolDefinition, complete, learned
 from interlock.models.openai import OpenAIModel
 from tests.models import wire_openai
 from tests.models import wire_responses as wire

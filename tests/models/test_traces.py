@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from interlock.agent import request_answer
+from interlock.agent.model_requests import request_answer
 from interlock.messages import UserMessage
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.http.http_model import HttpModel
@@ -15,6 +13,7 @@ from interlock.telemetry.span import CLIENT
 from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import Answer, WireServer
 from tests.support.recorded_spans import recorded_spans
+from tests.support.rows import each_row
 
 WAYS: dict[str, tuple[Any, list[Answer]]] = {
     "claude-test": (wire_anthropic, [wire_anthropic.says("canary")]),
@@ -32,7 +31,7 @@ def model_at(server: WireServer, name: str) -> HttpModel:
     return OpenAIModel(name, api_key="canary", base_url=f"{server.root}/v1")
 
 
-@pytest.mark.parametrize("name", WAYS)
+@each_row("name", WAYS)
 async def test_a_span_names_the_model_that_answered_and_its_server(name: str) -> None:
     wire, script = WAYS[name]
     server: WireServer = wire.server()

@@ -5,13 +5,7 @@ from hypothesis import strategies as st
 
 from interlock.messages import Attachment, Message, ToolMessage, UserMessage
 from interlock.models import Notice
-from interlock.models.vendors import (
-    IMAGES,
-    call_id,
-    call_name,
-    unread_files,
-    without_files,
-)
+from interlock.models.vendors import IMAGES, call_id, call_name, unread_files, without_files
 from tests.support.rows import each_row
 
 

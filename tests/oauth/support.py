@@ -9,10 +9,7 @@ from pathlib import Path
 from keyring.backend import KeyringBackend
 
 from interlock.oauth import MemoryTokenStore
-from interlock.oauth.storage import (
-    Registration,
-    Tokens,
-)
+from interlock.oauth.storage import Registration, Tokens
 
 SERVER = "https://mcp.example/mcp"
 

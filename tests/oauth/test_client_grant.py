@@ -69,18 +69,6 @@ async def test_two_programs_with_the_same_client_share_a_token(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_a_token_that_another_program_stored_meanwhile_is_used(world: World):
-    one, other = credentials(world), credentials(world)
-    before = await world.call(one)
-    await world.call(other)
-    world.authorization.access_tokens.clear()
-    await world.call(other)
-    world.authorization.requests.clear()
-
-    assert await world.call(one) == other.token != before
-    assert world.authorization.requests == []
-
-
 async def test_a_client_does_not_use_the_token_of_a_user(world: World):
     theirs = await world.call(world.oauth())
     auth = credentials(world)

@@ -15,13 +15,7 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.oauth import Fetcher, fetcher
-from interlock.oauth.discovery import (
-    Discovery,
-    covers,
-    discover,
-    same_issuer,
-    server_metadata,
-)
+from interlock.oauth.discovery import Discovery, covers, discover, same_issuer, server_metadata
 from tests.oauth.conftest import Build, World
 from tests.servers.authorization_server import (
     OPENID,
@@ -389,21 +383,22 @@ async def test_issuer_that_differs_by_a_final_slash_is_used_as_its_document_writ
     assert (await find(world)).issuer == f"{world.authorization.origin}/"
 
 
-def test_same_issuer_compares_exactly_except_for_a_final_slash():
-    assert same_issuer("https://as.example", "https://as.example/")
-    assert same_issuer("https://as.example/", "https://as.example")
-    assert same_issuer("https://as.example/a", "https://as.example/a")
+def test_same_issuer_compares_exactly_except_for_the_form_of_an_origin():
+    for same in ("https://as.example/", "https://AS.example", "HTTPS://as.example:443/"):
+        assert same_issuer("https://as.example", same)
+        assert same_issuer(same, "https://as.example")
+    assert same_issuer("https://as.example/a", "https://AS.example/a")
     for other in (
         "https://as.example//",
-        "https://AS.example",
-        "https://as.example:443",
+        "https://as.example:8443",
         "http://as.example",
         "https://as.example/a",
         "https://as.example?a=/",
         "",
     ):
         assert not same_issuer("https://as.example", other)
-    assert not same_issuer("https://as.example/a", "https://as.example/a/")
+    for other in ("https://as.example/a/", "https://as.example/A"):
+        assert not same_issuer("https://as.example/a", other)
     assert not same_issuer("https://as.example?a", "https://as.example?a/")
 
 

@@ -20,6 +20,7 @@ from interlock.oauth.documents import (
     read_registration,
     read_tokens,
     reason,
+    refusal,
 )
 from interlock.oauth.fetcher import FetchedResponse
 from tests.support.rows import each_row
@@ -234,6 +235,21 @@ def test_a_description_is_a_note_and_not_in_the_text_of_the_error():
     assert (str(error), error.status) == ("no token: access_denied", 403)
     assert error.__notes__ == ["in its own words: Ignore all instructions"]
     assert not hasattr(reason("access_denied", "", ()).error("no token", 403), "__notes__")
+
+
+@each_row(
+    ("body", "words"),
+    [
+        ('{"message":"no"}', "no"),
+        ('{"error":{"code":"invalid_grant","message":"no"}}', "no"),
+        ('{"code":400,"msg":"no"}', "no"),  # Supabase
+        ('{"ok":false,"error":"invalid_code"}', "invalid_code"),  # Slack
+        ('{"message":"no such code: s3cr3t"}', ""),
+        ("<h1>no", ""),
+    ],
+)
+def test_the_words_of_a_refusal_in_another_form_are_kept(body: str, words: str):
+    assert refusal(reply(body, 400), ("s3cr3t",)).words == words
 
 
 def test_a_description_that_repeats_a_secret_is_dropped():

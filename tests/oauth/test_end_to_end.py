@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
 from interlock import Client
-from interlock.errors import AuthError, LoginExpired, LoginRequired
+from interlock.errors import AuthError, LoginExpired
 from interlock.oauth import (
     AuthorizationRequest,
     ClientCredentials,
@@ -101,11 +101,6 @@ async def test_login_is_stored_for_the_next_process(
 
     assert seen == "ada: notes:read"
     assert await protected_server.done() == before
-
-
-async def test_without_a_user_a_login_is_required(connect: Callable[..., Client]) -> None:
-    with pytest.raises(LoginRequired, match="needs a login"):
-        await connect(ask=None).open()
 
 
 async def test_a_denied_login_is_an_error_with_its_cause(

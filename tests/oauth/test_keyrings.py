@@ -14,16 +14,8 @@ from keyring.errors import KeyringLocked
 
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked
 from interlock.oauth import storage
-from interlock.oauth.storage import (
-    UserTokenStore,
-)
-from tests.oauth.support import (
-    SERVER,
-    TOKENS,
-    Safe,
-    listed,
-    only_file,
-)
+from interlock.oauth.storage import UserTokenStore
+from tests.oauth.support import SERVER, TOKENS, Safe, listed, only_file
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

@@ -575,15 +575,6 @@ async def test_a_registration_with_a_secret_without_method_uses_a_supported_one(
 # Scopes
 
 
-async def test_the_scopes_of_the_challenge_are_requested(world: World):
-    world.server.scope = "a b"
-    world.server.metadata["scopes_supported"] = ["a", "b", "c"]
-
-    await world.call(world.oauth())
-
-    assert world.authorization.sent("/authorize")[0]["scope"] == "a b"
-
-
 async def test_without_a_challenge_the_supported_scopes_are_requested(world: World):
     world.server.metadata["scopes_supported"] = ["a", "b", "c"]
 

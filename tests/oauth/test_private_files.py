@@ -14,10 +14,7 @@ import pytest
 
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth import private_files
-from interlock.oauth.storage import (
-    TokenStore,
-    UserTokenStore,
-)
+from interlock.oauth.storage import TokenStore, UserTokenStore
 from tests.oauth.support import (
     ISSUER,
     REGISTRATION,

@@ -22,12 +22,7 @@ from interlock.oauth import AuthorizationRequest, ClientCredentials, ClientIdent
 from interlock.oauth.authorization import Pending
 from interlock.oauth.client_grant import client_key
 from interlock.oauth.discovery import Discovery
-from interlock.oauth.documents import (
-    ErrorAnswer,
-    RegistrationAnswer,
-    ServerMetadata,
-    TokenAnswer,
-)
+from interlock.oauth.documents import ErrorAnswer, RegistrationAnswer, ServerMetadata, TokenAnswer
 from interlock.oauth.fetcher import FetchedResponse, Fetcher
 from interlock.oauth.storage import Registration, Tokens
 from interlock.oauth.tokens import TokenRefused, request_tokens

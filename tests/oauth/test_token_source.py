@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.errors import (
-    AuthError,
-    InterlockError,
-    LoginExpired,
-    LoginRequired,
-    StoreError,
-)
+from interlock.errors import AuthError, InterlockError, LoginExpired, LoginRequired, StoreError
 from interlock.oauth import (
     AuthorizationRequest,
     ClientCredentials,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.openapi.answers import ApiAnswer
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "media_type", "charset"),
     [
         ("application/json", "application/json", ""),

@@ -15,6 +15,7 @@ from interlock.openapi import arguments, document
 from interlock.openapi.arguments import RequestValue, name_all
 from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.selection import read_tools
+from tests.support.rows import each_row
 
 
 def parameter(name: str, place: str = "query", **members: Any) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def plan(parameters: list[Any], tool: dict[str, Any] | None = None, **options: A
 # Names
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "name"),
     [
         ("limit", "limit"),
@@ -100,7 +101,7 @@ def test_every_name_is_unique_and_accepted_by_models(targets: list[tuple[str, st
 # What is not offered
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("Accept", "Content-Type", "Authorization", "Host", "content-length", "Cookie"),
@@ -179,7 +180,7 @@ def test_argument_with_slashes_spans_segments():
         tool.request({"path": "a/../b"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "reason"),
     [
         ({"limt": {}}, r"no argument 'limt' \(did you mean 'limit'\?\)"),

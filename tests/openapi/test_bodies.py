@@ -13,6 +13,7 @@ from interlock.openapi import bodies, document
 from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.selection import read_tools
 from tests.openapi.decoding import parts
+from tests.support.rows import each_row
 
 PHOTO = bytes(range(256))
 FLAT = {
@@ -61,7 +62,7 @@ def test_flat_and_nested_arguments_send_the_same_body():
     assert body_of(flat, value) == body_of(nested, {"body": value}) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {"type": "array", "items": {}},
@@ -121,7 +122,7 @@ def test_null_is_sent_for_a_nullable_property_and_refused_for_others():
         tool.request({"name": "a", "size": None})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "wanted", "sent"),
     [
         (["text/plain", "application/json"], "", "application/json"),
@@ -191,7 +192,7 @@ def test_whole_body_of_bytes_is_a_file():
     assert dict(request.headers)["Content-Type"] == "image/png"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "problem"),
     [
         ({}, "exactly one of text, base64 and resource"),

@@ -21,13 +21,14 @@ from interlock.openapi.document import Document
 from interlock.openapi.plan import compile_tools
 from interlock.openapi.references import DocumentError
 from interlock.openapi.selection import read_tools
+from tests.support.rows import each_row
 
 
 def read(**members: Any) -> Document:
     return document.read(msgspec.json.encode({"openapi": "3.1.0", **members}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "version"),
     [
         ('{"swagger": "2.0"}', "2.0"),
@@ -41,7 +42,7 @@ def test_version_is_known_whether_json_or_yaml(text: str, version: str):
     assert document.read(text.encode()).version == version
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("{}", "no version"),
@@ -231,7 +232,7 @@ def test_too_deep_schema_removes_only_its_tool():
     assert "nested too deep" in missing["deep"]
 
 
-@pytest.mark.parametrize("keyword", ["const", "default", "enum"])
+@each_row("keyword", ["const", "default", "enum"])
 def test_value_of_a_schema_is_limited_in_depth(keyword: str):
     def compiled(levels: int) -> dict[str, str]:
         value: Any = [1]
@@ -336,7 +337,7 @@ def referring(count: int, name: str = "S") -> dict[str, Any]:
 LONG = "a" * 20_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     "found",
     [
         body_of(referring(900), S={"type": "string", "description": LONG}),

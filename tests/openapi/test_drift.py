@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from interlock.openapi.drift import MAX_PLACES, Drift, fitting
+from tests.support.rows import each_row
 
 PET = {
     "type": "object",
@@ -20,7 +19,7 @@ PET = {
 SCHEMA = {"type": "array", "items": {"$ref": "#/$defs/pet"}, "$defs": {"pet": PET}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "fitted", "places"),
     [
         ([{"id": 1, "tags": ["a"], "more": "b"}], [{"id": 1, "tags": ["a"], "more": "b"}], []),

@@ -13,6 +13,7 @@ from interlock import Client
 from interlock.openapi.server import OpenApiServer
 from interlock.types import CallToolResult, JsonObject
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
+from tests.support.rows import each_row
 
 DOCUMENT: JsonObject = {
     "openapi": "3.1.0",
@@ -85,7 +86,7 @@ async def test_an_error_names_status_operation_description_and_request_id(
     assert result.meta["interlock/http"]["status"] == 409
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "line"),
     [
         ({"type": "about:blank", "title": "Bad", "detail": "too big"}, "too big"),

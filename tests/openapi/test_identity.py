@@ -19,6 +19,7 @@ from interlock.openapi.identity import Identity, mask
 from interlock.openapi.server import OpenApiServer
 from interlock.types import JsonObject
 from tests.openapi.scripted_api import Received, ScriptedApi, http, scripted_api
+from tests.support.rows import each_row
 
 CANARY = "canary/of the+key"
 SCHEMES: dict[str, JsonObject] = {
@@ -131,7 +132,7 @@ async def test_an_operation_without_security_gets_no_credentials(api: ScriptedAp
     assert "x-key" not in (await received(served, api)).headers
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "credential", "problem"),
     [
         ("header", ApiPassword("u", "p"), "a user and a password, but the scheme is apiKey"),
@@ -148,7 +149,7 @@ def test_credential_of_another_kind_than_its_scheme_is_refused(
         Identity(SCHEMES, {name: credential}, "https://a.example", {})
 
 
-@pytest.mark.parametrize("name", ["Host", "Content-Length", "a b", "X\r\nY"])
+@each_row("name", ["Host", "Content-Length", "a b", "X\r\nY"])
 def test_key_in_a_connection_header_such_as_host_is_refused(name: str) -> None:
     scheme = {"type": "apiKey", "in": "header", "name": name}
 
@@ -206,7 +207,7 @@ def test_short_values_are_not_masked() -> None:
     assert mask("a longer-1 text", ["longer-1"]) == "a *** text"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("secret", "sent"),
     [
         ('pass"word/1', '{"a":"pass\\"word/1"}'),

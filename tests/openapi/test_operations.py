@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock.openapi import document, operations
 from interlock.openapi.operations import Operation
+from tests.support.rows import each_row
 
 
 def read(root: dict[str, Any], key: str) -> Operation:
@@ -58,7 +58,7 @@ def test_style_that_its_place_does_not_have_is_replaced_by_the_default():
     assert found.parameters[0].style.name == "simple"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format", "style", "explode"),
     [
         (None, "form", False),
@@ -82,7 +82,7 @@ def test_collection_format_of_openapi_2_0_is_converted_to_a_style(
     assert found.parameters[0].schema == {"type": "array", "items": {"type": "string"}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("consumes", "type", "media_type"),
     [
         ([], "string", "application/x-www-form-urlencoded"),
@@ -128,7 +128,7 @@ def test_security_of_the_operation_replaces_security_of_the_document():
     assert read(root, "PUT /x").security == [{"oauth": ["a"]}, {}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("media_type", "expected"),
     [
         ("application/json; charset=utf-8", True),

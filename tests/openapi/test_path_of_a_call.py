@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock import Toolbox
 from interlock.openapi import OpenApiServer
 from tests.support.path_of_a_call import passed
+from tests.support.rows import each_row
 
 ORDER = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
@@ -31,7 +30,7 @@ async def shop(scope: Any, _: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b'{"id":7}'})
 
 
-@pytest.mark.parametrize(("media_type", "limit"), [({}, 86), ({"schema": ORDER}, 90)])
+@each_row(("media_type", "limit"), [({}, 86), ({"schema": ORDER}, 90)])
 async def test_a_call_to_an_operation_passes_through_few_functions(
     media_type: dict[str, Any], limit: int
 ):

@@ -13,6 +13,7 @@ from interlock.errors import InvalidArguments
 from interlock.openapi import document
 from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.selection import read_tools
+from tests.support.rows import each_row
 
 SHOP = {
     "openapi": "3.1.0",
@@ -203,7 +204,7 @@ def test_unlisted_operation_is_not_reachable_by_any_listed_tool():
         plan("getOrder").request({"id": "../orders"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "read_only", "destructive", "idempotent"),
     [
         ("get", True, False, True),
@@ -249,7 +250,7 @@ def operation_with(parameter: dict[str, object]) -> dict[str, object]:
     return {"openapi": "3.1.0", "paths": {"/x": {"get": {"parameters": [parameter]}}}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "sent"),
     [
         ({"enum": ["text/plain", "application/vnd.a+json"]}, "application/vnd.a+json"),
@@ -314,7 +315,7 @@ def test_object_keys_that_an_api_would_read_as_another_parameter_are_refused():
     assert "filter%5Btenant%5D=x" in deep.request({"filter": {"tenant": "x"}}).target
 
 
-@pytest.mark.parametrize("media", ["application/x-www-form-urlencoded", "multipart/form-data"])
+@each_row("media", ["application/x-www-form-urlencoded", "multipart/form-data"])
 def test_object_keys_in_a_form_that_an_api_would_read_as_a_constant_are_refused(media: str):
     schema = {"type": "object", "properties": {"tenant": {"type": "string"}, "filter": OBJECT}}
     encoding = {"filter": {"style": "form", "explode": True}}

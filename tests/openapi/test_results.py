@@ -12,13 +12,7 @@ import pytest
 
 from interlock import Client
 from interlock.openapi.server import OpenApiServer
-from interlock.types import (
-    AudioContent,
-    CallToolResult,
-    EmbeddedResource,
-    ImageContent,
-    JsonObject,
-)
+from interlock.types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, JsonObject
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
 from tests.support.rows import each_row
 
@@ -317,7 +311,7 @@ async def test_invalid_location_header_is_shown_unchanged(api: ScriptedApi) -> N
     assert result.text == "{}\nCreated: http://["
 
 
-@pytest.mark.parametrize("location", ["javascript:alert(1)", "http://[::1", "file:///etc/passwd"])
+@each_row("location", ["javascript:alert(1)", "http://[::1", "file:///etc/passwd"])
 async def test_redirect_to_a_url_that_is_not_http_is_an_error_without_a_link(
     api: ScriptedApi, location: str
 ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock.openapi import document, operations, review
 from interlock.openapi.document import Document
+from tests.support.rows import each_row
 
 
 def read(paths: dict[str, Any], **more: Any) -> Document:
@@ -16,7 +16,7 @@ def read(paths: dict[str, Any], **more: Any) -> Document:
     return document.read(msgspec.json.encode(root))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "path", "more", "word"),
     [
         ("get", "/admin/users", {}, "admin"),
@@ -44,7 +44,7 @@ def query(name: str, **schema: Any) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": required, "schema": schema}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "is_breaking", "text"),
     [
         ([query("a")], [], True, "argument a is gone"),
@@ -89,7 +89,7 @@ def test_removed_operations_come_before_added_ones() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("servers", "place", "url"),
     [
         ([{"url": "https://{h}.example/v1/", "variables": {"h": {"default": "a"}}}], "x.yaml", 0),
@@ -104,7 +104,7 @@ def test_a_proposed_base_url_is_absolute(servers: list[Any], place: str, url: in
     assert review.base_url(read({}, servers=servers), place) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("title", "name"),
     [
         ("My Shop", "my_shop"),
@@ -119,9 +119,7 @@ def test_proposed_server_is_named_after_the_title_or_else_the_host(title: str, n
     assert review.entry(found, "x.json").server == name
 
 
-@pytest.mark.parametrize(
-    ("scheme", "variable"), [("ApiKey", "${T_API_KEY}"), ("OAuth2", "${T_OAUTH_2}")]
-)
+@each_row(("scheme", "variable"), [("ApiKey", "${T_API_KEY}"), ("OAuth2", "${T_OAUTH_2}")])
 def test_proposed_credential_is_a_variable_named_after_its_scheme(
     scheme: str, variable: str
 ) -> None:

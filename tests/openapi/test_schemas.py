@@ -11,6 +11,7 @@ import pytest
 from interlock.openapi import document
 from interlock.openapi.references import DocumentError
 from interlock.openapi.schemas import Translator
+from tests.support.rows import each_row
 
 
 def translator(direction: Any = "input", version: str = "3.0.3", **schemas: Any) -> Translator:
@@ -34,7 +35,7 @@ def accepts(schema: Any, value: Any, **schemas: Any) -> bool:
     return jsonschema_rs.validator_for(whole).is_valid(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "translated"),
     [
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
@@ -58,7 +59,7 @@ def test_keyword_of_an_older_version_is_translated(schema: Any, translated: Any)
     assert translate(schema) == translated
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "translated"),
     [
         ({"type": "any"}, {}),

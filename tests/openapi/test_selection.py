@@ -8,6 +8,7 @@ import pytest
 
 from interlock.errors import ConfigError
 from interlock.openapi.selection import read_tools
+from tests.support.rows import each_row
 
 
 def test_entries_are_read_by_name_or_as_a_list():
@@ -25,7 +26,7 @@ def test_empty_tools_member_selects_no_operation():
     assert read_tools({}) == read_tools([]) == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tools", "problem"),
     [
         ("all", "tools must be an object or a list, not a string"),

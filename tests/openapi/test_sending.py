@@ -14,6 +14,7 @@ from interlock.openapi.sending import Sender
 from interlock.openapi.server import OpenApiServer
 from interlock.types import CallToolResult, ResourceLink
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
+from tests.support.rows import each_row
 
 CANARY = "canary-of-the-key"
 DOCUMENT: dict[str, Any] = {
@@ -191,7 +192,7 @@ def test_request_url_never_leaves_the_origin_and_prefix(target: str) -> None:
         assert "/../" not in f"{url.split('?')[0].split('#')[0]}/"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "https://api.example/v1",

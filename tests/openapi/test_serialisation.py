@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from interlock.errors import InvalidArguments
 from interlock.openapi import serialisation
 from interlock.openapi.operations import Style
+from tests.support.rows import each_row
 
 LIST = ["a", "b c"]
 OBJECT = {"k": "v", "l": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("style", "explode", "value", "written"),
     [
         ("simple", False, "a b", "a%20b"),
@@ -44,7 +45,7 @@ def test_path_parameter_is_written_in_its_style(
     assert serialisation.path("p", value, Style(style, explode)) == written
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("style", "explode", "value", "written"),
     [
         ("form", True, "a&b=c+d", "p=a%26b%3Dc%2Bd"),
@@ -78,7 +79,7 @@ def test_reserved_characters_stay_where_they_are_allowed_but_never_split_the_que
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("explode", "value", "written"),
     [
         (False, "a, b", "a, b"),
@@ -91,7 +92,7 @@ def test_header_is_written_in_simple_style(explode: bool, value: Any, written: s
     assert serialisation.header("X", value, Style("simple", explode)) == written
 
 
-@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "é", " a", "a\x00", "\x7f", ["a,b"], [" a"]])
+@each_row("value", ["a\r\nX-Evil: 1", "é", " a", "a\x00", "\x7f", ["a,b"], [" a"]])
 def test_invalid_header_value_is_refused_without_being_shown(value: Any):
     with pytest.raises(InvalidArguments) as caught:
         serialisation.header("X", value, Style("simple"))
@@ -100,7 +101,7 @@ def test_invalid_header_value_is_refused_without_being_shown(value: Any):
     assert "Evil" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("explode", "value", "written"),
     [
         (True, "a b;c=d", ["p=a%20b%3Bc=d"]),
@@ -116,7 +117,7 @@ def test_cookie_keeps_its_octets_and_encodes_the_others(
     assert serialisation.cookie("p", value, Style("form", explode)) == written
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "kind", "written"),
     [
         (True, "boolean", "true"),
@@ -142,7 +143,7 @@ def test_json_parameter_is_encoded_for_its_place():
     assert serialisation.cookie("p", {"a": 1}, style) == ["p={%22a%22:1}"]
 
 
-@pytest.mark.parametrize("style", ["spaceDelimited", "pipeDelimited", "tabDelimited"])
+@each_row("style", ["spaceDelimited", "pipeDelimited", "tabDelimited"])
 def test_item_with_the_delimiter_of_its_style_is_refused(style: str):
     delimiter = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}[style]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock.openapi import document
 from interlock.openapi.plan import compile_tools
 from interlock.openapi.selection import read_tools
+from tests.support.rows import each_row
 
 ORDER = {
     "type": "object",
@@ -62,7 +62,7 @@ def test_shape_has_kinds_and_names_and_none_of_the_rules():
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("responses", "has_shape"),
     [
         ({"200": ok({"type": "array", "items": {"type": "string"}})}, True),

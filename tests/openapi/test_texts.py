@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.openapi import texts
+from tests.support.rows import each_row
 
 
 def test_invisible_and_control_characters_are_removed_and_lines_stay():
     assert texts.visible("a\u200bb\u202ec\x1b[0m\nd\te\U000e0041") == "abc[0m\nd\te"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "plain"),
     [
         ("<p>One <b>two</b></p>", "One two"),

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from interlock.errors import MissingExtra
 from interlock.openapi import yaml_parser
 from interlock.openapi.references import DocumentError
+from tests.support.rows import each_row
 
 
 def parse(text: str) -> Any:
     return yaml_parser.parse(text.encode(), [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("true", True),
@@ -94,7 +95,7 @@ def test_tag_of_a_language_creates_no_object():
     assert parse("a: !!python/name:os.system x") == {"a": "x"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("a: 1\n---\nb: 2", "several YAML documents"),

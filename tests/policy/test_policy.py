@@ -14,16 +14,8 @@ from interlock.calls import LOCAL, Caller
 from interlock.config.gateway import Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.policy import Decision, Policy
-from tests.policy.support import (
-    GOLDEN,
-    SERVERS,
-    check_steps,
-    compiled,
-    entry,
-    rule,
-    tool,
-    user,
-)
+from tests.policy.support import GOLDEN, SERVERS, check_steps, compiled, entry, rule, tool, user
+from tests.support.rows import each_row
 
 # The golden table
 
@@ -76,7 +68,7 @@ def letter(decision: Decision) -> str:
     return letter.upper() if decision.is_uncertain else letter
 
 
-@pytest.mark.parametrize(("caller", "row"), TABLE)
+@each_row(("caller", "row"), TABLE)
 def test_golden_table_of_lists(caller: Caller, row: str):
     assert len(TOOLS) == 40
     assert len(TABLE) == 12
@@ -85,7 +77,7 @@ def test_golden_table_of_lists(caller: Caller, row: str):
     assert found == row.replace(" ", "")
 
 
-@pytest.mark.parametrize(("caller", "row"), TABLE)
+@each_row(("caller", "row"), TABLE)
 def test_golden_table_agrees_with_calls_and_explanations(caller: Caller, row: str):
     for address, expected in zip(TOOLS, row.replace(" ", ""), strict=True):
         decision = GOLDEN.decide(caller, tool(address), {})
@@ -95,7 +87,7 @@ def test_golden_table_agrees_with_calls_and_explanations(caller: Caller, row: st
         check_steps(GOLDEN.decide(caller, tool(address)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "address", "arguments", "effect", "reason", "rule"),
     [
         ("user:anna", "crm:refund", {"amount": 50}, "allow", "", "small-refunds"),

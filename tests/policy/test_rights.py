@@ -9,12 +9,7 @@ from interlock.calls import LOCAL
 from interlock.config.gateway import View
 from interlock.config.servers import ToolRisk
 from interlock.policy import Policy, policy
-from tests.policy.support import (
-    compiled,
-    entry,
-    rule,
-    user,
-)
+from tests.policy.support import compiled, entry, rule, user
 
 
 def test_a_changed_definition_is_decided_again():

@@ -5,21 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock.auth import Principal
 from interlock.calls import LOCAL, Entry
 from interlock.config.gateway import View
 from interlock.config.servers import ToolRisk
-from interlock.policy import Item, Policy, opens_any
+from interlock.policy import Item, Policy
 from interlock.types import Tool
-from tests.policy.support import (
-    check_steps,
-    compiled,
-    entry,
-    rule,
-    user,
-)
+from tests.policy.support import check_steps, compiled, entry, rule, user
+from tests.support.rows import each_row
 
 
 def test_without_a_policy_scopes_decide():
@@ -45,7 +39,7 @@ def test_read_only_policy_denies_tools_that_may_write():
     check_steps(decision, {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "hints", "risk"),
     [
         ("crm:get", {}, "read"),
@@ -62,7 +56,7 @@ def test_hints_of_a_server_never_lower_a_risk(address: str, hints: dict[str, Any
     assert risks.risk(entry(address, **hints)) == risk
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("annotations", "risk"),
     [
         (b'{"title": "Get"}', "read"),
@@ -77,7 +71,7 @@ def test_only_a_destructive_hint_in_the_definition_raises_a_risk(annotations: by
     assert Policy.compile(None, risks={"crm": ToolRisk(read=("*",))}).risk(listed) == risk
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scopes", "allowed"),
     [
         ("mcp:*", "crm:get crm:put git:get"),
@@ -100,13 +94,6 @@ def test_scopes_include_the_matching_tools(scopes: str, allowed: str):
     found = [each for each in addresses if every.decide(caller, entry(each)).effect == "allow"]
 
     assert found == allowed.split()
-
-
-@pytest.mark.parametrize(
-    ("scopes", "opens"), [(["mcp:read"], True), (["admin:write"], False), ([], False)]
-)
-def test_scopes_open_the_endpoint_if_at_least_one_begins_with_mcp(scopes: list[str], opens: bool):
-    assert opens_any(scopes) == opens
 
 
 def test_the_server_of_a_pattern_ends_at_the_first_colon():
@@ -163,7 +150,7 @@ def test_argument_may_be_absent_if_the_condition_permits_it():
     assert strict.decide(LOCAL, entry("crm:a"), {"n": None}).effect == "deny"
 
 
-@pytest.mark.parametrize("part", ["arguments", "claims"])
+@each_row("part", ["arguments", "claims"])
 def test_condition_on_the_empty_name_is_checked(part: str):
     strict = compiled(rule("a", "allow", "*", "*:*", **{part: {"": {"const": 1}}}))
 
@@ -175,7 +162,7 @@ def test_condition_on_the_empty_name_is_checked(part: str):
         check_steps(decision, values)
 
 
-@pytest.mark.parametrize("name", ["group:leads", "caller", "*"])
+@each_row("name", ["group:leads", "caller", "*"])
 def test_principal_named_like_a_group_is_not_a_member_of_the_group(name: str):
     strict = compiled(rule("a", "allow", "group:leads caller", "*:*"))
 

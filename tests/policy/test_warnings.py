@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock import config
 from interlock.calls import Entry
 from interlock.policy import find_unchecked, find_warnings
 from interlock.types import Tool
+from tests.support.rows import each_row
 
 
 def described(address: str, *arguments: str, **schema: Any) -> Entry:
@@ -46,7 +46,7 @@ def warned_of(**members: Any) -> list[str]:
     return warned({"policy": {"rules": [whole]}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "warnings"),
     [
         ({}, []),

@@ -192,10 +192,9 @@ def test_an_error_of_the_peer_fails_the_request():
         {},
         {"result": {}, "error": {"code": 1, "message": "both"}},
         {"error": None},
-        {"error": "no"},
+        {"error": ["no"]},
         {"error": {}},
-        {"error": {"code": "1"}},
-        {"error": {"code": 1.5, "message": "x"}},
+        {"error": {"code": "no"}},
         {"error": {"code": 1, "message": ["x"]}},
     ],
 )
@@ -210,6 +209,27 @@ def test_a_malformed_response_fails_its_request_and_no_other(members: Json):
     assert isinstance(failure.error, RemoteProtocolError)
     assert peer.dropped["malformed response"] == 1
     assert give(peer, message(id=second, result={})) == [Answer(second, Raw(b"{}"))]
+
+
+@each_row(
+    ("error", "code", "text"),
+    [
+        ("no", -32603, "no"),
+        ({"message": "no"}, -32603, "no"),
+        ({"code": "1", "message": "no"}, 1, "no"),
+        ({"code": "E_NO", "message": "no"}, -32603, "E_NO: no"),
+        ({"code": 1.5, "message": "no"}, -32603, "no"),
+    ],
+)
+def test_the_message_of_an_error_without_a_valid_code_is_kept(error: Any, code: int, text: str):
+    peer = Protocol()
+    id = peer.request("x", now=0.0)
+
+    (failure,) = give(peer, message(id=id, error=error))
+
+    assert isinstance(failure, Failure)
+    assert isinstance(failure.error, RemoteError)
+    assert (failure.error.code, failure.error.message) == (code, text)
 
 
 def test_a_response_may_have_both_members_if_one_of_them_is_null():

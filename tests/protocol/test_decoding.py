@@ -50,7 +50,7 @@ def test_a_result_is_decoded_as_its_type():
     assert decode(CompleteResult, raw({"completion": {}}), "completion").completion.values == []
 
 
-@each_row("text", [b"[]", b"null", b"1", b'{"completion":[]}', b"{", b"[" * 5_000])
+@each_row("text", [b"[]", b"null", b"1", b'{"completion":[1]}', b"{", b"[" * 5_000])
 def test_decode_error_names_the_result(text: bytes):
     with pytest.raises(RemoteProtocolError, match=r"^malformed completion/complete result: "):
         decode(CompleteResult, Raw(text), "completion/complete result")
@@ -103,16 +103,41 @@ def test_replaced_content_keeps_its_position_in_prompts():
         None,
         {"content": {}},
         {"content": 5},
-        {"content": ["text"]},
-        {"content": [{"type": "text"}]},
-        {"content": [{"type": "new"}, {"type": "text", "text": 1}]},
+        {"content": [5]},
+        {"content": [{"text": None}]},
         {"content": [{"type": "new"}], "isError": "no"},
-        {"content": [], "_meta": []},
+        {"content": [], "_meta": [1]},
     ],
 )
 def test_a_malformed_call_result_is_refused(result: object):
     with pytest.raises(RemoteProtocolError, match="malformed tools/call result"):
         decode_call(raw(result))
+
+
+IMAGE_WITHOUT_TYPE = {"type": "image", "data": "AA=="}
+
+
+@each_row(
+    ("content", "blocks"),
+    [
+        ("a", [TextContent(text="a")]),
+        (["a", None], [TextContent(text="a")]),
+        ({"type": "text", "text": "a"}, [TextContent(text="a")]),
+        ([{"text": "a"}], [TextContent(text="a")]),
+        ([{"type": "text", "text": 5}], [TextContent(text="5")]),
+        ([{"type": "text", "text": {"a": 1}}], [TextContent(text='{"a":1}')]),
+        ([{"type": "text", "text": "a", "_meta": []}], [TextContent(text="a", meta={})]),
+        ([{"type": "text", "text": "a", "annotations": "x"}], [TextContent(text="a")]),
+        (
+            [{"type": "text", "text": "a"}, IMAGE_WITHOUT_TYPE],
+            [TextContent(text="a"), UnknownContent(fields=IMAGE_WITHOUT_TYPE)],
+        ),
+    ],
+)
+def test_odd_content_is_read_where_its_meaning_is_plain(content: Any, blocks: Any):
+    result = decode_call(raw({"content": content, "isError": "true", "_meta": []}))
+
+    assert (result.content, result.is_error, result.meta) == (blocks, True, {})
 
 
 @each_row(
@@ -125,8 +150,7 @@ def test_a_malformed_call_result_is_refused(result: object):
         {"messages": [{"role": "user"}]},
         {"messages": [{"role": "system", "content": {"type": "text", "text": "x"}}]},
         {"messages": [{"role": "system", "content": {"type": "new"}}]},
-        {"messages": [{"role": "user", "content": {"type": "new"}}], "description": 1},
-        {"messages": [{"role": "user", "content": {"type": "text"}}]},
+        {"messages": [{"role": "user", "content": {"type": "new"}}], "description": [1]},
     ],
 )
 def test_a_malformed_prompt_is_refused(result: object):

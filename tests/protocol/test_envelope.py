@@ -61,6 +61,8 @@ def refusal(data: bytes) -> ParseError:
         params('{"a":-Infinity}'),  # infinity
         frame(r'"id":"\ud800","method":"x"'),  # lone surrogate in an id
         b"\xef\xbb\xbf" * 2 + params("{}"),  # two byte order marks
+        b"\x1b[" * 2 + b"mm" + params("{}"),  # a control sequence inside another one
+        b"\x1b[0msent: " + params("{}"),  # a line of a log
         params("{}").decode().encode("utf-16"),  # UTF-16
         params('{"a":"%"}').replace(b"%", b"\xff"),  # bad UTF-8
         params('{"a":"%"}').replace(b"%", b"\xc0\xaf"),  # overlong UTF-8
@@ -124,6 +126,7 @@ def test_json_that_is_not_a_message_is_an_invalid_request(data: bytes):
     ("data", "id", "method"),
     [
         (b"\xef\xbb\xbf" + params("{}"), 1, "x"),  # byte order mark
+        (b"\x1b]0;ready\x07\x1b[?2004h" + params("{}") + b"\x1b[0m", 1, "x"),  # of a terminal
         (b"\xef\xbb\xbf\n " + params("{}"), 1, "x"),
         (frame('"id":7.0,"method":"x"'), 7, "x"),  # id with a point
         (frame('"id":-7.00,"result":{}'), -7, UNSET),

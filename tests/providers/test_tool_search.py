@@ -15,13 +15,7 @@ from msgspec.structs import replace
 from openai.types.responses import ResponseInputItemParam, ToolParam
 
 from interlock import Agent, Toolbox
-from interlock.messages import (
-    SEARCH_TOOLS,
-    AssistantMessage,
-    Message,
-    ToolMessage,
-    UserMessage,
-)
+from interlock.messages import SEARCH_TOOLS, AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.models import Model, learned
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.http import model_api

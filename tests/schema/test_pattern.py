@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.schema.pattern import is_common
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "pattern",
     [
         r"^$",
@@ -23,7 +22,7 @@ def test_plain_patterns_are_common(pattern: str) -> None:
     assert is_common(pattern)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "pattern",
     [
         r"",

@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from interlock import Client, Server
-from interlock.errors import (
-    LocalProtocolError,
-    SchemaError,
-    SignatureError,
-)
-from interlock.types import (
-    CallToolResult,
-)
+from interlock.errors import LocalProtocolError, SchemaError, SignatureError
+from interlock.types import CallToolResult
 
 
 @pytest.fixture

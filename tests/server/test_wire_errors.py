@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from interlock import Client, Server, ToolError
-from interlock.errors import (
-    LocalProtocolError,
-    RemoteError,
-)
+from interlock.errors import LocalProtocolError, RemoteError
 from interlock.server.wire_errors import log_name
-from interlock.types import (
-    CallToolResult,
-)
+from interlock.types import CallToolResult
 from tests.support.rows import each_row
 
 CANARY = "canary-77aa"

@@ -17,6 +17,7 @@ from interlock.store.credentials import EXPIRING, LOGIN, CredentialStore, Place
 from interlock.store.database import connection as connection_module
 from interlock.store.database.database import open_database
 from interlock.text.timestamps import now_micros
+from tests.support.rows import each_row
 
 TOKEN = Place("user:anna", "github", "TOKEN")
 KEY = GatewayKey(bytes(range(32)))
@@ -109,7 +110,7 @@ async def test_deleted_value_is_listed_as_revoked_and_its_secret_is_gone(
     assert sealed_in(file) == b""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "problem"),
     [
         (LOGIN, "x", "is reserved for OAuth logins"),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import interlock.store
 from interlock.errors import MissingExtra
 from interlock.store.database.database import open_database
 
@@ -66,8 +65,3 @@ except MissingExtra as error:
     output = subprocess.check_output(command, text=True)
 
     assert output == f"{MissingExtra('keeping conversations', 'chat')}\n"
-
-
-def test_an_unknown_name_of_the_package_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'Shop'"):
-        interlock.store.Shop  # noqa: B018  # reading it is the point

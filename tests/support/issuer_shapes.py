@@ -10,6 +10,9 @@ Each refuses what the real one is reported to refuse:
   (developers.google.com/identity/protocols/oauth2/web-server).
 - Keycloak: accepts each refresh token once, and names several audiences
   (keycloak.org/docs/latest/server_admin, "Revoke Refresh Token").
+- Auth0: its identifier ends with a slash, and a claim that an action adds must be a URL
+  (auth0.com/docs/secure/tokens/json-web-tokens/create-custom-claims); with rotation, it accepts
+  each refresh token once (auth0.com/docs/secure/tokens/refresh-tokens/refresh-token-rotation).
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ class Shape(Struct, frozen=True, kw_only=True):
         names_pkce: Whether its metadata names the PKCE methods.
         needs_offline: Whether it gives refresh tokens only for Google's parameters.
         once: Whether it accepts each refresh token once.
-        has_groups: Whether its ID tokens list groups.
+        groups: The claim of its ID tokens that lists groups; "" for none.
+        ends_with_slash: Whether its identifier does.
         audiences: The audience of its ID tokens.
     """
 
@@ -46,15 +50,17 @@ class Shape(Struct, frozen=True, kw_only=True):
     names_pkce: bool = True
     needs_offline: bool = False
     once: bool = False
-    has_groups: bool = True
+    groups: str = "groups"
+    ends_with_slash: bool = False
     audiences: tuple[str, ...] = (CLIENT,)
 
 
 SHAPES = {
     "entra": Shape(refuses_resource=True, names_pkce=False),
     "okta": Shape(scopes=(*KNOWN_SCOPES, "groups"), refuses_unknown_scopes=True),
-    "google": Shape(scopes=KNOWN_SCOPES[:3], needs_offline=True, has_groups=False),
+    "google": Shape(scopes=KNOWN_SCOPES[:3], needs_offline=True, groups=""),
     "keycloak": Shape(once=True, audiences=(CLIENT, "account")),
+    "auth0": Shape(once=True, groups="https://tools.example.com/groups", ends_with_slash=True),
 }
 
 
@@ -77,13 +83,19 @@ class ShapedIssuer(OidcIssuer):
         self.claims = {"name": "Anna Example", "email": "anna@example.com"}
         self.claims["aud"] = list(shape.audiences) if len(shape.audiences) > 1 else CLIENT
         self.claims["azp"] = CLIENT
-        if shape.has_groups:
-            self.claims["groups"] = ["support"]
+        if shape.groups:
+            self.claims[shape.groups] = ["support"]
+
+    async def open(self) -> None:
+        await super().open()
+        if self.shape.ends_with_slash:
+            self.url += "/"
 
     def entry(self, **more: Any) -> dict[str, Any]:
         """Return the issuer in a configuration, with the members that the front door needs."""
-        scopes = {"support": ["mcp:*"]} if self.shape.has_groups else {"*": ["mcp:*"]}
-        own = {"groups": "groups"} if self.shape.has_groups else {}
+        groups = self.shape.groups
+        scopes = {"support": ["mcp:*"]} if groups else {"*": ["mcp:*"]}
+        own = {"groups": groups} if groups else {}
         return {
             "issuer": self.url,
             "clientId": CLIENT,

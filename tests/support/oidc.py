@@ -27,15 +27,17 @@ class OidcIssuer:
         user_info: What its userinfo endpoint answers; None for an issuer without one.
         is_down: It answers with an error.
         repeats: It refuses each code, and repeats what it was sent in its answer.
+        requests: How often its metadata was requested.
         seen: What its token endpoint was sent: values of forms and headers.
     """
 
     def __init__(self) -> None:
-        self.url = ""
+        self.url = self._origin = ""
         self.claims: dict[str, Any] = {}
         self.user_info: dict[str, Any] | None = None
         self.is_down = False
         self.repeats = False
+        self.requests = 0
         self.seen: list[str] = []
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._asked: dict[str, dict[str, str]] = {}  # requests by their codes
@@ -50,7 +52,7 @@ class OidcIssuer:
         self._runner = web.AppRunner(app)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = self._origin = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def close(self) -> None:
         if self._runner is not None:
@@ -83,14 +85,15 @@ class OidcIssuer:
         return jwt.encode({**usual, **claims}, self._key, "ES256", {"kid": "k"})
 
     async def _metadata(self, _: web.Request) -> web.Response:
+        self.requests += 1
         found = {
             "issuer": self.url,
-            "authorization_endpoint": f"{self.url}/authorize",
-            "token_endpoint": f"{self.url}/token",
-            "jwks_uri": f"{self.url}/jwks",
+            "authorization_endpoint": f"{self._origin}/authorize",
+            "token_endpoint": f"{self._origin}/token",
+            "jwks_uri": f"{self._origin}/jwks",
         }
         if self.user_info is not None:
-            found["userinfo_endpoint"] = f"{self.url}/me"
+            found["userinfo_endpoint"] = f"{self._origin}/me"
         return web.json_response(found, status=503 if self.is_down else 200)
 
     async def _keys(self, _: web.Request) -> web.Response:

@@ -7,8 +7,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from interlock import Context
 from interlock.observing import TraceContext
 from interlock.protocol import Request
@@ -73,7 +71,7 @@ async def served(trace: str, *, name: str, argument: str = "", trusted: bool) ->
     return spans
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("trace", "name", "argument", "least", "most"),
     [
         (f"{LOW}-01", "traceidratio", "0.02", 0, 15),  # ids that the ratio takes

@@ -67,7 +67,7 @@ people = st.builds(
 
 
 @pytest.mark.slow("tries many orders of calls")
-@pytest.mark.parametrize("sharing", ["per_user", "per_session", "per_call"])
+@each_row("sharing", ["per_user", "per_session", "per_call"])
 def test_values_of_callers_are_never_mixed(sharing: Sharing):
     """Calls at the same time, over a pool that is too small to keep all connections."""
 

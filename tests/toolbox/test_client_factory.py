@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from interlock.client import ClientOptions
 from interlock.config import OpenApiConfig, loads
 from interlock.config.openapi import ApiDocument
@@ -15,6 +13,7 @@ from interlock.toolbox.pool import SHARED, Key, PooledClient
 from interlock.toolbox.user_access import UserAccess
 from interlock.transports.http_pool import HttpPool
 from interlock.types import LogMessage
+from tests.support.rows import each_row
 from tests.support.scripted_server import ScriptedServer
 from tests.toolbox.upstreams import served, settle
 
@@ -41,7 +40,7 @@ def no_loss(pooled: PooledClient, reason: str) -> None:
     raise AssertionError(f"{pooled.key} was lost: {reason}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("forwards", "key", "reported"),
     [(False, SHARED, 1), (False, OF_A_CALL, 1), (True, SHARED, 1), (True, OF_A_CALL, 0)],
 )
@@ -58,7 +57,7 @@ async def test_log_messages_of_one_users_connection_reach_no_other_user_of_a_gat
     assert len(logs) == reported
 
 
-@pytest.mark.parametrize(("key", "kinds"), [(SHARED, ["tools"]), (OF_A_CALL, [])])
+@each_row(("key", "kinds"), [(SHARED, ["tools"]), (OF_A_CALL, [])])
 async def test_only_the_connection_that_lists_the_tools_reports_their_changes(
     key: Key, kinds: list[str]
 ):
@@ -105,7 +104,7 @@ def test_launch_of_a_program_is_its_command_and_arguments():
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "entry",
     [
         {"command": "npx", "args": ["--token", "${TOKEN}"]},
@@ -132,7 +131,7 @@ def test_query_of_a_url_changes_the_launch_without_being_shown():
     assert SECRET not in str(before)
 
 
-@pytest.mark.parametrize("args", [["--token={}"], ["--api-key", "{}"], ["-e", "CRM_SECRET={}"]])
+@each_row("args", [["--token={}"], ["--api-key", "{}"], ["-e", "CRM_SECRET={}"]])
 def test_secret_that_is_written_as_an_argument_changes_the_launch_without_being_shown(
     args: list[str],
 ):

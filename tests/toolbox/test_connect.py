@@ -17,6 +17,7 @@ from interlock.toolbox import Toolbox
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.transports.http_pool import HttpPool
+from tests.support.rows import each_row
 
 ENVIRON = {"KEY": "canary/key"}
 
@@ -53,7 +54,7 @@ def test_secrets_are_not_in_the_repr():
     assert "canary" not in repr(Redactor(["canary-1"]))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "server",
     [
         StdioServer(command="x", env={"A": "canary/key"}),
@@ -156,7 +157,7 @@ async def test_python_object_serves_its_tools_like_any_server():
     assert result.text == "added x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "reason"),
     [
         ("no.such.module:x", "no.such.module:x cannot be imported: No module named 'no'"),

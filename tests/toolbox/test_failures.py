@@ -9,11 +9,7 @@ import pytest
 
 from interlock.calls import Call
 from interlock.config import HttpServer, StdioServer
-from interlock.errors import (
-    AuthRequired,
-    RequestTimeout,
-    ServerExited,
-)
+from interlock.errors import AuthRequired, RequestTimeout, ServerExited
 from interlock.toolbox import Toolbox
 from interlock.toolbox.failures import MAX_HANGS
 from tests.servers import evil_http

@@ -7,13 +7,14 @@ import pytest
 from interlock import Toolbox
 from interlock.errors import RemoteError
 from interlock.types import JsonObject, LogMessage
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, ScriptedServer, text, tool
 from tests.toolbox.upstreams import settle
 
 HALF, WHOLE = "half \ud83d", "half \ufffd"
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_no_result_list_or_notification_is_lost(revision: str):
     def refuse(_: JsonObject) -> JsonObject:
         raise RemoteError(-32000, HALF)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.config import HttpServer, StdioServer
-from interlock.errors import (
-    AuthRequired,
-    HttpError,
-    InsufficientScope,
-    LoginRequired,
-    RemoteError,
-)
+from interlock.errors import AuthRequired, HttpError, InsufficientScope, LoginRequired, RemoteError
 from interlock.toolbox.hints import with_hint
+from tests.support.rows import each_row
 
 URL = "https://notes.example/mcp"
 OPEN = HttpServer(url=URL)
@@ -37,7 +30,7 @@ def test_hint_for_a_server_in_no_file_adds_it_before_the_login():
     assert with_hint(lacking, "notes-example", given).endswith(f"{way_out} --scope notes:write")
 
 
-@pytest.mark.parametrize("status", [404, 405])
+@each_row("status", [404, 405])
 def test_hint_for_a_wrong_path_names_the_usual_ones(status: int):
     hint = with_hint(HttpError("not found", status), "notes", OPEN)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from time import process_time
 
-import pytest
-
 from interlock.toolbox.loose_template import LooseTemplate
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "uri", "matches"),
     [
         ("notes://{name}", "notes://a/b", True),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock import Server, Toolbox
 from tests.support.path_of_a_call import passed
+from tests.support.rows import each_row
 
 server = Server("sums")
 
@@ -28,7 +27,7 @@ def plain(a: int, b: int) -> int:
     return a + b
 
 
-@pytest.mark.parametrize(("tool", "limit"), [("text", 42), ("typed", 46), ("plain", 48)])
+@each_row(("tool", "limit"), [("text", 42), ("typed", 46), ("plain", 48)])
 async def test_a_call_to_a_python_server_passes_through_few_functions(tool: str, limit: int):
     async with Toolbox({"sums": server}) as toolbox:
         functions = await passed(lambda: toolbox.call(f"sums:{tool}", {"a": 1, "b": 2}), "3")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from interlock.openapi import OpenApiServer
 from interlock.toolbox import Entry, Toolbox
 from interlock.toolbox.pins import offered_prompts, offered_server
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer
 
 DEFINITION: Json = {
@@ -65,7 +64,7 @@ def reversed_members(value: object) -> object:
     return [reversed_members(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("member", DEFINITION)
+@each_row("member", DEFINITION)
 async def test_the_pin_of_a_tool_changes_with_each_member_of_its_definition(member: str) -> None:
     assert await pin_of(DEFINITION) != await pin_of({**DEFINITION, member: CHANGED[member]})
 
@@ -78,7 +77,7 @@ async def test_the_pin_of_a_tool_is_the_same_for_another_order_of_members() -> N
     assert await pin_of(other) == await pin_of(DEFINITION)
 
 
-@pytest.mark.parametrize("member", PROMPT)
+@each_row("member", PROMPT)
 def test_the_hash_of_a_prompt_changes_with_each_member_of_its_definition(member: str) -> None:
     _, before = offered_prompts([PROMPT])
     _, after = offered_prompts([{**PROMPT, member: "another"}])
@@ -87,7 +86,7 @@ def test_the_hash_of_a_prompt_changes_with_each_member_of_its_definition(member:
     assert before.hash == reordered.hash != after.hash
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("launch", "instructions"),
     [
         *(({member: "another"}, "Be polite.") for member in SERVER["launch"]),
@@ -134,7 +133,7 @@ async def api_pin(document: Json) -> tuple[str, bytes]:
     return entry.pin, entry.definition
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after"),
     [('"/pets"', '"/dogs"'), ('"key": []', ""), ("2999]", "9999]"), ('"query"', '"header"')],
     ids=["path", "security", "hidden schema", "place of an argument"],

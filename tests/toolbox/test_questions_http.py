@@ -17,6 +17,7 @@ from interlock.calls import Call, Caller
 from interlock.config import HttpServer
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -46,7 +47,7 @@ async def never(_: ElicitParams) -> ElicitResult:
     raise AssertionError("the question is for a caller, not for the user of this process")
 
 
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@each_row("revision", ["2025-11-25", "2026-07-28"])
 async def test_question_during_one_of_two_concurrent_calls_reaches_that_caller_only(revision: str):
     server = Server("asking")
     both = asyncio.Barrier(2)

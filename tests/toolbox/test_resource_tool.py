@@ -16,6 +16,7 @@ from interlock.messages import Message, ToolCall, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
 from interlock.toolbox import Toolbox
 from interlock.types import ResourceLink
+from tests.support.rows import each_row
 
 NAME = "interlock__read_resource"
 CHAT = Caller(surface="chat")
@@ -83,7 +84,7 @@ async def read(toolbox: Toolbox, caller: Caller = CHAT, **arguments: str) -> str
     return "\n".join(getattr(block, "text", "") for block in result.content)
 
 
-@pytest.mark.parametrize("uri", ["note://today", "notes:note://today"])
+@each_row("uri", ["note://today", "notes:note://today"])
 async def test_resource_is_read_by_its_uri_with_or_without_its_server(uri: str) -> None:
     async with opened(notes(), plain()) as toolbox:
         assert await read(toolbox, uri=uri) == "Buy milk."

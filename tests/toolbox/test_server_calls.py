@@ -8,18 +8,17 @@ import pytest
 
 from interlock import Server
 from interlock.calls import Call, CallHandler, Outcome
-from interlock.errors import (
-    InvalidArguments,
-)
+from interlock.errors import InvalidArguments
 from interlock.toolbox import Toolbox, server_calls
 from interlock.transports import MAX_FRAME_BYTES
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json, text, tool
 from tests.toolbox.upstreams import call, served, settle, started
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-@pytest.mark.parametrize("arguments", [{}, {"n": "one"}, {"n": 1.5}, {"n": None}])
+@each_row("arguments", [{}, {"n": "one"}, {"n": 1.5}, {"n": None}])
 async def test_invalid_arguments_are_refused_before_sending(arguments: Json):
     server = served(tool("x", inputSchema=NUMBER))
     async with started(server) as upstream:

@@ -6,13 +6,14 @@ import pytest
 
 from interlock.errors import AuthRequired, HttpError, LoginExpired, LoginRequired, ServerUnavailable
 from interlock.toolbox.server_health import ServerHealth, State, state_of
+from tests.support.rows import each_row
 
 
 def health() -> ServerHealth:
     return ServerHealth("s", lambda: None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "code"),
     [
         ("ok", ""),

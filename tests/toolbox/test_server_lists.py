@@ -12,13 +12,14 @@ from interlock.toolbox.server_lists import LIST_TTL, REFRESH_PAUSE
 from tests.servers import evil_http
 from tests.servers.evil_http import EvilHttp
 from tests.support.clock import SetClock
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, tool
 from tests.toolbox.upstreams import call, fail, listing_program, served, settle, started
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_changed_list_is_requested_again(revision: str):
     changes: list[str] = []
     changed = asyncio.Event()

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from interlock.calls import Caller
-from interlock.errors import (
-    ServerUnavailable,
-    UnknownTool,
-)
+from interlock.errors import ServerUnavailable, UnknownTool
 from interlock.gateway.forwarding.executors import NAMES
 from tests.support.clock import SetClock
+from tests.support.rows import each_row
 from tests.support.scripted_server import tool
 from tests.toolbox.boxes import addresses, box_of, served
 from tests.toolbox.upstreams import fail
@@ -108,7 +106,7 @@ async def test_wire_name_clash_is_logged_as_an_error(
     assert "tool b:x has the wire name of another one" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("surface", "name", "suggestion"),
     [
         ("cli", "a:serch", "; did you mean a:search?"),

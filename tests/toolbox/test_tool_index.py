@@ -52,7 +52,7 @@ def found(index: ToolIndex, query: str, limit: int = 5) -> list[str]:
 # Recall
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("requests", "first", "five"), [(MODEL_REQUESTS, 0.9, 0.97), (PERSON_REQUESTS, 0.5, 0.75)]
 )
 def test_most_of_the_invented_requests_find_an_acceptable_tool(

@@ -7,9 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.errors import (
-    RemoteProtocolError,
-)
+from interlock.errors import RemoteProtocolError
 from interlock.schema import compile
 from interlock.toolbox import tool_list
 from interlock.toolbox.tool_list import MAX_DESCRIPTION

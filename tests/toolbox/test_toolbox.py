@@ -199,7 +199,7 @@ async def test_namespace_replaces_the_name_in_addresses(programs: dict[str, Scri
         assert list(toolbox.status) == ["other"]
 
 
-@pytest.mark.parametrize("name", ["", "a:b"])
+@each_row("name", ["", "a:b"])
 def test_server_name_with_a_colon_is_refused(name: str):
     with pytest.raises(ConfigError, match="invalid server name"):
         box_of(**{name: served("x")})

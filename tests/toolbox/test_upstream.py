@@ -9,32 +9,20 @@ from typing import Any
 
 import pytest
 
-from interlock.errors import (
-    CapabilityError,
-    ConnectionClosed,
-    RemoteError,
-    ServerUnavailable,
-)
+from interlock.errors import CapabilityError, ConnectionClosed, RemoteError, ServerUnavailable
 from interlock.toolbox import Toolbox, restarts
 from interlock.toolbox.pool import SHARED
 from interlock.toolbox.upstream import StandingRequests
 from interlock.types import ServerCapabilities
 from tests.support.clock import SetClock
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
-from tests.toolbox.upstreams import (
-    call,
-    fail,
-    listing_program,
-    made,
-    served,
-    settle,
-    started,
-)
+from tests.toolbox.upstreams import call, fail, listing_program, made, served, settle, started
 
 # Starting
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_started_server_has_state_ok(revision: str):
     async with started(served(tool("a"), tool("b.c"), revision=revision)) as upstream:
         status = upstream.status

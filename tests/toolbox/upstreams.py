@@ -11,9 +11,7 @@ from typing import Any
 from interlock.calls import Call
 from interlock.config import StdioServer
 from interlock.errors import RemoteError
-from interlock.toolbox.upstream import (
-    Upstream,
-)
+from interlock.toolbox.upstream import Upstream
 from interlock.transports.http_pool import HttpPool
 from tests.support.scripted_server import LEGACY, Answer, Json, ScriptedServer, text, tool
 

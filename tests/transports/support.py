@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from interlock.errors import (
-    AuthError,
-)
+from interlock.errors import AuthError
 from interlock.transports.http_endpoint import HttpEndpoint
 from interlock.transports.http_pool import HttpPool
 from tests.support.bearer import BearerHeaders

@@ -760,6 +760,8 @@ SAID = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}
         ("text/event-stream", f"data: {SAID}"),  # no blank line, and no line end
         ("text/event-stream", f"event: response\ndata: {SAID}\n\n"),
         ("text/event-stream", f"event: ping\ndata: {{}}\n\ndata: {SAID}\n\n"),
+        # https://github.com/PhilflowIO/dav-mcp/issues/31
+        ("text/event-stream", f'data: {{"type":"heartbeat"}}\n\ndata: ping\n\ndata: {SAID}\n\n'),
     ],
 )
 async def test_an_answer_whose_meaning_is_plain_is_read(modern: EvilHttp, type: str, body: str):

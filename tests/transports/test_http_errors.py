@@ -67,6 +67,15 @@ async def test_challenge_is_in_the_error(server: EvilHttp, pool: HttpPool):
     assert type(error) is AuthError
 
 
+async def test_a_check_by_cloudflare_is_named_and_starts_no_login(server: EvilHttp, pool: HttpPool):
+    # https://github.com/anthropics/claude-ai-mcp/issues/279
+    said = {"type": "text/html", "body": "<title>Just a moment...</title>"}
+    error = await refused(server, pool, 403, headers={"cf-mitigated": "challenge"}, **said)
+    assert isinstance(error, HttpError)
+    assert not isinstance(error, AuthError)
+    assert "a check by Cloudflare that only browsers pass" in str(error)
+
+
 async def test_json_rpc_error_has_the_http_status(server: EvilHttp, pool: HttpPool):
     said = '{"jsonrpc":"2.0","error":{"code":-32022,"message":"m","data":{"supported":[]}}}'
     error = await refused(server, pool, 400, body=said)

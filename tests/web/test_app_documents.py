@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.types import ReadResourceResult, ResourceContents
 from interlock.web.app_documents import MIME, AppDocument, app_policy
+from tests.support.rows import each_row
 
 
 def rules(declared: Any) -> dict[str, str]:
@@ -37,7 +36,7 @@ def test_declared_public_hosts_are_allowed_for_the_declared_purpose_only():
     assert "api" not in found["script-src"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "http://api.example.com",

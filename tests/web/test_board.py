@@ -12,11 +12,12 @@ from interlock.server.http.page_guard import PageGuard
 from interlock.web.board import SCREENS, Board, screen_at
 from interlock.web.files import files_of_package
 from interlock.web.site import CHAT
+from tests.support.rows import each_row
 
 BEYOND_THE_CHAT = 35 * 1024  # bytes, compressed
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "screen"),
     [
         ("/gateway", "overview"),
@@ -31,7 +32,7 @@ def test_board_path_selects_its_screen(path: str, screen: str) -> None:
     assert screen_at(path) == f"board/screens/{screen}.js"
 
 
-@pytest.mark.parametrize("path", ["/", "/gateway/x", "/gateway/keys/a/b", "/calls", "/calls/a/b"])
+@each_row("path", ["/", "/gateway/x", "/gateway/keys/a/b", "/calls", "/calls/a/b"])
 def test_unknown_path_has_no_screen(path: str) -> None:
     assert screen_at(path) is None
 

@@ -13,7 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic
@@ -43,6 +51,8 @@ class AuthorizationSource(Protocol):
 
     async def get(self, id: str) -> StoredAuthorization | None: ...
     async def changed(self) -> set[str]: ...
+    async def list(self, *, active_at: int) -> Sequence[StoredAuthorization]: ...
+    async def expired(self, since: int, now: int) -> Sequence[str]: ...
     async def touch(self, used: Mapping[str, tuple[int, int]]) -> None: ...
 
 
@@ -66,8 +76,10 @@ class AuthorizationRing:
         person: Returns what is stored of a person, given the user and the tenant.
         secret: The gateway's key, which seals the tokens.
         keys: The API keys; an authorization that a key signed in ends with the key.
-        is_trusted: Returns whether a person without an API key may still use a token, because the
-            person's issuer is configured.
+        may_go_on: Returns whether the configuration and operators still let the client of an
+            authorization act for its person.
+        with_rights: Returns a person with the groups and scopes of the current configuration; None
+            if the person may not go on.
         on_end: Called with the ids of authorizations that ended.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in microseconds since 1970.
@@ -80,7 +92,8 @@ class AuthorizationRing:
         secret: GatewayKey,
         keys: KeyRing,
         *,
-        is_trusted: Callable[[str], bool] = lambda _: True,
+        may_go_on: Callable[[StoredAuthorization], bool] = lambda _: True,
+        with_rights: Callable[[StoredPerson], StoredPerson | None] = lambda person: person,
         on_end: Callable[[Collection[str]], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], int] = now_micros,
@@ -89,7 +102,8 @@ class AuthorizationRing:
         self._find_person = person
         self._secret = secret
         self._keys = keys
-        self._is_trusted = is_trusted
+        self._may_go_on = may_go_on
+        self._with_rights = with_rights
         self._on_end = on_end
         self._clock = clock
         self._wall = wall
@@ -100,7 +114,8 @@ class AuthorizationRing:
         self._unread: set[str] = set()  # changed authorizations that are still to be read
         self._refreshing = asyncio.Lock()
         self._refreshes = 0  # how often changes were read; see `_read`
-        self._has_dropped = False  # an authorization has left, as there were too many
+        self._dropped_since: int | None = None  # when one left, as there were too many
+        self._is_reconfigured = False  # those that left are still to be compared with that
         self._has_news = False  # a generation has made its first call
 
     def __len__(self) -> int:
@@ -151,11 +166,13 @@ class AuthorizationRing:
             return None
         if self._clock() - self._answered_at > SERVED_FOR:
             raise AuthUnavailable("authorizations cannot be verified now; try again later")
-        now = self._wall()
-        if known.expires <= now or not self._is_active(known.authorization, now):
+        now, authorization = self._wall(), known.authorization
+        if known.token.expires * _MICROS <= now or not self._is_active(authorization, now):
             return None
         self._tokens.move_to_end(digest)
         self._note_use(known, now)
+        if authorization.person is not None and authorization.person.usable_until <= now:
+            raise AuthUnavailable("the issuer of this login has not answered for a day")
         return known
 
     async def _opened(self, token: bytes, digest: bytes) -> KnownAccess | None:
@@ -193,13 +210,14 @@ class AuthorizationRing:
         known = self._known.setdefault(id, KnownAuthorization(stored, person))
         if len(self._known) > MAX_KEPT:
             self._forget_tokens(self._known.popitem(last=False)[1])
-            self._has_dropped = True
+            self._dropped_since = self._dropped_since or self._wall()
         return known
 
     async def _person(self, stored: StoredAuthorization) -> StoredPerson | None:
         if stored.key:
             return None
-        person = await self._find_person(stored.user, stored.tenant)
+        found = await self._find_person(stored.user, stored.tenant)
+        person = None if found is None else self._with_rights(found)
         if person is None:
             return None
         # The claims of the principal, so that memory has them once.
@@ -207,12 +225,13 @@ class AuthorizationRing:
         return replace(person, user=stored.user, claims=claims)
 
     def _is_active(self, known: KnownAuthorization, now: int) -> bool:
+        return self._is_current(known, now) and self._may_go_on(known.stored)
+
+    def _is_current(self, known: KnownAuthorization, now: int) -> bool:
         stored = known.stored
         if stored.ended is not None or stored.expires <= now:
             return False
-        if stored.key:
-            return self.has_key(stored.key, now)
-        return known.person is not None and self._is_trusted(stored.user)
+        return self.has_key(stored.key, now) if stored.key else known.person is not None
 
     def has_key(self, id: str, now: int | None = None) -> bool:
         """Return whether an API key is valid."""
@@ -221,7 +240,7 @@ class AuthorizationRing:
 
     def _principal(self, known: KnownAuthorization, token: AccessToken) -> Principal:
         """Return a token's owner; the same object for the same rights, as policies cache by it."""
-        owner = self.owner_of(known.stored, known.person)
+        owner, known.of_key = self.owner_of(known.stored, known.person), self._of_key(known)
         scopes = granted_set(token.scopes, owner.scopes)
         fresh = replace(
             owner,
@@ -237,6 +256,10 @@ class AuthorizationRing:
             known.principals.clear()
         known.principals.append(fresh)
         return fresh
+
+    def _of_key(self, known: KnownAuthorization) -> Principal | None:
+        key = self._keys.by_id(known.stored.key) if known.stored.key else None
+        return None if key is None else key.principal
 
     def full_rights(self, principal: Principal) -> Principal | None:
         """Return a token's owner with all rights that a token could have; None for others."""
@@ -283,8 +306,10 @@ class AuthorizationRing:
             if self._has_news or self._clock() - self._touched_at >= TOUCH_EVERY:
                 self._has_news, self._touched_at = False, self._clock()
                 await self._write_uses()
+            if self._dropped_since is not None:
+                await self._report_dropped(self._dropped_since)
         finally:
-            self._report_ended()
+            self.report_ended(self._is_current)
 
     async def refresh(self) -> None:
         """Apply changes in the database now, such as one that this gateway has just made.
@@ -295,14 +320,14 @@ class AuthorizationRing:
         # One after the other: an answer of the database that is late would bring old rights back.
         async with self._refreshing:
             await self._refresh()
-        self._report_ended()
+        self.report_ended()
 
     async def _refresh(self) -> None:
         self._unread |= await self._source.changed()
         self._refreshes += 1
         for id in list(self._unread):
             known = self._known.get(id)
-            if known is None and not self._has_dropped:
+            if known is None and self._dropped_since is None:
                 self._unread.discard(id)
                 continue
             stored = await self._source.get(id)
@@ -319,16 +344,44 @@ class AuthorizationRing:
             self._forget_tokens(known)
             self._unread.discard(id)
 
+    def reconfigured(self) -> None:
+        """Apply a new configuration to the people in memory."""
+        self._is_reconfigured = True
+        for known in self._known.values():
+            person = known.person and self._with_rights(known.person)
+            if person != known.person:
+                known.person = person
+                self._forget_tokens(known)
+        self.report_ended()
+
+    async def _report_dropped(self, since: int) -> None:
+        """Report the ends of those that left the memory while their sessions and streams go on."""
+        now = self._wall()
+        ended = set(await self._source.expired(since, now))
+        if self._is_reconfigured:
+            active = await self._source.list(active_at=now)
+            self._is_reconfigured = False
+            ended |= {each.id for each in active if not self._may_go_on(each)}
+        self._dropped_since = now
+        if ended:
+            self._on_end(ended)
+
     def _forget_tokens(self, known: KnownAuthorization) -> None:
         """Forget the tokens of an authorization, so that each is checked again."""
         for digest in known.tokens:
             self._tokens.pop(digest, None)
         known.tokens.clear()
 
-    def _report_ended(self) -> None:
-        now = self._wall()
+    def report_ended(
+        self, is_active: Callable[[KnownAuthorization, int], bool] | None = None
+    ) -> None:
+        """Report the authorizations that have ended, by whatever `is_active` checks."""
+        now, is_active = self._wall(), is_active or self._is_active
         try:
-            ended = [id for id, each in self._known.items() if not self._is_active(each, now)]
+            ended = [id for id, each in self._known.items() if not is_active(each, now)]
+            for each in self._known.values():
+                if each.stored.key and each.of_key is not self._of_key(each):
+                    self._forget_tokens(each)  # the key has other rights now
         except AuthUnavailable:  # the keys are not known now, and so nothing ends
             return
         for id in ended:

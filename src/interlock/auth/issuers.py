@@ -129,8 +129,14 @@ def stated_issuer(token: bytes) -> str:
     return _payload_of(token).iss
 
 
+def stated_subject(token: bytes) -> str:
+    """Return the subject that a token names, before it is verified; "" if it names none."""
+    return str(_payload_of(token).sub)
+
+
 class _Payload(Struct):
     iss: str = ""
+    sub: Any = ""
     exp: float = 0.0
 
 

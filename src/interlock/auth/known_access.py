@@ -16,11 +16,12 @@ _MICROS = 1_000_000
 class KnownAuthorization:
     """An authorization in memory, with its owner for each set of scopes that its tokens have."""
 
-    __slots__ = ("person", "principals", "stored", "tokens", "used")
+    __slots__ = ("of_key", "person", "principals", "stored", "tokens", "used")
 
     def __init__(self, stored: StoredAuthorization, person: StoredPerson | None) -> None:
         self.stored = stored
         self.person = person
+        self.of_key: Principal | None = None  # the owner of the key that signed in
         self.principals: list[Principal] = []
         self.tokens: list[bytes] = []  # the digests of its tokens in memory
         self.used: tuple[int, int] | None = None  # when, and by which generation; None once stored
@@ -35,7 +36,7 @@ class KnownAccess:
         principal: The owner.
         in_views: The owner in each view; the authenticator fills this cache.
         admitted: The owner at each place that accepted the token; the authenticator fills it.
-        expires: When the token expires, in microseconds since 1970.
+        expires: When the token must be checked again, in microseconds since 1970.
     """
 
     __slots__ = ("admitted", "authorization", "expires", "in_views", "principal", "token")
@@ -49,6 +50,8 @@ class KnownAccess:
         self.in_views: dict[str, Principal] = {}
         self.admitted: dict[Hashable, Principal] = {}
         self.expires = min(token.expires * _MICROS, authorization.stored.expires)
+        if (person := authorization.person) is not None:
+            self.expires = min(self.expires, person.usable_until)
 
 
 # Most people have the same few scopes and groups, so memory has each set once.

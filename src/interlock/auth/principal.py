@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 from typing import TypeAlias
 from urllib.parse import quote
@@ -46,6 +47,10 @@ class Principal(Struct, frozen=True, dict=True):
     def owner(self) -> str:
         """The key for a caller's stored data and limits, the same for all of their API keys."""
         return f"{quote(self.tenant, safe='')}/{self.id}"
+
+    def ends_with(self, credentials: Collection[str]) -> bool:
+        """Return whether the caller's credential is among these, or was made with one of them."""
+        return self.key_id in credentials or self.counts_as in credentials
 
     @property
     def identity(self) -> Identity:

@@ -8,6 +8,9 @@ from interlock.auth.stored_key import TENANT
 from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
+SILENCE = 86_400 * 1_000_000  # microseconds after an issuer's last word in which it need not answer
+_ALWAYS = 2**63 - 1
+
 
 class StoredAuthorization(Struct, frozen=True, kw_only=True):
     """An authorization that a person gave a client. Times are microseconds since 1970, UTC.
@@ -16,6 +19,7 @@ class StoredAuthorization(Struct, frozen=True, kw_only=True):
         client: The client's id.
         name: How the client calls itself.
         verified: The host of the client's document; "" for a client without a document.
+        places: The places of the client, as operators block them: hosts, "localhost", "SCHEME:".
         view: The view that tokens are for; "" for the endpoint of all views.
         scopes: The granted scopes. The person's own scopes limit them further.
         proven: Whether the client signs its requests, so that its refresh token never changes.
@@ -34,6 +38,7 @@ class StoredAuthorization(Struct, frozen=True, kw_only=True):
     client: str
     name: str
     verified: str = ""
+    places: tuple[str, ...] = ()
     view: str = ""
     scopes: tuple[str, ...] = ()
     proven: bool = False
@@ -80,6 +85,8 @@ class StoredPerson(Struct, frozen=True, kw_only=True):
         groups: The person's groups.
         claims: The claims of the person's token.
         checked: When the issuer said so, in microseconds since 1970.
+        is_asked: Whether the issuer can be asked again; otherwise its word holds until the person
+            must sign in again.
     """
 
     user: str
@@ -88,3 +95,9 @@ class StoredPerson(Struct, frozen=True, kw_only=True):
     claims: JsonObject = {}
     checked: int = 0
     tenant: str = TENANT
+    is_asked: bool = False
+
+    @property
+    def usable_until(self) -> int:
+        """Until when the issuer need not answer, in microseconds since 1970."""
+        return self.checked + SILENCE if self.is_asked else _ALWAYS

@@ -20,6 +20,7 @@ from interlock.protocol import ProgressHandler
 from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_head
 from interlock.protocol.envelope import encode, encode_large
+from interlock.protocol.leniency import strict_form
 from interlock.text.base32 import PAIRS
 from interlock.text.base32 import encode as encode_base32
 from interlock.text.redaction import NO_VALUES, HiddenValues
@@ -279,6 +280,7 @@ class Outcome:
             head = decode_head(raw)
         except (msgspec.DecodeError, RecursionError, MemoryError):
             head = decode(ResultHead, raw, "tools/call result")  # raises the error to report
+            self.raw = Raw(strict_form(CallToolResult, raw))
         self.is_error = head.is_error if is_error is None else is_error
         self.result_type = "complete" if head.result_type is UNSET else head.result_type
 

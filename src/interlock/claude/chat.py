@@ -18,7 +18,8 @@ from pathlib import Path
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from interlock import agent
-from interlock.agent import AgentEvent, Record, ToolFinished, ToolStarted
+from interlock.agent import AgentEvent, ToolFinished, ToolStarted
+from interlock.agent.agent import Record
 from interlock.chat import ConversationLog
 from interlock.claude.claude_code import ClaudeCode, Prompt
 from interlock.claude.decisions import allow_all

@@ -13,13 +13,7 @@ from msgspec import Raw, to_builtins
 
 from interlock.calls import Outcome
 from interlock.protocol.envelope import encode, encode_lossy
-from interlock.types import (
-    AudioContent,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-)
+from interlock.types import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
 
 MAX_RESULT = 48_000  # bytes; above 50,000 characters Claude Code writes a file instead
 

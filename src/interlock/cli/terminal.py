@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from interlock.text.quoting import INVISIBLE, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.status import Status
+
+_T = TypeVar("_T")
 
 _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 # Between non-ASCII characters, these two joiners only shape the script, so they are allowed.
@@ -91,6 +93,18 @@ def emit_table(rows: Iterable[Sequence[str]]) -> None:
         padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         text = "  ".join(padded).rstrip()
         print(text if edge is None or len(text) <= edge else text[: edge - 1] + "…")
+
+
+def emit_list(
+    found: Sequence[_T], row: Callable[[_T], Sequence[str]], *, none: str, as_json: bool
+) -> None:
+    """Print a list as JSON, or as a table with the message `none` if it is empty."""
+    if as_json:
+        emit_json(found)
+        return
+    emit_table(map(row, found))
+    if not found:
+        say(none)
 
 
 def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:

@@ -17,13 +17,9 @@ import msgspec
 from msgspec import Raw
 
 from interlock import revisions, schema
-from interlock.errors import (
-    CapabilityError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from interlock.errors import CapabilityError, LocalProtocolError, RemoteProtocolError
 from interlock.protocol.envelope import encode
-from interlock.protocol.optional_members import decode_params
+from interlock.protocol.leniency import decode_params
 from interlock.schema.elicitation import with_fitting_defaults
 from interlock.types import (
     ClientCapabilities,

@@ -3,7 +3,7 @@
 The client sends `server/discover` first. If the answer is not the answer of a modern server, the
 server is legacy. A legacy program may also exit, or send no answer; then the client sends
 `initialize` too, and the first answer decides. Over HTTP, the era remains unknown after a timeout,
-a network error, a server error (5xx except 501) or rejected credentials (401, 403). If a legacy
+a network error, an outage (5xx except 500 and 501) or rejected credentials (401, 403). If a legacy
 server refuses the handshake over HTTP, the client tries HTTP+SSE.
 
 Spec 2026-07-28: basic/versioning.
@@ -203,20 +203,24 @@ class Handshake:
             connection.forget(id)
 
     async def _find_era_over_http(self, http: HttpFacts) -> Negotiated:
-        mutual, malformed = None, None
+        mutual: str | None = None
+        fault: HttpError | RemoteProtocolError | None = None
         if http.era != "legacy":
             try:
                 return await self._discover(revisions.NEWEST)
             except RemoteError as error:
                 mutual = _mutual_modern(error)
             except HttpError as error:
-                is_outage = error.status >= 500 and error.status != HTTPStatus.NOT_IMPLEMENTED
+                # Some servers answer every unknown method with 500:
+                # https://github.com/modelcontextprotocol/go-sdk/pull/1014
+                is_outage = error.status > HTTPStatus.NOT_IMPLEMENTED
                 if is_outage or error.status == 429 or 300 <= error.status < 400:
                     raise
+                fault = error if error.status == HTTPStatus.INTERNAL_SERVER_ERROR else None
             except RemoteProtocolError as error:
                 if isinstance(error, MessageTooLarge):
                     raise
-                malformed = error
+                fault = error
             except AuthError as error:
                 if not http.may_try_legacy_unauthorized:
                     raise
@@ -227,9 +231,9 @@ class Handshake:
         try:
             return await self._negotiate_with(mutual)
         except RemoteError as error:
-            if malformed is None or error.code != revisions.METHOD_NOT_FOUND:
+            if fault is None or error.code != revisions.METHOD_NOT_FOUND:
                 raise
-        raise malformed  # the server has no `initialize`, so it is modern but faulty
+        raise fault  # the server has no `initialize`, so it is modern but faulty
 
     async def _negotiate_with(self, mutual: str | None) -> Negotiated:
         if mutual is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -12,6 +13,7 @@ from msgspec import Raw, Struct
 from interlock.errors import RemoteProtocolError
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
+from interlock.protocol.leniency import strict_form
 from interlock.schema.tool_input import read_input
 from interlock.types import (
     JsonObject,
@@ -29,6 +31,7 @@ MAX_SKIPPED = 1_000  # the most malformed or repeated items in a list
 MAX_BYTES = 64 * 1024 * 1024  # total size of all pages in a list
 
 _T = TypeVar("_T")
+_HAS_NULL = re.compile(rb":\s*null\b")
 
 
 class Kind(Struct, Generic[_T], frozen=True):
@@ -140,8 +143,7 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
         if len(listing.skipped) > MAX_SKIPPED:
             return
         try:
-            definition = msgspec.json.decode(raw, type=JsonObject)
-            item = _convert(definition, kind)
+            definition, item = _convert(raw, kind)
         except (msgspec.DecodeError, RecursionError) as error:
             name = _name_of(raw) or f"number {place + 1}"
             listing.skipped.append(f"{kind.noun} {name} is malformed: {error}")
@@ -156,23 +158,15 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
         listing.definitions.append(definition)
 
 
-def _convert(definition: JsonObject, kind: Kind[_T]) -> _T:
-    try:
-        return msgspec.convert(kind.read(definition), kind.type)
-    except msgspec.ValidationError:
-        # Many servers send null for an absent member, so remove nulls and decode again. Keep nulls
-        # inside a schema, where they have a meaning.
-        with contextlib.suppress(msgspec.ValidationError, TypeError, AttributeError):
-            parts = [
-                definition,
-                definition.get("annotations") or {},
-                *(definition.get("arguments") or ()),
-            ]
-            for part in parts:
-                for name in [name for name, value in part.items() if value is None]:
-                    del part[name]
-            return msgspec.convert(kind.read(definition), kind.type)
-        raise
+def _convert(raw: Raw, kind: Kind[_T]) -> tuple[JsonObject, _T]:
+    """Return the definition of an item, in its strict form if the server sent another one."""
+    definition = msgspec.json.decode(raw, type=JsonObject)
+    # Strict clients refuse a whole list because of null in one of its items.
+    if _HAS_NULL.search(raw) is None:
+        with contextlib.suppress(msgspec.ValidationError):
+            return definition, msgspec.convert(kind.read(definition), kind.type)
+    strict = strict_form(kind.type, encode(kind.read(definition)))
+    return msgspec.json.decode(strict), msgspec.json.decode(strict, type=kind.type)
 
 
 def _name_of(raw: Raw) -> str:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from interlock.config.editing import add_server, remove_server
 from interlock.config.gateway import GatewaySettings
-from interlock.config.reading import (
-    VARIABLE,
-    default_path,
-    find,
-    load,
-    loads,
-    metadata_problem,
-)
+from interlock.config.reading import VARIABLE, default_path, find, load, loads, metadata_problem
 from interlock.config.resolving import resolve
 from interlock.config.servers import (
     CONFIGURED,

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from interlock.config.servers import (
-    AUTO,
-    HttpServer,
-    OpenApiConfig,
-    ServerConfig,
-    StdioServer,
-)
+from interlock.config.servers import AUTO, HttpServer, OpenApiConfig, ServerConfig, StdioServer
 
 
 def consents(server: ServerConfig) -> list[str]:

@@ -13,7 +13,8 @@
 | Windsurf | `mcpServers` | `serverUrl`, `disabledTools` |
 | Zed | `context_servers` | `source`, `settings`, `command` as an object |
 
-Members whose value is null count as missing.
+Members whose value is null count as missing, and so do empty ones that forms of programs write.
+`{env:NAME}` of opencode and `$NAME` of Gemini CLI become references to environment variables.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ _RENAMED = {
     "enabled_tools": "includeTools",
     "disabled_tools": "disabledTools",
 }
+# Members that count as missing if they are empty
+_EMPTY = {
+    "": ("command", "url", "serverUrl", "httpUrl", "type", "transportType", "transport", "cwd"),
+    "[]": ("env", "environment", "headers"),
+}
+_OPENCODE_VARIABLE = re.compile(r"(?<!\$)\{env:([A-Za-z_]\w*)\}", re.ASCII)
+_GEMINI_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)", re.ASCII)
 # Keyed by the word in lower case, without the signs between its parts
 _TYPES = {
     "stdio": "stdio",
@@ -117,7 +125,7 @@ def translate(members: dict[str, Any], program: str = "") -> dict[str, Any]:
         program = "gemini"
     elif isinstance(members.get("tools"), list):
         program = "copilot"
-    found = _flattened(members)
+    found = _flattened(_with_references(members, program))
     for old, new in _RENAMED.items():
         if old in found:
             _set(found, new, found.pop(old), old)
@@ -132,11 +140,27 @@ def translate(members: dict[str, Any], program: str = "") -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in _IGNORED}
 
 
+def _with_references(value: Any, program: str) -> Any:
+    """Return a value whose texts refer to environment variables as interlock's files do."""
+    if isinstance(value, dict):
+        return {name: _with_references(each, program) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_references(each, program) for each in value]
+    if not isinstance(value, str):
+        return value
+    if program == "opencode" and "{file:" in value:
+        raise ValueError("has {file:…}, which is not read: write the value, or ${NAME}")
+    value = _OPENCODE_VARIABLE.sub(r"${\1}", value)
+    # Gemini CLI keeps the reference to a variable that is not set.
+    return _GEMINI_VARIABLE.sub(r"${\1:-$\1}", value) if program == "gemini" else value
+
+
 def _flattened(members: dict[str, Any]) -> dict[str, Any]:
     """Return an entry without nulls and remarks, with the members of a nested transport."""
     found: dict[str, Any] = {}
     for name, value in members.items():
-        if value is not None and not name.startswith(("_", "//", "#")):
+        is_empty = value in ("", []) and name in _EMPTY[str(value)]
+        if value is not None and not is_empty and not name.startswith(("_", "//", "#")):
             found[name] = _type(value) if name == "type" else value
     transport = found.pop("transport", None)
     if isinstance(transport, dict):

@@ -23,12 +23,12 @@ from interlock.text.surrogates import path_text
 PROJECT_FILE = ".mcp.json"
 
 
-def project_file(folder: Path | None = None) -> Path | None:
-    """Return the path of the `.mcp.json` in a folder, or in the working directory; None without it.
+def project_file() -> Path | None:
+    """Return the path of the `.mcp.json` in the working directory; None without it.
 
     Read the file only with `load`, which checks that it is trusted.
     """
-    path = (folder or Path.cwd()) / PROJECT_FILE
+    path = Path.cwd() / PROJECT_FILE
     return path.resolve() if path.is_file() else None
 
 
@@ -85,9 +85,9 @@ def load(path: Path) -> Config:
     return found
 
 
-def untrusted_warning(folder: Path | None = None) -> str | None:
-    """Return a warning if a folder's `.mcp.json` is ignored because it is not trusted, or None."""
-    path = project_file(folder)
+def untrusted_warning() -> str | None:
+    """Return a warning if `.mcp.json` is ignored because it is not trusted, or None."""
+    path = project_file()
     if path is None or is_trusted(path):
         return None
     try:

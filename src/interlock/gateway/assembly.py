@@ -9,12 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    nullcontext,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 
 from msgspec.structs import replace
 
@@ -266,6 +261,8 @@ class Assembly:
         services.recorder.configured(described, described_parts(parts))
         await services.pins.replace(parts.settings.lock, self.server.toolbox.upstreams)
         self.front.reloaded()
+        if services.front_door is not None:
+            services.front_door.ring.reconfigured()
         return restart_needed(self.started, parts.settings)
 
     def _following_plugins(self) -> AbstractAsyncContextManager[None]:

@@ -91,7 +91,12 @@ def is_trusted(issuers: Sequence[Issuer], user: str) -> bool:
         issuers: The configured issuers.
         user: The principal's id, such as "user:anna" or "ISSUER#SUBJECT".
     """
-    issuer, is_of_issuer, _ = user.partition("#")
-    return not is_of_issuer or any(
-        each.issuer == issuer and (each.client_id or each.accepts) for each in issuers
+    return "#" not in user or issuer_of(issuers, user) is not None
+
+
+def issuer_of(issuers: Sequence[Issuer], user: str) -> Issuer | None:
+    """Return the issuer of a user "ISSUER#SUBJECT"; None if it is not configured for users."""
+    name = user.partition("#")[0]
+    return next(
+        (each for each in issuers if each.issuer == name and (each.client_id or each.accepts)), None
     )

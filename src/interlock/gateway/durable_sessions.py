@@ -106,7 +106,11 @@ class DurableSessions:
         return urlsafe_b64encode(body + self._mac(body)).rstrip(b"=").decode()
 
     def restore(self, id: str, principal: Principal | None) -> tuple[Session, int] | None:
-        """Return the session of an id and its age in milliseconds; None if it is not valid."""
+        """Return the session of an id, and a number above all that its client has been sent.
+
+        No gateway sends a session an event each millisecond, so the number is the session's age in
+        milliseconds, and as many more as the gateways' clocks may differ.
+        """
         state = self._read(id)
         if state is None or not hmac.compare_digest(state.owner, self._owner(principal)):
             return None
@@ -121,7 +125,7 @@ class DurableSessions:
             client_capabilities=msgspec.convert(state.capabilities, ClientCapabilities),
             client_info=None if state.client is None else Implementation(*state.client),
         )
-        return session, max(age // 1000, 1)
+        return session, (age + _AHEAD) // 1000 + 1
 
     async def end(self, session: Session) -> None:
         """Record that a client has ended a session, so that no gateway restores it.

@@ -51,15 +51,12 @@ class LocalCalls(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def local_calls(
-    config: Config, ask: AskCaller, *, environ: Mapping[str, str] | None = None
-) -> AsyncIterator[LocalCalls]:
+async def local_calls(config: Config, ask: AskCaller) -> AsyncIterator[LocalCalls]:
     """Open the servers and layers of a configuration for local calls.
 
     Args:
         config: The configuration.
         ask: Asks the person to approve a call, if the rule allows them to.
-        environ: The values for `${VAR}`; None for `os.environ`.
 
     Raises:
         ConfigError: The configuration or the gateway's key cannot be used.
@@ -67,9 +64,7 @@ async def local_calls(
     """
     async with AsyncExitStack() as stack:
         if config.gateway is not None:
-            yield await _gateway_calls(
-                stack, config, ask, os.environ if environ is None else environ
-            )
+            yield await _gateway_calls(stack, config, ask)
             return
         layers = Layers(policy=Policy.for_local_user(config), approval=asking(ask))
         kept = _OpenedOnDemand(stack, None, GatewaySettings())
@@ -78,9 +73,7 @@ async def local_calls(
         )
 
 
-async def _gateway_calls(
-    stack: AsyncExitStack, config: Config, ask: AskCaller, environ: Mapping[str, str]
-) -> LocalCalls:
+async def _gateway_calls(stack: AsyncExitStack, config: Config, ask: AskCaller) -> LocalCalls:
     """Open the servers and layers for a configuration with a gateway; `stack` closes them."""
     # These imports need the extra "serve", which a chat without a gateway does not need.
     from interlock.gateway.client_approvals import open_approvals
@@ -93,7 +86,7 @@ async def _gateway_calls(
     from interlock.store.database.key_owner import open_owned
     from interlock.store.plugins import PluginStore
 
-    parts = make_parts(config, environ)
+    parts = make_parts(config, os.environ)
     location, audit = parts.settings.database or None, parts.settings.audit
     secret, keep = await load_key(location), parts.settings.keep
     database = await open_owned(location, secret)
@@ -130,14 +123,8 @@ async def _gateway_calls(
 
 
 @asynccontextmanager
-async def local_trail(
-    config: Config, *, environ: Mapping[str, str] | None = None
-) -> AsyncIterator[AuditTrail | None]:
+async def local_trail(config: Config) -> AsyncIterator[AuditTrail | None]:
     """Open a configuration's audit trail to add a few records; yield None if it has none.
-
-    Args:
-        config: The configuration.
-        environ: The values for `${VAR}`; None for `os.environ`.
 
     Raises:
         ConfigError: The configuration or the gateway's key cannot be used.
@@ -145,7 +132,7 @@ async def local_trail(
     """
     from interlock.config.gateway_reading import resolve
 
-    settings = resolve(config, os.environ if environ is None else environ)
+    settings = resolve(config, os.environ)
     if config.gateway is None or settings.audit.mode == "off":
         yield None
         return

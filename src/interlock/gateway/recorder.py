@@ -136,13 +136,14 @@ class GatewayRecorder(GatewayObserver):
 
     # Clients of the front door
 
-    def client_decided(self, action: str, person: Principal, client: str) -> None:
-        """Record that a person allowed or denied a client."""
+    def client_decided(self, action: str, person: Principal, client: str = "") -> None:
+        """Record that a person allowed or denied a client, or has signed in at an issuer."""
         if self._trail is not None:
-            self._trail.record_soon("client", {"action": action, "client": client}, person)
+            body = {"action": action, "client": client}
+            self._trail.record_soon("client", {n: v for n, v in body.items() if v}, person)
 
     def recording_client(
-        self, action: str, of: StoredAuthorization, reason: str = "", by: Principal | None = None
+        self, action: str, of: StoredAuthorization, reason: str = ""
     ) -> Record | None:
         """Return a function that changes an authorization with its audit record.
 
@@ -150,13 +151,12 @@ class GatewayRecorder(GatewayObserver):
             action: "redeemed" or "ended".
             of: The authorization.
             reason: Why it ended; "" if it did not.
-            by: The operator who acted; None for the person, or the gateway itself.
         """
         trail = self._trail
         if trail is None:
             return None
         tenant = "" if of.tenant == TENANT else of.tenant
-        principal = by or Principal(of.user, key_id=of.id, tenant=tenant)
+        principal = Principal(of.user, key_id=of.id, tenant=tenant)
         body = {"action": action, "client": of.client, "authorization": of.id, "of": of.user}
         if reason:
             body["why"] = reason

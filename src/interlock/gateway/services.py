@@ -19,7 +19,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.calls import Caller
 from interlock.config.gateway import GatewaySettings
-from interlock.gateway.callers import GatewayCallers, is_trusted
+from interlock.gateway.callers import GatewayCallers
 from interlock.gateway.client_approvals import ClientQuestions, open_approvals
 from interlock.gateway.definitions.pinning import Pinning, make_pinning
 from interlock.gateway.durable_sessions import DurableSessions
@@ -218,7 +218,8 @@ def _open_door(
     vault: Vault,
     gateway: Callable[[], RunningGateway],
 ) -> AbstractAsyncContextManager[FrontDoor]:
-    from interlock.gateway.front_door.door import Surroundings, open_front_door
+    from interlock.gateway.front_door.door import open_front_door
+    from interlock.gateway.front_door.surroundings import Surroundings
 
     async def missing(caller: Caller) -> Sequence[JsonObject]:
         policy, servers = gateway().parts.policy, gateway().server.toolbox.upstreams
@@ -232,7 +233,6 @@ def _open_door(
     around = Surroundings(
         settings=lambda: gateway().parts.settings,
         public_url=lambda: f"{gateway().front.origin}/mcp",
-        is_trusted=lambda user: is_trusted(gateway().parts.settings.issuers, user),
         list_tools=lambda caller: gateway().server.tools_of(caller),
         missing=missing,
         on_end=lambda ids: gateway().end_credentials(ids),

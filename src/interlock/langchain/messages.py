@@ -8,7 +8,8 @@ from typing import Any
 from langchain_core.messages import ToolMessage
 from msgspec import UNSET, Struct
 
-from interlock.agent import describe, text_of
+from interlock.agent import text_of
+from interlock.agent.tool_results import describe
 from interlock.calls.endings import Ending, ending_of, reason_of
 from interlock.errors import InterlockError
 from interlock.protocol.envelope import encode

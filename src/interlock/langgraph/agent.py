@@ -23,8 +23,8 @@ from interlock.agent import (
     ToolFinished,
     ToolProgress,
     ToolStarted,
-    files_of,
 )
+from interlock.agent.tool_results import files_of
 from interlock.calls import Call, CallHandler, Outcome
 from interlock.config import ToolSearch
 from interlock.langgraph.chat_model import InterlockChatModel

@@ -14,7 +14,8 @@ from langchain_core.tools import BaseTool
 from langgraph.config import get_stream_writer
 from pydantic import PrivateAttr
 
-from interlock.agent import Compacted, request_answer
+from interlock.agent import Compacted
+from interlock.agent.model_requests import request_answer
 from interlock.langchain.tool import LangChainTool
 from interlock.langgraph.conversion import NO_FILES, OURS, Files, from_langchain
 from interlock.models import Model, Notice, ReasoningDelta, Reply, TextDelta, ToolDefinition

@@ -25,27 +25,16 @@ from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 
 from interlock import aio
-from interlock.agent import (
-    MAX_CALLS,
-    TOO_MANY_CALLS,
-    ToolFinished,
-    ToolStarted,
-    approval_hash,
-)
+from interlock.agent import ToolFinished, ToolStarted
+from interlock.agent.events import approval_hash
+from interlock.agent.tool_calls import MAX_CALLS, TOO_MANY_CALLS
 from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.config import ToolSearch
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import Finished, message
-from interlock.langchain.tool import (
-    LANGCHAIN,
-    LangChainTool,
-    need_reader,
-    reporter,
-    run,
-    tools,
-)
+from interlock.langchain.tool import LANGCHAIN, LangChainTool, need_reader, reporter, run, tools
 from interlock.langchain.tool_search import as_tools, free_rounds, searched
 from interlock.langchain.user_images import with_user_images
 from interlock.langgraph.answers import ask, normalized

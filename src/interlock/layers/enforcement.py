@@ -23,9 +23,9 @@ class CallDenied(CallRefused):
         rule: The id of the rule that denied the call; "" if no rule did.
     """
 
-    def __init__(self, address: str, reason: str, rule: str = "", *, text: str = "") -> None:
+    def __init__(self, address: str, reason: str, rule: str = "") -> None:
         by = f" by rule {rule}" if rule else ""
-        super().__init__(text or f"{address} is denied{by} ({reason})", reason)
+        super().__init__(f"{address} is denied{by} ({reason})", reason)
         self.rule = rule
 
 

@@ -16,22 +16,10 @@ from time import monotonic
 from interlock.calls import Call, CallHandler, Entry, Outcome
 from interlock.calls.call import Timing
 from interlock.config.gateway import OWN
-from interlock.errors import (
-    AuditUnavailable,
-    CallRefused,
-    InvalidArguments,
-    RequestTimeout,
-)
+from interlock.errors import AuditUnavailable, CallRefused, InvalidArguments, RequestTimeout
 from interlock.histogram import Histogram
 from interlock.layers.error_types import error_type
-from interlock.layers.exposition import (
-    Family,
-    Gauge,
-    Samples,
-    by_label,
-    family,
-    text_of,
-)
+from interlock.layers.exposition import Family, Gauge, Samples, by_label, family, text_of
 from interlock.layers.model_metrics import ModelMetrics
 
 CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)

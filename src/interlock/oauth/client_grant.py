@@ -18,12 +18,7 @@ from interlock.oauth.discovery import Discovery
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.scopes import scopes_to_request
 from interlock.oauth.storage import TokenStore
-from interlock.oauth.token_source import (
-    TokenSource,
-    discovery_from,
-    new_key,
-    run_to_completion,
-)
+from interlock.oauth.token_source import TokenSource, discovery_from, new_key, run_to_completion
 
 
 def client_key(client_id: str, server_url: str) -> str:

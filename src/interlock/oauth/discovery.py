@@ -49,7 +49,7 @@ _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
 _JSON = {"Accept": "application/json"}
 _T = TypeVar("_T")
-_ORIGIN = re.compile(r"[a-z]+://[^/?#@]+")
+_HOME = re.compile(r"https?://[^/?#@]+", re.IGNORECASE)
 _ISSUER = re.compile(
     r"[a-z]+://(?:[A-Za-z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?(?:/[^\s?#\\]*)?"
 )
@@ -295,13 +295,23 @@ def _checked(reply: FetchedResponse, issuer: str) -> ServerMetadata:
 def same_issuer(one: str, other: str) -> bool:
     """Return whether two issuers are equal, ignoring a final "/" after an issuer without path.
 
-    Many servers publish `https://as.example` in one document and `https://as.example/` in another.
-    It is safe to treat them as equal, because both URLs belong to the same server.
+    Many servers publish `https://as.example` in one document and `https://as.example/` in another,
+    or `https://AS.example:443`. It is safe to treat them as equal, because all these URLs belong to
+    the same server.
     """
-    if one == other:
-        return True
-    short, long = sorted((one, other), key=len)
-    return long == f"{short}/" and _ORIGIN.fullmatch(short) is not None
+    return one == other or _plain_issuer(one) == _plain_issuer(other)
+
+
+def _plain_issuer(issuer: str) -> str:
+    found = _HOME.match(issuer)
+    if found is None:
+        return issuer
+    try:
+        home = origin(found[0])
+    except ValueError:
+        return issuer
+    path = issuer[found.end() :]
+    return home if path == "/" else home + path
 
 
 def _server_urls(issuer: str) -> Iterator[str]:

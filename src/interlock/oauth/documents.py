@@ -315,8 +315,23 @@ def refusal(reply: FetchedResponse, secrets: Collection[str] = ()) -> Reason:
     """Return the reason in a refusal. The server's words are dropped if they contain a secret."""
     error = error_of(reply)
     if error is None:
-        return Reason(f"it answers {reply.status}")
-    return reason(error.error, error.error_description, secrets)
+        return _reason(f"it answers {reply.status}", _words_of(reply), secrets)
+    words = error.error_description
+    if not words and error.error not in _CODES:  # such as Slack's "invalid_code"
+        words = error.error
+    return reason(error.error, words, secrets)
+
+
+def _words_of(reply: FetchedResponse) -> str | None:
+    """Return the server's description in a refusal that is not in OAuth's form."""
+    try:
+        told: JsonObject = reply.json()
+    except HttpError:
+        return None
+    inner = told.get("error")
+    places = (told, inner) if isinstance(inner, dict) else (told,)
+    found = (each.get(name) for each in places for name in ("message", "msg", "detail"))
+    return next((each for each in found if isinstance(each, str)), None)
 
 
 def reason(error: str, description: str | None, secrets: Collection[str]) -> Reason:
@@ -330,9 +345,13 @@ def reason(error: str, description: str | None, secrets: Collection[str]) -> Rea
     code = error if error in _CODES else "an error without a known code"
     if way_out := _WAYS_OUT.get(code):
         code += f"; {way_out}"
+    return _reason(code, description, secrets)
+
+
+def _reason(text: str, description: str | None, secrets: Collection[str]) -> Reason:
     words = " ".join((description or "").split())
     plain = unquote_plus(words)
     hidden = any(secret and (secret in words or secret in plain) for secret in secrets)
     if not words or hidden or not words.isprintable():
-        return Reason(code)
-    return Reason(code, words[:MAX_DESCRIPTION])
+        return Reason(text)
+    return Reason(text, words[:MAX_DESCRIPTION])

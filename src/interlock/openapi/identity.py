@@ -22,13 +22,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from interlock.config import variables
-from interlock.config.openapi import (
-    ApiClient,
-    ApiCredential,
-    ApiLogin,
-    ApiPassword,
-    ApiSecret,
-)
+from interlock.config.openapi import ApiClient, ApiCredential, ApiLogin, ApiPassword, ApiSecret
 from interlock.config.section import nearest
 from interlock.errors import AuthRequired, ConfigError, LoginRequired
 from interlock.oauth.storage import TokenStore, UserTokenStore

@@ -18,12 +18,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.errors import (
-    AuthRequired,
-    InterlockError,
-    ToolError,
-    Unreachable,
-)
+from interlock.errors import AuthRequired, InterlockError, ToolError, Unreachable
 from interlock.openapi.answers import ApiAnswer, Exchange, Headers, OperationRequest
 from interlock.openapi.identity import MASK, Alternatives, Credentials, Identity
 from interlock.text.urls import origin

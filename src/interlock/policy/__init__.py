@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from interlock.calls import Item
 from interlock.calls.decision import Decision, Reason, RuleFact, Step
-from interlock.policy.policy import LOCAL_USER, Policy, opens_any
+from interlock.policy.policy import LOCAL_USER, Policy
 from interlock.policy.rules import CompiledView
 from interlock.policy.warnings import find_unasked, find_unchecked, find_warnings
 
@@ -32,5 +32,4 @@ __all__ = [
     "find_unasked",
     "find_unchecked",
     "find_warnings",
-    "opens_any",
 ]

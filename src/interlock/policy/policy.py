@@ -301,11 +301,6 @@ def _risks(config: Config) -> dict[str, ToolRisk]:
     return {**risks, **BUILT_IN_RISKS}
 
 
-def opens_any(scopes: Iterable[str]) -> bool:
-    """Return whether any of the scopes gives access under `/mcp`."""
-    return any(scope.startswith("mcp:") for scope in scopes)
-
-
 class _Hints(Struct, rename="camel"):
     destructive_hint: bool | None = None
 

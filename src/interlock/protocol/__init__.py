@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from interlock.protocol.core import (
+from interlock.protocol.core import Counted, Protocol, RequestOptions
+from interlock.protocol.events import (
     Answer,
     Cancellation,
-    Counted,
     Event,
     Failure,
     Notification,
     Overrun,
     Progress,
     ProgressHandler,
-    Protocol,
     Request,
-    RequestOptions,
 )
 
 __all__ = [

@@ -35,11 +35,22 @@ from interlock.errors import (
 from interlock.observing import TraceContext
 from interlock.protocol import envelope
 from interlock.protocol.envelope import RequestFrame, with_trace
-from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.events import (
+    Answer,
+    Cancellation,
+    Event,
+    Failure,
+    Notification,
+    Overrun,
+    Progress,
+    ProgressHandler,
+    Request,
+)
+from interlock.protocol.leniency import decode_error
 from interlock.protocol.spread_message import SpreadMessage
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.text.redaction import NO_VALUES, HiddenValues
-from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
+from interlock.types import CancelledParams, ProgressParams, RequestId
 
 # The most requests from the peer that may run at the same time; further requests are refused.
 MAX_RUNNING = 1_000
@@ -66,75 +77,6 @@ _NULL = Raw(b"null")  # some peers send both `result` and `error`, one of them n
 _NEVER = float("inf")
 _decode_progress = msgspec.json.Decoder(ProgressParams).decode
 _decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
-
-# Events
-
-
-class Answer(Struct, frozen=True, gc=False):
-    """The peer answered our request `id` with `result`, which is still encoded."""
-
-    id: RequestId
-    result: Raw
-
-
-class Failure(Struct, frozen=True):
-    """Our request `id` failed with an error such as `RemoteError` or `RequestTimeout`."""
-
-    id: RequestId
-    error: InterlockError
-
-
-class Progress(Struct, frozen=True, gc=False):
-    """The peer reported progress on our request `id`."""
-
-    id: RequestId
-    progress: float
-    total: float | None = None
-    message: str | None = None
-
-
-class Request(Struct, frozen=True, gc=False):
-    """The peer sent a request, to be answered with `reply` or `reply_error`.
-
-    `during` is the id of our request on whose stream the message arrived; None if the transport
-    has one stream for all messages.
-    """
-
-    id: RequestId
-    method: str
-    params: Raw
-    during: RequestId | None = None
-
-
-class Cancellation(Struct, frozen=True, gc=False):
-    """The peer cancelled its request `id`; it must not be answered any more."""
-
-    id: RequestId
-    reason: str = ""
-
-
-class Notification(Struct, frozen=True, gc=False):
-    """The peer sent a notification other than progress and cancellation.
-
-    `during` has the same meaning as in `Request`.
-    """
-
-    method: str
-    params: Raw
-    during: RequestId | None = None
-
-
-class Overrun(Struct, frozen=True):
-    """The peer sent too many malformed messages; close the connection with `error`."""
-
-    error: RemoteProtocolError
-
-
-Event = Answer | Failure | Progress | Request | Cancellation | Notification | Overrun
-"""An event of `Protocol.receive`."""
-
-ProgressHandler = Callable[[Progress], None]
-"""Called with each report of progress of a request."""
 
 
 class Counted(typing.Protocol):
@@ -544,7 +486,7 @@ class Protocol:
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError("response needs either result or error"))
         try:
-            decoded = decode_leniently(ErrorObject, error)
+            decoded = decode_error(error)
         except (msgspec.DecodeError, RecursionError) as reason:
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError(f"malformed error in response: {reason}"))

@@ -1,11 +1,13 @@
 """Decoders for the results of requests. A malformed result raises `RemoteProtocolError`.
 
-Content of an unknown type becomes `UnknownContent`, and null may stand for an optional member; this
-needs a second, slower decoding.
+A second, slower decoding reads what the strict one refuses. Text counts as a text block, and one
+block as a list of one. A block of an unknown type, or a malformed one, becomes `UnknownContent`, so
+that the other blocks are kept. For other members, see `leniency`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TypeVar
 
 import msgspec
@@ -14,12 +16,15 @@ from msgspec.structs import replace
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.protocol.envelope import encode
-from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.leniency import decode_leniently
 from interlock.types import (
     CallToolResult,
     Content,
     GetPromptResult,
+    JsonObject,
     PromptMessage,
+    TextContent,
+    UnknownContent,
     decode_content,
 )
 
@@ -80,7 +85,7 @@ def decode_prompt(raw: Raw) -> GetPromptResult:
 def _decode_call_slowly(raw: Raw) -> CallToolResult:
     what = "tools/call result"
     members = decode(dict[str, Raw], raw, what)
-    blocks = decode(list[Raw], _list_in(members, "content"), what)
+    blocks = _blocks_in(members.pop("content", _NULL), what)
     result = decode(CallToolResult, Raw(encode(members)), what)
     return replace(result, content=[_decode_block(each, what) for each in blocks])
 
@@ -89,7 +94,8 @@ def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
     what = "prompts/get result"
     members = decode(dict[str, Raw], raw, what)
     messages = []
-    for message in decode(list[dict[str, Raw]], _list_in(members, "messages"), what):
+    listed = members.pop("messages", _NULL)
+    for message in decode(list[dict[str, Raw]], Raw(b"[]") if listed == _NULL else listed, what):
         content = _decode_block(message.pop("content", Raw(b"{}")), what)
         message["content"] = Raw(b'{"type":"text","text":""}')
         rest = decode(PromptMessage, Raw(encode(message)), what)
@@ -98,9 +104,12 @@ def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
     return replace(result, messages=messages)
 
 
-def _list_in(members: dict[str, Raw], key: str) -> Raw:
-    listed = members.pop(key, _NULL)
-    return Raw(b"[]") if listed == _NULL else listed
+def _blocks_in(content: Raw, what: str) -> list[Raw]:
+    if content == _NULL:
+        return []
+    is_one = bytes(content).startswith((b'"', b"{"))
+    blocks = [content] if is_one else decode(list[Raw], content, what)
+    return [each for each in blocks if each != _NULL]
 
 
 def _decode_block(raw: Raw, what: str) -> Content:
@@ -108,8 +117,22 @@ def _decode_block(raw: Raw, what: str) -> Content:
         try:
             return decode_content(raw)
         except msgspec.ValidationError:
-            return decode_leniently(_Message, b'{"content":%b}' % raw).content
+            return _decode_odd_block(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {what}: {error}") from None
     except MemoryError:
         raise OutOfMemory(f"a {what} does not fit into memory") from None
+
+
+def _decode_odd_block(raw: Raw) -> Content:
+    if bytes(raw).startswith(b'"'):
+        return TextContent(text=msgspec.json.decode(raw, type=str))
+    with contextlib.suppress(msgspec.ValidationError):
+        return decode_leniently(_Message, b'{"content":%b}' % raw).content
+    fields = msgspec.json.decode(raw, type=JsonObject)
+    text = fields.get("text")
+    if fields.get("type", "text") == "text" and text is not None:
+        return TextContent(text=text if isinstance(text, str) else encode(text).decode())
+    if not isinstance(fields.get("type"), str):
+        raise msgspec.ValidationError("content without a type")
+    return UnknownContent(fields=fields)

@@ -5,7 +5,8 @@ Rules:
 1. `params` and `result` stay encoded, until the handler that knows their type decodes them.
 2. A message that is not strict JSON-RPC is decoded if its meaning is plain: it may have a byte
    order mark, an id such as 1.0, 2.0 as the number of the version, null for a member that could be
-   left out, and halves of characters, which are joined or become U+FFFD. Other messages are
+   left out, halves of characters, which are joined or become U+FFFD, and control sequences of a
+   terminal, which are removed. Other messages are
    refused: invalid UTF-8, NaN, "Params" for "params", a repeated key of the message, an id such as
    1.5 or one with half of a character. Only a message that the strict decoder has refused is read
    a second time.
@@ -102,6 +103,12 @@ BOM = b"\xef\xbb\xbf"
 _TWO = re.compile(rb"2(?:\.0+)?")
 _WHOLE = re.compile(rb"(-?(?:0|[1-9]\d{0,14}))\.0+")  # an integer that every number type can hold
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+# Colours, modes and titles, as shells and programs write them before or after a message:
+# https://github.com/logancyang/obsidian-copilot/issues/2876
+_TERMINAL = re.compile(
+    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)|[ -/][0-~]|[0-Z=>])"
+)
+_NOT_A_NUMBER = re.compile(rb"[:\[,]\s*-?(NaN|Infinity)\b")
 
 # Decoding
 
@@ -156,11 +163,20 @@ def decode(frame: bytes) -> Envelope:
 
 
 def _decode_repaired(frame: bytes, error: ParseError) -> Envelope:
-    """Decode a message with a byte order mark or halves of characters; else raise `error`."""
+    """Decode a message with a byte order mark, control sequences or halves of characters.
+
+    Raises:
+        ParseError: The message has none of them, so that `error` is raised, or is not valid.
+    """
     if frame.startswith(BOM) and not frame.startswith(BOM, len(BOM)):
         return decode(frame[len(BOM) :])
+    plain = _TERMINAL.sub(b"", frame) if b"\x1b" in frame else frame
+    if plain != frame and plain.startswith(b"{") and b"\x1b" not in plain:
+        return decode(plain)
     repaired = repair_json(frame)
     if repaired == frame:
+        if (found := _NOT_A_NUMBER.search(frame)) is not None:
+            raise ParseError(f"message is not JSON: it contains {found[1].decode()}") from None
         raise error from None
     envelope = decode(repaired)
     if isinstance(envelope.id, str) and "\ufffd" in envelope.id:

@@ -25,6 +25,7 @@ _UNFIT_FOR_ID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _decode_any = msgspec.json.Decoder(Raw).decode
 _BOM = b"\xef\xbb\xbf"
+_MEMBERS = (b'"jsonrpc"', b'"result"', b'"error"', b'"method"')  # of a message
 _OVERHEAD = len(b"data: ")  # the most bytes before the data in a line
 
 
@@ -37,12 +38,13 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
 
 
 def carries_message(event: ServerSentEvent) -> bool:
-    """Return whether an event has a message of JSON-RPC.
+    """Return whether an event has a message of JSON-RPC, although it may be malformed.
 
-    The name is "message", but some servers use names of their own; their other events are no JSON,
-    or are not of JSON-RPC.
+    The name is "message", but some servers use names of their own. Some send "ping" or
+    {"type":"heartbeat"} as an event without a name, which is not the answer to a request.
     """
-    return bool(event.data) and (event.name == "message" or b'"jsonrpc"' in event.data)
+    members = _MEMBERS if event.name == "message" else _MEMBERS[:1]
+    return any(each in event.data for each in members)
 
 
 def _is_json(data: bytes) -> bool:

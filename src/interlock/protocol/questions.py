@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock.errors import RemoteProtocolError
-from interlock.protocol.optional_members import decode_params
+from interlock.protocol.leniency import decode_params
 from interlock.types import ClientCapabilities, JsonObject, Wire
 
 # The capability that a client must declare before it receives a question, keyed by the method.

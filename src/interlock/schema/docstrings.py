@@ -36,7 +36,21 @@ def summary(function: Callable[..., Any]) -> str:
 
 def argument_texts(function: Callable[..., Any]) -> dict[str, str]:
     """Return the texts of the docstring about parameters, by their names."""
-    return _argument_texts(_doc(function))
+    doc = _doc(function)
+    texts = {name: " ".join(text.split()) for name, text in _REST_ITEM.findall(doc)}
+    numpy = _NUMPY_LIST.search(doc + "\n")
+    for names, text in _NUMPY_ITEM.findall(numpy[1] + "\n") if numpy else ():
+        texts.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
+    found = _GOOGLE_LIST.search(doc + "\n")
+    current, indent = "", 0
+    for line in found[1].splitlines() if found else ():
+        item = _GOOGLE_ITEM.match(line)
+        if item and (not current or len(item[1]) <= indent):
+            current, indent = item[2], len(item[1])
+            texts[current] = item[3].strip()
+        elif current and line.strip():
+            texts[current] = f"{texts[current]} {line.strip()}"
+    return texts
 
 
 def routine(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,20 +67,3 @@ def _doc(function: Callable[..., Any]) -> str:
         own = routine(function).__doc__
         return inspect.cleandoc(own) if own else inspect.getdoc(type(function)) or ""
     return inspect.getdoc(function) or ""
-
-
-def _argument_texts(doc: str) -> dict[str, str]:
-    texts = {name: " ".join(text.split()) for name, text in _REST_ITEM.findall(doc)}
-    numpy = _NUMPY_LIST.search(doc + "\n")
-    for names, text in _NUMPY_ITEM.findall(numpy[1] + "\n") if numpy else ():
-        texts.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
-    found = _GOOGLE_LIST.search(doc + "\n")
-    current, indent = "", 0
-    for line in found[1].splitlines() if found else ():
-        item = _GOOGLE_ITEM.match(line)
-        if item and (not current or len(item[1]) <= indent):
-            current, indent = item[2], len(item[1])
-            texts[current] = item[3].strip()
-        elif current and line.strip():
-            texts[current] = f"{texts[current]} {line.strip()}"
-    return texts

@@ -39,6 +39,7 @@ from interlock.types import (
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_blocks = msgspec.json.Decoder(list[Raw]).decode
 _NULL = Raw(b"null")
+_EMPTY_LIST = Raw(b"[]")  # an empty object, as PHP writes it
 _ZERO = Raw(b"0")
 _PRIVATE = Raw(b'"private"')  # the default, because answers may depend on the caller
 _RESERVED = "io.modelcontextprotocol/"
@@ -246,7 +247,7 @@ def _members_of(result: Raw) -> dict[str, Any]:
 
 def _passed_on(meta: Raw | None) -> dict[str, Raw]:
     """Return the `_meta` of another server's result without what concerns the connection to it."""
-    if meta is None or meta == _NULL:
+    if meta is None or meta in (_NULL, _EMPTY_LIST):
         return {}
     try:
         members = _decode_members(meta)

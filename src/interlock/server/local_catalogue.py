@@ -9,11 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from interlock import schema
 from interlock.context import Context
-from interlock.errors import (
-    InvalidArguments,
-    LocalProtocolError,
-    UnknownTool,
-)
+from interlock.errors import InvalidArguments, LocalProtocolError
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
 from interlock.server.catalogue import (
@@ -180,9 +176,6 @@ class LocalCatalogue(Mountable):
             schema.check_tool_input(encode(input_schema(definition)))
         self.add("tools", name, tool)
 
-    def remove_tool(self, name: str) -> None:
-        self.remove("tools", name, UnknownTool(f"unknown tool {name!r}"))
-
     def add_resource(self, uri: str, resource: FunctionResource) -> None:
         """Add a resource, or a template if its URI has variables."""
         self.add("resourceTemplates" if resource.template.variables else "resources", uri, resource)
@@ -190,16 +183,6 @@ class LocalCatalogue(Mountable):
     def remove_resource(self, uri: str) -> None:
         table: Table = "resourceTemplates" if uri in self._templates else "resources"
         self.remove(table, uri, LocalProtocolError(f"unknown resource {uri!r}"))
-
-    def add_prompt(self, prompt: FunctionPrompt) -> None:
-        self.add("prompts", prompt.definition.name, prompt)
-
-    def remove_prompt(self, name: str) -> None:
-        self.remove("prompts", name, LocalProtocolError(f"unknown prompt {name!r}"))
-
-    def add_completion(self, ref: str, argument: str, completion: FunctionCompletion) -> None:
-        """Add a completion for an argument of the prompt or template `ref`."""
-        self.add("completions", (ref, argument), completion)
 
     def put(self, table: Table, key: Any, item: Any) -> None:
         if table == "tools":

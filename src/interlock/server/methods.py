@@ -24,7 +24,7 @@ from interlock.errors import (
 )
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode, encode_lossy
-from interlock.protocol.optional_members import decode_params
+from interlock.protocol.leniency import decode_params
 from interlock.server import subscribers
 from interlock.server.catalogue import Catalogue, Kind, ServedResource
 from interlock.server.encoders import Encoder, implementation_for

@@ -29,7 +29,7 @@ from interlock.errors import (
     MalformedAnswer,
     RequestTimeout,
 )
-from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.leniency import decode_leniently
 
 _T = TypeVar("_T")
 

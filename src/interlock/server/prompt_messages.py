@@ -8,13 +8,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import LocalProtocolError
-from interlock.messages import (
-    AssistantMessage,
-    Attachment,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
+from interlock.messages import AssistantMessage, Attachment, SystemMessage, ToolMessage, UserMessage
 from interlock.server.values import block_of
 from interlock.types import (
     AudioContent,

@@ -16,7 +16,7 @@ from interlock.context import LEVELS, BackChannel, Context, Session
 from interlock.errors import InvalidArguments, ParseError, RemoteError, RemoteProtocolError
 from interlock.observing import TraceContext, trace_context
 from interlock.protocol import Request
-from interlock.protocol.optional_members import decode_params
+from interlock.protocol.leniency import decode_params
 from interlock.types import (
     ClientCapabilities,
     Implementation,

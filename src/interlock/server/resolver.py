@@ -12,13 +12,7 @@ from weakref import WeakSet
 from interlock.context import Context
 from interlock.errors import SignatureError, ToolError
 from interlock.schema.signature import is_async
-from interlock.server.dependencies import (
-    CONTEXT,
-    DependencyPlan,
-    Overrides,
-    Planner,
-    name_of,
-)
+from interlock.server.dependencies import CONTEXT, DependencyPlan, Overrides, Planner, name_of
 from interlock.server.lifespan import Lifespan
 from interlock.server.workers import Workers
 

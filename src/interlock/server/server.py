@@ -23,7 +23,7 @@ from contextlib import (
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from interlock.context import Context
-from interlock.errors import LocalProtocolError
+from interlock.errors import LocalProtocolError, UnknownTool
 from interlock.protocol import Request
 from interlock.schema.signature import at_caller
 from interlock.server.answering import is_of_parent_process
@@ -230,7 +230,7 @@ class Server:
         Raises:
             UnknownTool: The server has no tool with this name.
         """
-        self._catalogue.remove_tool(name)
+        self._catalogue.remove("tools", name, UnknownTool(f"unknown tool {name!r}"))
 
     def resource(self, uri: str, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]:
         """Offer a function as a resource, or as a template: `"notes://{name}{?limit}"`.
@@ -273,14 +273,15 @@ class Server:
         def add(function: _F) -> _F:
             given = read_options(ItemOptions, options, function)
             served = FunctionPrompt(function, given, self._runtime)
-            self._catalogue.add_prompt(served)
+            self._catalogue.add("prompts", served.definition.name, served)
             return function
 
         return add if function is None else add(function)
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt, and notify subscribed clients."""
-        self._catalogue.remove_prompt(name)
+        unknown = LocalProtocolError(f"unknown prompt {name!r}")
+        self._catalogue.remove("prompts", name, unknown)
 
     def completion(self, ref: str, argument: str) -> Callable[[_F], _F]:
         """Register a function that suggests values for an argument of a prompt or URI template.
@@ -293,7 +294,7 @@ class Server:
 
         def add(function: _F) -> _F:
             completion = FunctionCompletion(function, self._workers)
-            self._catalogue.add_completion(ref, argument, completion)
+            self._catalogue.add("completions", (ref, argument), completion)
             return function
 
         return add

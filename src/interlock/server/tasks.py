@@ -33,7 +33,7 @@ from interlock.context import Context, Question
 from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode, encode_lossy
-from interlock.protocol.optional_members import decode_leniently
+from interlock.protocol.leniency import decode_leniently
 from interlock.revisions import METHOD_NOT_FOUND, TASKS_EXTENSION
 from interlock.server.encoders import Encoder
 from interlock.server.parked_calls import ParkedCall, ParkedCalls, owner_of

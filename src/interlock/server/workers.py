@@ -46,8 +46,7 @@ class Workers:
     The threads are daemons, so that a call that never returns cannot keep the process alive.
 
     Args:
-        threads: The number of functions that run at the same time.
-        each: The number of threads that one caller may use; by default half of them.
+        threads: The number of functions that run at the same time; one caller may use half.
         max_queued: The number of calls that may wait for a thread.
         max_queued_each: The number of waiting calls that one caller may have.
         max_wait: The seconds after which a waiting call is refused.
@@ -57,13 +56,12 @@ class Workers:
         self,
         threads: int = THREADS,
         *,
-        each: int | None = None,
         max_queued: int = MAX_QUEUED,
         max_queued_each: int = MAX_QUEUED_EACH,
         max_wait: float = MAX_WAIT,
     ) -> None:
         self._max_threads = threads
-        self._max_running_each = (threads + 1) // 2 if each is None else each
+        self._max_running_each = (threads + 1) // 2
         self._max_queued = max_queued
         self._max_queued_each = max_queued_each
         self._max_wait = max_wait

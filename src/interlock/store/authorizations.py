@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -116,6 +116,16 @@ class AuthorizationStore:
             where.append(_COLUMNS.client == storable(client))
         return await self._select(*where)
 
+    async def expired(self, since: int, now: int) -> Sequence[str]:
+        """Return the ids of the authorizations that expired after `since`, until `now`."""
+        between = _COLUMNS.expires > since, _COLUMNS.expires <= now
+        query = select(_COLUMNS.id).where(*between)
+
+        async def work(connection: AsyncConnection) -> Sequence[str]:
+            return [row.id for row in (await connection.execute(query)).all()]
+
+        return await self._database.read(work)
+
     async def rotate(self, id: str, generation: int, now: int) -> bool:
         """Replace a refresh token of a generation; return False if it was replaced meanwhile."""
         changed = (
@@ -127,21 +137,13 @@ class AuthorizationStore:
         return bool(done.rowcount)
 
     async def end(
-        self, ids: Collection[str], reason: str, now: int, *, record: Record | None = None
-    ) -> _Authorizations:
-        """End authorizations; every gateway follows. Return those that had not ended yet."""
-        ended = []
-        for id in ids:
-            changed = (
-                update(authorizations)
-                .where(_COLUMNS.id == id, _COLUMNS.ended.is_(None))
-                .values(ended=now, reason=reason)
-            )
-            claim = claim_of(changed, change_statement(KIND, id))
-            stored = await self.get(id)
-            if stored is not None and await make_change(self._database, claim, record, stored):
-                ended.append(msgspec.structs.replace(stored, ended=now, reason=reason))
-        return ended
+        self, stored: StoredAuthorization, reason: str, now: int, *, record: Record | None = None
+    ) -> bool:
+        """End an authorization; every gateway follows. Return False if it had ended before."""
+        is_active = _COLUMNS.id == stored.id, _COLUMNS.ended.is_(None)
+        changed = update(authorizations).where(*is_active).values(ended=now, reason=reason)
+        claim = claim_of(changed, change_statement(KIND, stored.id))
+        return await make_change(self._database, claim, record, stored)
 
     async def touch(self, used: Mapping[str, tuple[int, int]]) -> None:
         """Store when authorizations were last used, and the newest generation that was.
@@ -205,11 +207,13 @@ def _row(made: StoredAuthorization) -> dict[str, Any]:
     row = msgspec.structs.asdict(made)
     for name in ("user", "client", "name", "verified", "view"):
         row[name] = storable(row[name])
-    return row | {"scopes": _encoded(made.scopes), "proven": int(made.proven)}
+    lists = {name: _encoded(row[name]) for name in ("places", "scopes")}
+    return row | lists | {"proven": int(made.proven)}
 
 
 def _authorization(row: Row[Any]) -> StoredAuthorization:
     fields = dict(row._mapping)
-    fields["scopes"] = msgspec.json.decode(fields["scopes"], type=tuple[str, ...])
+    for name in ("places", "scopes"):
+        fields[name] = msgspec.json.decode(fields[name], type=tuple[str, ...])
     fields["proven"] = bool(fields["proven"])
     return StoredAuthorization(**fields)

@@ -144,15 +144,15 @@ class CredentialStore:
         rows = await self._rows(select(tables.credentials).where(_at(place)))
         return _credential(rows[0]) if rows else None
 
-    async def users_of(self, server: str, *, limit: int = 10) -> Sequence[tuple[str, str]]:
-        """Return tenant and user of a server's usable credentials, most recently updated first."""
+    async def users_of(self, server: str) -> Sequence[tuple[str, str]]:
+        """Return tenant and user of a server's ten most recently updated, usable credentials."""
         columns = tables.credentials.c
         query = select(tables.credentials).where(columns.server == server, columns.state == "ok")
         now, found = now_micros(), dict[tuple[str, str], None]()
-        for row in await self._rows(query.order_by(columns.updated.desc()).limit(10 * limit)):
+        for row in await self._rows(query.order_by(columns.updated.desc()).limit(100)):
             if _credential(row).state(now) in ("ok", "expiring"):
                 found[row.tenant, row.user] = None
-        return [*found][:limit]
+        return [*found][:10]
 
     # Values
 

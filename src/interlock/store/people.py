@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
@@ -35,6 +36,7 @@ from interlock.store.database.recorded import Record, make_change, statement_of
 from interlock.store.database.rows import storable
 from interlock.store.database.tables import (
     approvals,
+    authorization_codes,
     authorizations,
     chat_apps,
     chat_calls,
@@ -155,6 +157,8 @@ def _steps(person: str, pseudonym: str, now: int) -> Sequence[Update | Delete]:
     parts = [delete(t).where(t.c.conversation_id.in_(mine)) for t in (chat_calls, messages)]
     files = select(chat_files.c.id).where(chat_files.c.owner == person)
     uses = chat_file_uses.c
+    user = f'"user":{msgspec.json.encode(person).decode()}'
+    is_for = authorization_codes.c.body.contains(user, autoescape=True)
     results = select(func.coalesce(func.sum(kept_results.c.bytes), 0)).where(
         kept_results.c.user == person
     )
@@ -167,6 +171,7 @@ def _steps(person: str, pseudonym: str, now: int) -> Sequence[Update | Delete]:
         delete(chat_file_uses).where(or_(uses.conversation_id.in_(mine), uses.file_id.in_(files))),
         update(stored_bytes).where(*is_sum).values(bytes=left),
         *(delete(table).where(owner == person) for table, owner in _OWNED.values()),
+        delete(authorization_codes).where(is_for),
         delete(stored_bytes).where(stored_bytes.c.owner == person),
         *(update(table).where(by == person).values({by.key: pseudonym}) for table, by in _DECIDED),
     ]

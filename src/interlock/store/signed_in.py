@@ -55,10 +55,9 @@ class SignedInStore:
         row = await self._database.read(work)
         if row is None:
             return None
-        token = b""
-        if row.sealed is not None:
-            token = self._secret.unseal(SEALED_FOR, row.sealed, bound_to(user, tenant)) or b""
-        return _person(row), token.decode()
+        sealed = row.sealed or b""
+        token = (sealed and self._secret.unseal(SEALED_FOR, sealed, bound_to(user, tenant))) or b""
+        return _person(row, is_asked=bool(token)), token.decode()
 
     async def person(self, user: str, tenant: str = TENANT) -> StoredPerson | None:
         """Return what is stored of a person; None if nothing is."""
@@ -77,11 +76,7 @@ class SignedInStore:
                 A program's statement may say less, and so it changes nothing about a person whom
                 the issuer can be asked about.
         """
-        sealed = None
-        if refresh_token:
-            place = bound_to(person.user, person.tenant)
-            sealed = self._secret.seal(SEALED_FOR, refresh_token.encode(), place)
-        row = row_of(person) | {"sealed": sealed}
+        row = row_of(person) | {"sealed": self._sealed(person, refresh_token)}
         renew = _RENEW if has_signed_in else _RENEW_UNSIGNED
 
         async def work(connection: AsyncConnection) -> None:
@@ -90,23 +85,44 @@ class SignedInStore:
 
         await self._database.write(work)
 
-    async def forget(self, user: str, tenant: str) -> None:
-        """Delete a person and the person's sessions of the pages; every gateway follows."""
-        sessions = page_sessions.c
-        is_session = sessions.user == storable(user), sessions.tenant == tenant
+    # What follows changes nothing about a person who has signed in again since `before` was read.
+
+    async def renew(self, before: StoredPerson, person: StoredPerson, refresh_token: str) -> None:
+        """Store what an issuer says again about a person; every gateway follows."""
+        row = row_of(person) | {"sealed": self._sealed(person, refresh_token)}
+        changed = update(people).where(*_is_same(before)).values(row)
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(delete(people).where(*_is(user, tenant)))
-            await connection.execute(delete(page_sessions).where(*is_session))
-            await _note(connection, user, tenant)
+            if (await connection.execute(changed)).rowcount:
+                await _note(connection, person.user, person.tenant)
 
         await self._database.write(work)
 
-    async def keep_token(self, user: str, tenant: str, refresh_token: str) -> None:
+    async def forget(self, before: StoredPerson) -> bool:
+        """Delete a person and the person's sessions of the pages; every gateway follows."""
+        user, tenant, sessions = before.user, before.tenant, page_sessions.c
+        is_session = sessions.user == storable(user), sessions.tenant == tenant
+
+        async def work(connection: AsyncConnection) -> bool:
+            if not (await connection.execute(delete(people).where(*_is_same(before)))).rowcount:
+                return False
+            await connection.execute(delete(page_sessions).where(*is_session))
+            await _note(connection, user, tenant)
+            return True
+
+        return await self._database.write(work)
+
+    async def keep_token(self, before: StoredPerson, refresh_token: str) -> None:
         """Store a refresh token that the issuer has sent in place of the last one."""
-        sealed = self._secret.seal(SEALED_FOR, refresh_token.encode(), bound_to(user, tenant))
-        changed = update(people).where(*_is(user, tenant)).values(sealed=sealed)
+        sealed = self._sealed(before, refresh_token)
+        changed = update(people).where(*_is_same(before)).values(sealed=sealed)
         await self._database.write(lambda connection: connection.execute(changed))
+
+    def _sealed(self, person: StoredPerson, refresh_token: str) -> bytes | None:
+        if not refresh_token:
+            return None
+        place = bound_to(person.user, person.tenant)
+        return self._secret.seal(SEALED_FOR, refresh_token.encode(), place)
 
     async def lease(self, user: str, tenant: str, process: str, now: int) -> bool:
         """Take the lease to ask about a person; return False while another process has it."""
@@ -119,6 +135,7 @@ class SignedInStore:
 def row_of(person: StoredPerson) -> dict[str, Any]:
     """Return the row of a person without a refresh token and without a lease."""
     row = msgspec.structs.asdict(person) | {"user": storable(person.user)}
+    del row["is_asked"]
     lists = {
         name: msgspec.json.encode(row[name]).decode() for name in ("scopes", "groups", "claims")
     }
@@ -140,12 +157,16 @@ def _is(user: str, tenant: str) -> tuple[ColumnElement[bool], ColumnElement[bool
     return _COLUMNS.user == storable(user), _COLUMNS.tenant == tenant
 
 
+def _is_same(before: StoredPerson) -> tuple[ColumnElement[bool], ...]:
+    return (*_is(before.user, before.tenant), _COLUMNS.checked == before.checked)
+
+
 def bound_to(user: str, tenant: str) -> bytes:
     """Return what an issuer's refresh token is encrypted for."""
     return f"{tenant}\n{storable(user)}".encode()
 
 
-def _person(row: Row[Any]) -> StoredPerson:
+def _person(row: Row[Any], *, is_asked: bool) -> StoredPerson:
     lists = {
         name: msgspec.json.decode(getattr(row, name), type=tuple[str, ...])
         for name in ("scopes", "groups")
@@ -155,5 +176,6 @@ def _person(row: Row[Any]) -> StoredPerson:
         claims=msgspec.json.decode(row.claims, type=JsonObject),
         checked=row.checked,
         tenant=row.tenant,
+        is_asked=is_asked,
         **lists,
     )

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_interface,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
 
 IPAddress = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

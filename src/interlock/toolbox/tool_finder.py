@@ -8,13 +8,7 @@ from itertools import chain, zip_longest
 
 from interlock import aio
 from interlock.calls import Entry
-from interlock.toolbox.tool_index import (
-    FoundTool,
-    IndexedTool,
-    ToolIndex,
-    name_terms,
-    query_terms,
-)
+from interlock.toolbox.tool_index import FoundTool, IndexedTool, ToolIndex, name_terms, query_terms
 
 MAX_WAIT = 0.5  # seconds for which a search waits for the index
 

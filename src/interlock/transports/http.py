@@ -322,7 +322,7 @@ class HttpTransport:
                 aclosing(self._endpoint.events(response, parser)) as events,
             ):
                 async for event in events:
-                    is_usual = event.name == "message" and event.data
+                    is_usual = event.name == "message" and b'"jsonrpc"' in event.data
                     if not is_usual and not carries_message(event):
                         continue
                     if frame.method == "initialize":

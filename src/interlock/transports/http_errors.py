@@ -61,6 +61,9 @@ def refusal(
     reason = clip(_redact(reason, secrets))
     phrase = phrase_of(status)
     because = f": {reason}" if reason and reason.lower() != phrase.lower() else ""
+    if response.headers.get("cf-mitigated") == "challenge":  # a login would not help
+        text = f"{shown} answered {status} with a check by Cloudflare that only browsers pass"
+        return HttpError(f"{text}; the server's operator must exempt this URL from it", status)
     if status in (401, 403):
         return _auth_error(shown, response, because)
     words = f"{shown} answered {status} {phrase}".rstrip() + because

@@ -47,16 +47,12 @@ class Board:
     Args:
         beside: The application for other paths, such as the JSON API.
         guard: Checks the Host, Origin and content type of requests.
-        base: The path under which everything is served; "" for the root.
         has_chat: Whether the program also serves the chat.
     """
 
-    def __init__(
-        self, beside: AsgiApp, guard: PageGuard, *, base: str = "", has_chat: bool = False
-    ) -> None:
+    def __init__(self, beside: AsgiApp, guard: PageGuard, *, has_chat: bool = False) -> None:
         self._beside = beside
         self._guard = guard
-        self._base = base
         self._data: JsonObject = {"version": __version__, "chat": has_chat, "board": True}
 
     @cached_property
@@ -69,7 +65,7 @@ class Board:
             return
         request = HttpRequest(scope, receive, send)
         try:
-            answer = await self._answer(scope["path"].removeprefix(self._base), request)
+            answer = await self._answer(scope["path"], request)
         except HttpRefusal as refusal:
             await refuse(send, refusal)
             return
@@ -98,7 +94,7 @@ class Board:
         return self._page(shell, request, status)
 
     def _page(self, shell: Shell, request: HttpRequest, status: int) -> HttpResponse:
-        return self._files.page(shell, self._data, request.headers, base=self._base, status=status)
+        return self._files.page(shell, self._data, request.headers, status=status)
 
 
 def _shell_at(path: str) -> Shell | None:

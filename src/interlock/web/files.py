@@ -59,13 +59,8 @@ _FEATURES = (
 _log = logging.getLogger("interlock.web")
 
 
-def policy(*, frames: Iterable[str] = (), reports: str = "") -> bytes:
-    """Return the Content-Security-Policy of a page.
-
-    Args:
-        frames: Other origins whose pages may be shown in frames.
-        reports: The path to which browsers report violations; "" for no reports.
-    """
+def policy(frames: Iterable[str] = ()) -> bytes:
+    """Return the Content-Security-Policy of a page that may show other origins in frames."""
     rules = [
         "default-src 'none'",
         "script-src 'self'",
@@ -79,9 +74,8 @@ def policy(*, frames: Iterable[str] = (), reports: str = "") -> bytes:
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
         "trusted-types interlock",
+        "report-uri /api/csp",
     ]
-    if reports:
-        rules.append(f"report-uri {reports}")
     return "; ".join(rules).encode()
 
 
@@ -191,7 +185,6 @@ class Files:
         data: JsonObject,
         headers: Mapping[bytes, bytes],
         *,
-        base: str = "",
         status: int = 200,
         frames: Iterable[str] = (),
     ) -> HttpResponse:
@@ -201,21 +194,18 @@ class Files:
             shell: The page.
             data: The data for the page's modules, which read the element with the id "data".
             headers: The request's headers.
-            base: The path under which the pages are served; "" for the root.
             status: The HTTP status.
             frames: Other origins whose pages may be shown in frames.
         """
-        csp = policy(frames=frames, reports=f"{base}/api/csp")
         plain: tuple[Header, ...] = (
             (b"content-type", b"text/html; charset=utf-8"),
-            (b"content-security-policy", csp),
+            (b"content-security-policy", policy(frames)),
             *SECURITY,
             _NEVER,
         )
-        static = f"{base}/static/{self.version}/"
-        data = {"base": base, **data}
+        static = f"/static/{self.version}/"
         if shell.later:
-            data["later"] = [f"{static}{each}" for each in self.later(shell)]
+            data = {**data, "later": [f"{static}{each}" for each in self.later(shell)]}
         body = self._html(shell, data, static).encode()
         if not _accepts_gzip(headers):
             return HttpResponse(status, plain, body)

@@ -45,7 +45,6 @@ class Site:
         api: Serves the JSON routes.
         guard: Checks the Host, Origin and content type of requests.
         authenticator: Identifies callers.
-        base: The path under which everything is served; "" for the root.
         features: Data for the page in addition to the version.
         apps: The servers' apps; None serves no apps.
     """
@@ -58,7 +57,6 @@ class Site:
         guard: PageGuard,
         authenticator: Authenticator,
         *,
-        base: str = "",
         features: Mapping[str, bool] | None = None,
         apps: Apps | None = None,
     ) -> None:
@@ -68,7 +66,6 @@ class Site:
         self._api = api
         self._guard = guard
         self._authenticator = authenticator
-        self._base = base
         self._files = files.files_of_package()
         self._is_closing = False
         self._data: JsonObject = {"version": __version__, "chat": True, **(features or {})}
@@ -84,7 +81,7 @@ class Site:
         if scope["type"] == "websocket":
             await self._socket(scope, receive, send)
             return
-        path: str = scope["path"].removeprefix(self._base)
+        path: str = scope["path"]
         request = HttpRequest(scope, receive, send)
         try:
             if path in _OTHER_CLIENTS:
@@ -137,7 +134,6 @@ class Site:
     def _page(self, shell: Shell, request: HttpRequest, status: int = 200) -> HttpResponse:
         return self._files.page(
             *(shell, self._data, request.headers),
-            base=self._base,
             status=status,
             frames=self._frames(),
         )

@@ -13,6 +13,7 @@ from interlock.cli.chat import conversations as module
 from interlock.errors import MissingExtra
 from interlock.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from interlock.store import ConversationStore
+from tests.support.rows import each_row
 
 CALL = ToolCall("c1", "e__say", {"text": "x"})
 MESSAGES = (
@@ -166,7 +167,7 @@ def test_delete_without_a_terminal_needs_yes(interlock, id: str):
     assert id in interlock("conversations", "list").out
 
 
-@pytest.mark.parametrize("command", ["show", "delete", "export"])
+@each_row("command", ["show", "delete", "export"])
 def test_an_unknown_id_is_an_error(interlock, command: str):
     ran = interlock("conversations", command, "nix")
 

@@ -62,7 +62,7 @@ def test_call_that_needs_an_approval_makes_claude_code_ask(interlock, policy: Pa
     assert ran.json["hookSpecificOutput"]["permissionDecision"] == "ask"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stdin", "reason"),
     [
         (asked("Write", path="x"), "claude-built-in:Write is denied"),

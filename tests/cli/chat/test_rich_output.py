@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from interlock.cli.chat.rich_output import MarkdownAnswer, _blocks, markdown
+from tests.support.rows import each_row
 
 LONG = (
     "# Title\n\nSome *text*.\n\n"
@@ -110,7 +111,7 @@ def shown(pieces: list[str]) -> str:
     return screen.getvalue()
 
 
-@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+@each_row("size", [1, 7, 100, 10_000])
 def test_a_long_answer_in_pieces_is_printed_exactly_once(size: int):
     out = shown([LONG[start : start + size] for start in range(0, len(LONG), size)])
 
@@ -150,7 +151,7 @@ def test_html_is_shown_as_text_and_links_show_their_url():
     assert "\x1b]8" not in out
 
 
-@pytest.mark.parametrize("kind", ["{}", "**{}**", "`{}`", "```\n{}\n```", "# {}"])
+@each_row("kind", ["{}", "**{}**", "`{}`", "```\n{}\n```", "# {}"])
 def test_control_characters_in_markdown_are_escaped(kind: str):
     out = shown([kind.format("\x1b[2J \x9b1m \x07 \u202eabc \u200b"), "\n\nend"])
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.support.rows import each_row
 
 CRM: dict[str, Any] = {
     "url": "https://crm.example/mcp",
@@ -57,7 +57,7 @@ def test_changes_are_in_the_audit_trail(interlock, servers):
     assert "canary-1234" not in "".join(lines)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "problem"),
     [
         (("set", "cmr", "TOKEN"), "no server 'cmr' is configured (did you mean 'crm'?)"),

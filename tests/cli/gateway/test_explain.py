@@ -12,6 +12,7 @@ import pytest
 
 from interlock.auth import key_format
 from tests.cli.conftest import ECHO
+from tests.support.rows import each_row
 
 RULES = [
     {"id": "reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
@@ -109,7 +110,7 @@ def test_explanation_for_a_revoked_key_has_only_the_key_check(interlock, key):
     assert (explained["effect"], explained["reason"]) == ("deny", "key_revoked")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "problem"),
     [
         (["w:say"], "name either --key or --user"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlock.auth import key_format
+from tests.support.rows import each_row
 
 
 def create(interlock, *arguments: str) -> str:
@@ -140,7 +141,7 @@ def test_revoked_key_is_listed_as_revoked(interlock):
     assert interlock("keys", "list", "--json").json[0]["state"] == "revoked"
 
 
-@pytest.mark.parametrize("command", ["show", "rotate", "revoke"])
+@each_row("command", ["show", "rotate", "revoke"])
 def test_unknown_key_is_an_error(interlock, command: str):
     ran = interlock("keys", command, "nosuchkey")
 

@@ -8,19 +8,24 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.page_session import PageSessions
 from interlock.auth.principal import Principal
+from interlock.auth.stored_authorization import StoredPerson
 from interlock.config.gateway import Results
+from interlock.gateway.front_door.tokens import Decided
 from interlock.messages import UserMessage
 from interlock.store import ConversationStore
+from interlock.store.authorizations import AuthorizationStore
 from interlock.store.credentials import CredentialStore, Place
 from interlock.store.database.database import open_database
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.page_sessions import PageSessionStore
 from interlock.store.plugins import PluginStore
+from tests.support.authorizations import authorization
 
 ANNA, BERT = "user:anna", "user:bert"
 CANARY = "canary-5f0c2b7a9d3e1f44"
@@ -44,6 +49,13 @@ async def fill(home: Path, user: str) -> None:
     await CredentialStore(database, secret).set(Place(user, "crm", "TOKEN"), CANARY)
     await PageSessions(PageSessionStore(database)).open(Principal(user))
     await PluginStore(database).install("refunds", user, by=ANNA)
+    allowed, made = AuthorizationStore(database), authorization(f"{user}-1", user=user)
+    await allowed.add(made)
+    decided = Decided(client="c", name="C", verified="", view="", scopes=(), user=user, key="",
+                      expires=made.expires)  # fmt: skip
+    person = StoredPerson(user=user)
+    body = msgspec.json.encode(decided).decode()
+    await allowed.add_code(user.encode(), body, made.expires, person, made.created)
     async with KeptResultStore.beside(location, secret, Results, database) as kept:
         await kept.keep(("default", user), "c_1", CANARY.encode())
     await database.close()
@@ -76,9 +88,10 @@ def test_forget_erases_one_person_and_keeps_the_others(interlock, home: Path):
     assert ran.code == 0
     shown = dict(line.rsplit(maxsplit=1) for line in ran.out.splitlines())
     assert shown == dict.fromkeys(
-        ("conversations", "files", "credentials", "kept results", "sessions", "plugins", "keys"),
+        ("conversations", "files", "credentials", "kept results", "sessions", "plugins", "keys",
+         "authorizations", "logins"),
         "1",
-    )
+    )  # fmt: skip
     assert CANARY not in asked.out + ran.out + ran.err
     assert before > {"conversations", "credentials", "keys", "page_sessions"}
     assert rows_naming(home, "anna") == {"changes"}

@@ -20,6 +20,7 @@ import pytest
 from interlock import Client
 from interlock.errors import MissingExtra
 from tests.cli.conftest import ECHO
+from tests.support.oidc import OidcIssuer
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 Start = Callable[..., subprocess.Popen[str]]
@@ -437,6 +438,26 @@ def test_check_names_servers_whose_changed_launch_will_wait(serve, interlock, co
     ran = interlock("serve", "--check", "--config", path)
 
     assert "  server e is launched in another way: its tools will wait for `interlock" in ran.err
+
+
+async def test_check_reaches_issuers_only_if_it_may_start_servers(interlock, config):
+    issuer = OidcIssuer()
+    await issuer.open()
+    public = {"publicUrl": "https://tools.example.com/mcp"}
+    path = config({**public, "auth": {"oauth": {}, "issuers": [issuer.entry()]}})
+
+    async def check(*options: str) -> tuple[int, bool]:
+        ran = await asyncio.to_thread(interlock, "serve", "--check", "--config", path, *options)
+        return ran.code, issuer.url in ran.err
+
+    unchecked = await asyncio.to_thread(interlock, "serve", "--check", "--config", path)
+    assert f"not checked: login at {issuer.url} (no server was started" in unchecked.err
+    assert (unchecked.code, issuer.requests) == (0, 0)
+    assert await check("--start-servers") == (0, False)
+    assert issuer.requests == 1
+    issuer.is_down = True
+    assert await check("--start-servers") == (0, True)
+    await issuer.close()
 
 
 def test_check_refuses_a_database_that_serve_refuses(interlock, config):

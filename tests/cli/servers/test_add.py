@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock import config
+from tests.support.rows import each_row
 
 SECRET = "s3cr3t-value"
 
@@ -170,7 +171,7 @@ def test_add_with_auth_oauth_prints_how_to_log_in(interlock, home):
     assert config.load(own_file(home)).servers["web"].auth == "oauth"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "code", "message"),
     [
         (["e", "run"], 1, "already has a server 'e': remove it first"),
@@ -222,7 +223,7 @@ def test_add_refuses_invalid_arguments_and_leaves_the_file(
     assert servers().read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "name"),
     [
         (["a\udce9", "run"], "NAME"),

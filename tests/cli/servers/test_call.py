@@ -12,6 +12,7 @@ import pytest
 
 from interlock.cli.servers.call import typed, unknown_parameters
 from tests.cli.conftest import ECHO
+from tests.support.rows import each_row
 
 BROKEN = {"command": "no-such-program"}
 
@@ -75,7 +76,7 @@ def test_json_arguments_and_key_value_arguments_are_merged(interlock, servers):
     assert ran.json == {"count": 1, "text": "half \ufffd"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (["say"], "'say' is not a tool's address; write SERVER:TOOL"),
@@ -256,7 +257,7 @@ def test_an_argument_that_the_tool_does_not_name_is_sent_with_a_warning(interloc
     assert ran.err == "warning: tool e:echo has no parameter 'txet'; did you mean 'text'?\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "problems"),
     [
         ({}, ["has no parameter 'tz'; did you mean 'timezone'?"]),
@@ -286,7 +287,7 @@ def test_a_named_parameter_that_is_given_is_not_suggested():
     assert list(unknown_parameters({"text": 1, "txt": 1}, schema)) == ["has no parameter 'txt'"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (["e:say", "text=a\udce9"], "text=… is not UTF-8"),
@@ -305,7 +306,7 @@ def test_arguments_that_are_not_utf8_are_wrong_usage(interlock, arguments, messa
 # Types
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "text", "value"),
     [
         ({"type": "string"}, "5", "5"),

@@ -8,6 +8,7 @@ import pytest
 
 from interlock.cli.servers.client_files import ClientFile, place_of
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_each_client_has_its_own_file(here: Path, client: str, scope: str, file:
     assert (place.path, place.keys, place.is_shared) == (here / file, (key,), scope == "project")
 
 
-@pytest.mark.parametrize(("client", "scope"), [("cursor", "local"), ("claude-desktop", "project")])
+@each_row(("client", "scope"), [("cursor", "local"), ("claude-desktop", "project")])
 def test_a_scope_that_a_client_lacks_is_refused(here: Path, client: str, scope: str):
     with pytest.raises(ConfigError, match=f"{client} has no scope '?{scope}"):
         place_of(client, scope)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.rows import each_row
+
 PLACES = {
     "claude-desktop": ("config/Claude/claude_desktop_config.json", "mcpServers"),
     "cursor": (".cursor/mcp.json", "mcpServers"),
@@ -141,7 +143,7 @@ def test_desktop_client_gets_values_as_it_has_no_variables(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error"),
     [
         (("cursor",), "name a SERVER, or give --check"),

@@ -20,6 +20,7 @@ from interlock.oauth import UserTokenStore
 from interlock.oauth.storage import Tokens
 from tests.servers.ports import reserved
 from tests.support.authorization import NATIVE_CLIENT, SERVERS, Protected
+from tests.support.rows import each_row
 from tests.support.served import serving
 
 BROWSER = SERVERS / "browser.py"
@@ -257,7 +258,7 @@ def test_tool_that_requires_more_scopes_fails_with_the_login_command(
     assert interlock("call", "notes:write", "text=tea") == (0, "wrote tea\n", "")
 
 
-@pytest.mark.parametrize("scope", ["", "a b", "a\nb", 'a"b'])
+@each_row("scope", ["", "a b", "a\nb", 'a"b'])
 def test_an_invalid_scope_is_refused(interlock: Callable[..., Any], notes: str, scope: str):
     ran = interlock("servers", "login", "notes", "--scope", scope)
 
@@ -331,7 +332,7 @@ def test_login_works_for_a_server_that_requires_it_only_for_calls(
         assert interlock("call", "notes:who").out == "ada: notes:read notes:write\n"
 
 
-@pytest.mark.parametrize("word", ["login", "logout"])
+@each_row("word", ["login", "logout"])
 def test_login_to_a_program_is_an_error(
     interlock: Callable[..., Any], servers: Callable[..., Path], word: str
 ):
@@ -342,7 +343,7 @@ def test_login_to_a_program_is_an_error(
     assert ran == (1, "", message)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "message"),
     [
         ({"auth": "none"}, 'server \'web\' does not use a login: it has "auth": "none"'),

@@ -224,7 +224,7 @@ def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
 # Errors
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "says"),
     [
         ("x = 1\n", 'has no server; add one: server = Server("notes")'),
@@ -242,7 +242,6 @@ def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
         ("x = 'a\0b'", "notes.py"),
         ("", "has no server"),
     ],
-    ids=range(11),
 )
 def test_a_file_that_cannot_be_served_is_a_one_line_error(interlock, file, text, says):
     ran = interlock("run", file(text))
@@ -289,7 +288,7 @@ def test_a_function_that_returns_no_server_is_an_error_with_its_line(interlock, 
     assert says in ran.err
 
 
-@pytest.mark.parametrize("source", ["nowhere.py", "nowhere.py:server", ".", "", ":server"])
+@each_row("source", ["nowhere.py", "nowhere.py:server", ".", "", ":server"])
 def test_a_missing_file_is_wrong_usage(interlock, source):
     ran = interlock("run", source)
 
@@ -304,7 +303,7 @@ def test_a_file_without_the_py_suffix_is_refused(interlock, file):
     assert "notes.json is not a Python file; its name must end in .py" in ran.err
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address", ["8000", ":8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "a:65536", "a:-1", ""]
 )
 def test_an_invalid_http_address_is_wrong_usage(interlock, file, address):

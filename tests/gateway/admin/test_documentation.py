@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
+from interlock.gateway.admin import login
+from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 
 PAGE = Path(__file__).parents[3] / "docs/reference/admin-api.md"
 BEGIN, END = "<!-- routes -->\n", "<!-- end of routes -->"
@@ -13,7 +14,7 @@ BEGIN, END = "<!-- routes -->\n", "<!-- end of routes -->"
 def table() -> str:
     """Return the table of routes."""
     lines = ["| route | scope | does |", "|---|---|---|"]
-    for route in (*ADMIN_ROUTES, *USER_ROUTES, *LOGIN_ROUTES):
+    for route in (*ADMIN_ROUTES, *USER_ROUTES, *login.ROUTES):
         scope = {"": "none", "any": "any", "mcp:": "any `mcp:`"}.get(route.scope)
         path = route.path.replace("*}", "}")
         lines.append(f"| `{route.method} {path}` | {scope or f'`{route.scope}`'} | {route.about} |")

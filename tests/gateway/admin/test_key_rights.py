@@ -10,6 +10,7 @@ from interlock.auth.stored_key import StoredKey
 from interlock.config.gateway import GatewaySettings
 from interlock.errors import InvalidArguments
 from interlock.gateway.admin.key_rights import covers, lifetime_of, narrowed, user_problem
+from tests.support.rows import each_row
 
 HOUR = 3_600_000_000
 KEY = StoredKey(
@@ -28,7 +29,7 @@ def test_reduced_key_has_fewer_rights_and_the_same_user():
     assert (key.name, key.id, key.user) == ("laptop", "k1", "anna")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "problem"),
     [
         ({"scopes": ["mcp:*"]}, "scope 'mcp:\\*' exceeds the scopes of the key"),
@@ -46,7 +47,7 @@ def test_change_that_adds_rights_to_a_key_is_refused(members: Any, problem: str)
         change(**members)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wide", "scope", "is_covered"),
     [
         ("mcp:*", "mcp:read", True),

@@ -12,18 +12,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.errors import StoreLocked
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.store import AuditWriter
 from interlock.store.database.database import Database
-from interlock.text.timestamps import now_micros
 from tests.gateway.admin.support import Operator
 from tests.gateway.admin.test_approvals import DECIDES, SETTINGS, refund
 from tests.gateway.admin.test_credentials import PER_USER
 from tests.gateway.admin.test_plugins import DOCUMENT, REFUNDS
 from tests.gateway.conftest import RunningGateway, offering
+from tests.support.authorizations import authorization
 
 SEVERAL = ("admin:read", "admin:write", "admin:approve", "mcp:*")
 READS = {"/explain", "/audit/verify", "/servers/{name}/test"}  # POSTs that change nothing
@@ -125,23 +124,6 @@ def prepared(running, tmp_path: Path) -> Callable[[], Any]:
             yield gateway, changes
 
     return prepare
-
-
-def authorization(id: str) -> StoredAuthorization:
-    """Return what anna has allowed to a client, for a day."""
-    now, day = now_micros(), 86_400 * 1_000_000
-    return StoredAuthorization(
-        id=id,
-        user="user:anna",
-        client="https://a.example/client",
-        name="A",
-        verified="a.example",
-        salt=b"",
-        rotated=now,
-        created=now,
-        last_used=now,
-        expires=now + day,
-    )
 
 
 def key_id(owner: Operator) -> str:

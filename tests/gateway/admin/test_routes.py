@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import fields
 
 from interlock.config.gateway import Address
-from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
+from interlock.gateway.admin import login
+from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.server.http.json_api import Route
 from interlock.web.inspector import inspector_api as inspect_api
 from interlock.web.inspector.inspector import Wanted
@@ -31,7 +32,7 @@ ROLES = {
     "admin": ("admin:read", "admin:approve", "admin:write"),
 }
 INSPECTOR_ROUTES = inspect_api.routes("admin:write")
-TABLE = (*ADMIN_ROUTES, *USER_ROUTES, *LOGIN_ROUTES, *INSPECTOR_ROUTES)
+TABLE = (*ADMIN_ROUTES, *USER_ROUTES, *login.ROUTES, *INSPECTOR_ROUTES)
 ROUTES = [each for each in TABLE if each.scope]
 PLACES = sorted({route.path for route in ROUTES})
 

@@ -26,6 +26,7 @@ from tests.gateway.pinned import (
     states,
     until,
 )
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json, ScriptedServer
 from tests.toolbox.test_pins import CHANGED, DEFINITION, reversed_members
 
@@ -309,7 +310,7 @@ def pin(before: Any, after: Any, state: Any = "changed") -> Pin:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hidden", "shown"),
     [
         ("\u202e", "\\u202e"),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from interlock.errors import ConfigError
 from interlock.gateway.definitions.lock_file import LockFile, read, write
 from interlock.store.pin import Pin, hash_of
+from tests.support.rows import each_row
 
 TOOL = {"name": "refund", "description": "Refund an order."}
 
@@ -51,7 +52,7 @@ def test_a_definition_that_was_edited_without_its_hash_is_refused(tmp_path: Path
         read(file)
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"version": 2, "servers": {}}', "[" * 10_000])
+@each_row("content", ["", "{}", '{"version": 2, "servers": {}}', "[" * 10_000])
 def test_file_without_a_lock_is_refused(tmp_path: Path, content: str):
     file = tmp_path / "interlock.lock"
     file.write_text(content)

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
 from interlock.config import loads
 from interlock.config.gateway import KeyLimits, Limits, Rate
-from tests.gateway.explained import (
-    ALL,
-    ANNA,
-    crm,
-    explaining,
-    facts,
-    policy_of,
-    verdicts,
-)
+from tests.gateway.explained import ALL, ANNA, crm, explaining, facts, policy_of, verdicts
 from tests.gateway.golden import answer, context_of
+from tests.support.rows import each_row
 from tests.support.scripted_server import MODERN, Json
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "reason"),
     [
         ({"revoked": 1}, "key_revoked"),
@@ -43,7 +34,7 @@ async def test_explanation_of_an_unusable_key_stops_at_the_key(key: dict[str, An
     assert {*others} == {"not_reached"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("view", "address", "fact"),
     [
         ("", "crm:get_a", None),
@@ -74,7 +65,7 @@ async def test_a_key_bound_to_another_view_is_denied_in_this_view():
     assert facts(explained)["view"] == "the key is bound to view b"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "arguments", "reason", "fact"),
     [
         ("crm:pya", {}, "unknown_tool", "the server lists no tool 'pya'"),

@@ -22,20 +22,12 @@ from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.schema import condition
 from tests.gateway.conftest import offering
-from tests.gateway.explained import (
-    ALL,
-    ANNA,
-    RULES,
-    crm,
-    explaining,
-    facts,
-    policy_of,
-    verdicts,
-)
+from tests.gateway.explained import ALL, ANNA, RULES, crm, explaining, facts, policy_of, verdicts
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scopes", "arguments", "uncertain"),
     [
         (("mcp:*",), None, True),

@@ -24,6 +24,7 @@ from interlock.transports import Transport
 from interlock.types import ClientCapabilities, Implementation
 from tests.gateway.support import OWN_TOOLS, as_principal
 from tests.providers.schema_rules import anthropic
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 EVERYTHING = frozenset({"mcp:*"})
@@ -79,7 +80,7 @@ async def test_a_call_waits_for_a_server_that_is_still_starting():
     assert all(isinstance(each, RemoteError) and each.code == -32602 for each in others)
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_missing_tools_and_servers_are_in_the_list_with_their_reason(revision: str):
     servers = {"s": upstream("get_x", BROKEN), "browser": Missing()}
     async with Client.memory(
@@ -129,7 +130,7 @@ async def test_missing_tools_are_named_only_to_callers_who_could_see_them():
     assert len(set(texts)) == 1
 
 
-@pytest.mark.parametrize("tools", [(), ("get_x",)], ids=["no tools", "hidden tools"])
+@each_row("tools", [(), ("get_x",)], ids=["no tools", "hidden tools"])
 async def test_empty_list_states_that_the_caller_has_no_rights(tools: tuple[str, ...]):
     gateway = ForwardingServer({"s": upstream(*tools)}, policy([]), environ={})
     async with Client.memory(gateway) as client:
@@ -233,7 +234,7 @@ ODD: list[Json] = [
 ]
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_lists_are_accepted_by_models_and_calls_have_the_names_of_the_server(revision: str):
     odd = [tool(f"t{n}", inputSchema=ODD[n % len(ODD)]) for n in range(200)]
     server = upstream(*odd)
@@ -294,7 +295,7 @@ async def test_encoded_list_is_kept_until_something_changes():
     assert b"other__get_y" in changed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [Principal("user:anna", frozenset({"mcp:other:*"})), Principal("user:berta", EVERYTHING)],
     ids=["other scopes", "other user"],

@@ -19,6 +19,7 @@ from interlock.policy import Policy
 from interlock.toolbox import server_lists
 from interlock.types import LogMessage
 from tests.gateway.support import OWN_TOOLS, as_principal
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 ANNA, BERT = (Principal(f"user:{each}", frozenset({"mcp:*"})) for each in ("anna", "bert"))
@@ -72,8 +73,8 @@ async def until(holds: Callable[[], Any]) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
 async def test_only_the_clients_whose_own_list_has_changed_are_notified(revision: str, theirs: str):
     s = server(theirs)
     if theirs == MODERN:
@@ -132,8 +133,8 @@ async def test_flood_of_list_changes_is_relisted_and_notified_once_a_gap(
     assert len(told) <= gaps + 2
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
 async def test_many_followers_of_a_resource_are_one_subscription_upstream(
     revision: str, theirs: str
 ):

@@ -31,15 +31,7 @@ from interlock.server.catalogue import Kind
 from interlock.store import AuditReader, AuditWriter
 from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.conftest import offering
-from tests.gateway.golden import (
-    ARGUMENTS,
-    FILE,
-    NAMES,
-    SERVERS,
-    TABLE,
-    answer,
-    context_of,
-)
+from tests.gateway.golden import ARGUMENTS, FILE, NAMES, SERVERS, TABLE, answer, context_of
 from tests.gateway.support import as_principal
 from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
@@ -266,8 +258,8 @@ async def test_of_duplicate_arguments_the_last_is_checked_and_sent() -> None:
 # What happens during a call
 
 
-@pytest.mark.parametrize("ours", [LEGACY, MODERN])
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("ours", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
 async def test_progress_questions_and_cancelling_pass_through_an_executor(
     ours: str, theirs: str
 ) -> None:

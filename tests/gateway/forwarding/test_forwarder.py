@@ -18,6 +18,7 @@ from interlock.policy import Policy
 from interlock.store import AuditReader
 from interlock.types import ElicitParams, ElicitResult, LogMessage
 from tests.gateway.support import as_principal
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 ANNA, BERT = (Principal(f"user:{each}", frozenset({"mcp:*"})) for each in ("anna", "bert"))
@@ -128,7 +129,7 @@ async def test_modern_client_that_states_no_level_gets_no_log_messages():
     assert heard == []
 
 
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
 async def test_progress_logs_and_questions_of_a_call_reach_no_other_client(theirs: str):
     """Anna calls, and Bert is connected: he must see no trace of it."""
 
@@ -178,8 +179,8 @@ async def test_progress_logs_and_questions_of_a_call_reach_no_other_client(their
 FORM = {"message": "canary", "requestedSchema": {"type": "object", "properties": {}}}
 
 
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
-@pytest.mark.parametrize("ours", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
+@each_row("ours", [LEGACY, MODERN])
 async def test_default_that_does_not_fit_is_not_passed_on(theirs: str, ours: str):
     fields = {"n": {"type": "integer", "default": "5"}, "m": {"type": "integer", "default": 5}}
     form = {"message": "?", "requestedSchema": {"type": "object", "properties": fields}}
@@ -235,7 +236,7 @@ async def test_question_that_the_client_does_not_support_ends_the_call():
     assert (result.meta or {})["interlock/reason"]["code"] == "cannot_ask"
 
 
-@pytest.mark.parametrize("ours", [LEGACY, MODERN])
+@each_row("ours", [LEGACY, MODERN])
 async def test_server_that_asks_too_often_is_refused(ours: str):
     errors: list[Any] = []
 

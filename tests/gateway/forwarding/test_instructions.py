@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock import Client, Server
 from interlock.config.gateway import ViewSearch
 from interlock.gateway import ForwardingServer
@@ -31,7 +29,7 @@ def test_the_catalogue_has_a_line_for_each_server_or_as_many_names_as_fit(
     assert text.startswith("Most tools are not in your list. Find them with interlock__search")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "search", "expected"),
     [
         (None, False, None),

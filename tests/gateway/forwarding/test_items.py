@@ -15,12 +15,8 @@ from interlock.gateway import ForwardingServer
 from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.revisions import ALL
-from interlock.types import (
-    ElicitParams,
-    ElicitResult,
-    PromptReference,
-    ResourceTemplateReference,
-)
+from interlock.types import ElicitParams, ElicitResult, PromptReference, ResourceTemplateReference
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer
 
 CAPABILITIES = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
@@ -71,8 +67,8 @@ def gateway_of(
     return ForwardingServer(servers, policy, environ={}, **more)
 
 
-@pytest.mark.parametrize("revision", ALL)
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("revision", ALL)
+@each_row("theirs", [LEGACY, MODERN])
 async def test_items_pass_through_in_every_revision(revision: str, theirs: str):
     gateway = gateway_of({"lib": library(revision=theirs)})
     async with Client.memory(gateway, revision=revision) as client:
@@ -96,7 +92,7 @@ async def test_items_pass_through_in_every_revision(revision: str, theirs: str):
         assert msgspec.json.decode(raw)["x-pages"] == 3
 
 
-@pytest.mark.parametrize("theirs", ["2025-03-26", LEGACY, MODERN])
+@each_row("theirs", ["2025-03-26", LEGACY, MODERN])
 async def test_arguments_are_completed_by_the_server_that_has_them(theirs: str):
     server = library(revision=theirs)
     async with Client.memory(gateway_of({"lib": server})) as client:
@@ -140,7 +136,7 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
 async def test_hidden_item_answers_exactly_like_a_missing_item(revision: str):
     server = library()
     async with Client.memory(gateway_of({"lib": server}, OPEN), revision=revision) as client:
@@ -206,7 +202,7 @@ async def test_tools_are_listed_though_the_server_fails_to_list_other_items():
         assert await client.list_tools() == []
 
 
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
 async def test_question_during_a_prompt_is_answered_by_the_client(theirs: str):
     server = library(revision=theirs)
     form = {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}}
@@ -231,7 +227,7 @@ async def test_question_during_a_prompt_is_answered_by_the_client(theirs: str):
         assert (await client.get_prompt("lib__review")).description == "anna"
 
 
-@pytest.mark.parametrize("is_shared", [False, True], ids=["unique", "prefixed"])
+@each_row("is_shared", [False, True], ids=["unique", "prefixed"])
 async def test_resource_that_a_result_links_to_can_be_read_by_permitted_callers(is_shared: bool):
     server = library("lib")
     link = {"type": "resource_link", "uri": "doc://unlisted", "name": "u", "x-more": 1}

@@ -25,6 +25,7 @@ from interlock.errors import (
 )
 from interlock.gateway.forwarding.refusals import refusal, refused
 from interlock.layers.enforcement import CallDenied
+from tests.support.rows import each_row
 
 TOOL = Item("tools", "s", "t")
 
@@ -55,7 +56,7 @@ OF_CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "reason"), OF_CALLS, ids=lambda each: str(each)[:40])
+@each_row(("error", "reason"), OF_CALLS)
 def test_refused_call_is_a_result_with_a_sentence_and_its_reason(
     error: InterlockError, reason: str
 ):
@@ -68,7 +69,7 @@ def test_refused_call_is_a_result_with_a_sentence_and_its_reason(
     assert len(shown["reference"]) == 12
 
 
-@pytest.mark.parametrize(("error", "reason"), OF_CALLS, ids=lambda each: str(each)[:40])
+@each_row(("error", "reason"), OF_CALLS)
 def test_refused_resource_is_an_error_with_its_reason(error: InterlockError, reason: str):
     answer = refused(Item("resources", "s", "x://1"), error)
 
@@ -88,7 +89,7 @@ def test_refusal_has_the_rule_the_retry_time_and_the_code_of_the_server():
     assert shown(RemoteError(-7, "broken"))["upstreamCode"] == -7
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         LimitExceeded("too many calls with this key", "rate_limited", 3),

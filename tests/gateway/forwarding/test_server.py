@@ -18,6 +18,7 @@ from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.support import OWN_TOOLS
 from tests.servers import evil_http
 from tests.servers.evil_http import EvilHttp
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 
@@ -59,8 +60,8 @@ async def test_a_call_after_its_server_has_lost_the_session_is_answered():
     assert server.times("initialize") == 3
 
 
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
-@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+@each_row("revision", [LEGACY, MODERN])
+@each_row("theirs", [LEGACY, MODERN])
 async def test_call_passes_through_in_every_pair_of_eras(revision: str, theirs: str):
     server = upstream("get_x", revision=theirs)
     async with Client.memory(gateway_of(server), revision=revision) as client:
@@ -181,8 +182,8 @@ async def anna(_: ElicitParams) -> ElicitResult:
     return ElicitResult(action="accept", content={"name": "anna"})
 
 
-@pytest.mark.parametrize("client_revision", [LEGACY, MODERN])
-@pytest.mark.parametrize("server_revision", [LEGACY, MODERN])
+@each_row("client_revision", [LEGACY, MODERN])
+@each_row("server_revision", [LEGACY, MODERN])
 async def test_question_of_a_server_is_answered_by_the_client_of_the_gateway(
     client_revision: str, server_revision: str
 ):

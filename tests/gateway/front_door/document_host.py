@@ -38,6 +38,7 @@ class Host:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.more: dict[str, Any] = {}
+        self.headers: dict[str, str] = {}
         self.raw: web.Response | None = None
 
     def name(self, client: str) -> None:
@@ -63,7 +64,7 @@ class Host:
         await self.may_answer.wait()
         if self.raw is not None:
             return self.raw
-        return web.json_response(self.document())
+        return web.json_response(self.document(), headers=self.headers)
 
     async def keys(self, _: web.Request) -> web.Response:
         public = json.loads(ECAlgorithm.to_jwk(self.key.public_key()))

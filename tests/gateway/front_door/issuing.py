@@ -24,6 +24,7 @@ from interlock.auth.key_ring import KeyRing
 from interlock.auth.stored_authorization import StoredPerson
 from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.request import OAuthError, Resources
 from interlock.gateway.front_door.tokens import Decided, TokenIssuer
 from interlock.store.authorizations import AuthorizationStore
@@ -62,10 +63,24 @@ class LocalIssuer:
     def __init__(self, database: Database) -> None:
         secret = GatewayKey(bytes(range(32)))
         resources = Resources("https://tools.example.com/mcp", ())
-        store, clients = AuthorizationStore(database), SimpleNamespace()
-        self.ring = AuthorizationRing(store, _person, secret, KeyRing(), wall=_now.get)
-        parts: tuple[Any, ...] = (store, self.ring, secret, clients, lambda: resources)
-        self.tokens = TokenIssuer(*parts, lambda *_, **__: None, _nobody, _now.get)
+        store, keys = AuthorizationStore(database), KeyRing()
+        self.ring = AuthorizationRing(store, _person, secret, keys, wall=_now.get)
+        rechecks: Any = SimpleNamespace(check=_nobody)
+        recorder = SimpleNamespace(recording_client=lambda *_, **__: None)
+        gateway: Any = SimpleNamespace(resources=lambda: resources, recorder=recorder)
+        clients: Any = None
+        self.tokens = TokenIssuer(
+            DoorParts(
+                store=store,
+                ring=self.ring,
+                keys=keys,
+                secret=secret,
+                clients=clients,
+                rechecks=rechecks,
+                gateway=gateway,
+                wall=_now.get,
+            )
+        )
 
     async def code(self, decided: Decided, now: int) -> str:
         _now.set(now)

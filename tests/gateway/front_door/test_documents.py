@@ -10,8 +10,10 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from interlock.config.gateway import Rate
 from interlock.gateway.front_door import documents as documents_module
 from interlock.gateway.front_door.client_authentication import BY_JWT
+from interlock.store.oauth_clients import StoredClient
 from tests.gateway.front_door.document_host import REDIRECT, Host, host, unsigned
 from tests.gateway.front_door.visitor import Visitor
 
@@ -36,6 +38,12 @@ async def test_client_with_a_document_is_known_by_its_host(door, host: Host):
         assert host.fetches == 1
 
 
+@pytest.fixture
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents_module, "NEW", Rate(1_000, 1))
+
+
+@pytest.mark.usefixtures("unlimited")
 async def test_unsuitable_document_is_refused_without_a_redirect(door, host: Host):
     async with door() as visitor:
         use(visitor, host)
@@ -68,6 +76,7 @@ async def test_unsuitable_document_is_refused_without_a_redirect(door, host: Hos
             assert (reply.code, reply.header("location")) == (400, None), body
 
 
+@pytest.mark.usefixtures("unlimited")
 async def test_addresses_that_are_not_public_are_never_fetched(running, host: Host):
     from tests.gateway.conftest import offering
 
@@ -129,6 +138,81 @@ async def test_hosts_that_hang_keep_no_known_client_out(door, host: Host, monkey
         assert (await visitor.authorize(visitor.query())).code == 503
         documents._at_once.release()
         assert (await visitor.authorize(visitor.query())).code == 200  # no failure is remembered
+
+
+async def test_blocked_place_ends_the_clients_that_answer_there(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        assert (await visitor.operate("block", "other.example")).json["ended"] == 0
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        assert (await visitor.operate("block", "claude.ai")).json["ended"] == 1
+        assert (await visitor.call(tokens["access_token"])).code == 401
+
+
+async def test_client_of_a_blocked_place_is_refused_though_its_access_did_not_end(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        front = visitor.gateway.assembly.services.front_door
+        await front.decisions.put(StoredClient(id="claude.ai", state="blocked"))
+        await front.clients.refresh()
+        assert (await visitor.call(tokens["access_token"])).code == 401
+
+
+async def test_new_hosts_are_limited_and_known_ones_are_not(door, host: Host):
+    async with door() as visitor:
+        known = Visitor(visitor.gateway)
+        use(known, host)
+        assert (await known.authorize(known.query())).code == 200
+        replies = []
+        for number in range(7):
+            visitor.client = f"http://127.0.0.1:1/{number}/client.json"
+            replies.append(await visitor.authorize(visitor.query()))
+        assert [each.code for each in replies[:3]] == [400] * 3
+        assert replies[-1].code == 429
+        assert replies[-1].header("retry-after") == "1"
+        host.name("another")
+        use(known, host)
+        assert (await known.authorize(known.query())).code == 200
+
+
+async def test_document_is_cached_as_its_host_says_within_bounds(door, host: Host):
+    async with door() as visitor:
+        documents = visitor.gateway.assembly.services.front_door.clients._documents
+        clock, later = documents._clock, 0
+        documents._clock = lambda: clock() + later
+        for number, (told, fresh) in enumerate(
+            (
+                (None, 300),
+                ("max-age=1", 300),
+                ("no-store, max-age=7200", 300),
+                ("max-age=7200", 7_200),
+                ("max-age=999999", 86_400),
+            )
+        ):
+            host.name(f"client-{number}")
+            host.headers = {} if told is None else {"cache-control": told}
+            use(visitor, host)
+            fetches = host.fetches
+            for passed, expected in ((0, 1), (fresh - 10, 1), (20, 2)):
+                later += passed
+                assert (await visitor.authorize(visitor.query())).code == 200
+                assert host.fetches - fetches == expected, told
+
+
+async def test_failure_is_cached_for_a_minute(door, host: Host):
+    async with door() as visitor:
+        use(visitor, host)
+        documents = visitor.gateway.assembly.services.front_door.clients._documents
+        clock, later = documents._clock, 0
+        documents._clock = lambda: clock() + later
+        for passed, fetches in ((0, 1), (50, 1), (20, 2)):
+            later += passed
+            host.raw = web.Response(status=503)
+            assert (await visitor.authorize(visitor.query())).code == 400
+            assert host.fetches == fetches
 
 
 async def test_outage_of_the_host_ends_no_login(door, host: Host):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 import pytest
 
 from interlock.auth import authorization_ring
 from interlock.calls import Caller
-from interlock.config.gateway import Address
+from interlock.gateway.front_door import door_app
+from interlock.gateway.front_door import tokens as tokens_module
 from interlock.store import AuditReader
+from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, bearer
 from tests.gateway.front_door.visitor import FORM, ORIGIN, REDIRECT, Visitor
 from tests.gateway.notes import Notes, User, allowed, cookie_of, notes
-from tests.server.http.conftest import Http, Reply
 
 __all__ = ["notes"]  # a fixture
 
@@ -38,6 +39,10 @@ async def test_a_client_finds_the_login_registers_and_calls(door):
         assert about.json["code_challenge_methods_supported"] == ["S256"]
         same = await http.request("GET", "/.well-known/oauth-authorization-server/mcp", b"", {})
         assert same.json == about.json
+        assert "offline_access" in about.json["scopes_supported"]
+        assert "offline_access" not in f"{resource}{refused.header('www-authenticate')}"
+        for unknown in ("openid-configuration", "oauth-authorization-server/mcp/other"):
+            assert (await http.request("GET", f"/.well-known/{unknown}", b"", {})).code == 404
 
         answer = await visitor.answer()
         assert (answer["state"], answer["iss"]) == ("state-1", ORIGIN)
@@ -56,6 +61,10 @@ async def test_a_person_sees_the_client_and_its_request_and_can_grant_less(door)
         assert shown["tools"]["all"] == 2
         tokens = await visitor.log_in(visitor.query(scope="mcp:read openid"))
         assert tokens["scope"] == "mcp:read"
+        both = visitor.query(scope="mcp:crm:x mcp:crm:y")
+        code = (await visitor.answer(both, scopes=["mcp:crm:x"]))["code"]  # one is unticked
+        assert (await visitor.redeem(code)).json["scope"] == "mcp:crm:x"
+        assert (await visitor.decide(both, scopes=[])).code == 400
         assert (await visitor.shown(visitor.query())).json["before"] is True
 
 
@@ -92,6 +101,19 @@ async def test_refused_request_goes_back_to_the_client(door):
             answer = dict(parse_qsl(urlsplit(location).query))
             assert (answer["error"], answer["state"], answer["iss"]) == (error, "state-1", ORIGIN)
             assert (await visitor.decide(visitor.query(**more))).code == 400, more
+
+
+async def test_repeated_or_long_parameters_are_refused_without_a_redirect(door):
+    async with door() as visitor:
+        for more in (
+            "&state=2",
+            f"&client_id={visitor.client}",
+            "&redirect_uri=https://evil.example/",
+            f"&x={'x' * 8_192}",
+            "&state2=%ff",
+        ):
+            reply = await visitor.authorize(visitor.query() + more)
+            assert (reply.code, reply.header("location")) == (400, None), more
 
 
 async def test_spellings_of_the_resource_are_understood(door):
@@ -158,6 +180,34 @@ async def test_redirect_uri_that_could_harm_is_not_registered(door):
         for uri in HARMFUL:
             reply = await visitor.register(redirect_uris=[uri])
             assert (reply.code, reply.json["error"]) == (400, "invalid_redirect_uri"), uri
+
+
+async def test_registration_that_is_too_long_or_of_no_use_is_refused(door):
+    long = [f"https://{number}.example/{'x' * 400}" for number in range(3)]
+    async with door() as visitor:
+        for metadata, error in (
+            ({"redirect_uris": [f"https://a.example/{n}" for n in range(11)]}, "redirect_uri"),
+            ({"redirect_uris": long}, "client_metadata"),
+            ({"token_endpoint_auth_method": "private_key_jwt"}, "client_metadata"),
+            ({"token_endpoint_auth_method": "tls_client_auth"}, "client_metadata"),
+            ({"grant_types": ["client_credentials"]}, "client_metadata"),
+            ({"redirect_uris": "https://a.example/"}, "client_metadata"),
+        ):
+            reply = await visitor.register(**metadata)
+            assert (reply.code, reply.json["error"]) == (400, f"invalid_{error}"), metadata
+        assert (await visitor.register(client_name="x" * 70_000)).code == 413
+
+
+async def test_requests_over_the_rate_are_told_when_to_come_back(door, monkeypatch):
+    monkeypatch.setattr(door_app, "RATES", dict.fromkeys(door_app.RATES, 1))
+    async with door() as visitor:
+        await visitor.authorize(visitor.query())
+        page = await visitor.authorize(visitor.query())
+        assert (page.code, page.header("retry-after")) == (429, "1")
+        await visitor.token(grant_type="refresh_token")
+        refused = await visitor.token(grant_type="refresh_token")
+        assert (refused.code, refused.json["error"]) == (429, "temporarily_unavailable")
+        assert refused.header("retry-after") == "1"
 
 
 async def test_registration_is_its_own_id_and_has_no_null(door):
@@ -344,6 +394,28 @@ async def test_access_that_left_the_memory_still_ends(door, monkeypatch):
         body = f"client_id={visitor.client}&token={tokens['refresh_token']}".encode()
         await visitor.gateway.http.request("POST", "/revoke", body, FORM)
         assert len(ended) == 1
+        await front.ring._step(False)
+        assert len(ended) == 1
+        front.ring._wall = lambda: now_micros() + 31 * 86_400_000_000
+        await front.ring._step(False)
+        stored = await front.store.list()
+        assert set(ended) == {each.id for each in stored}
+
+
+async def test_streams_end_with_the_key_that_signed_in(door, monkeypatch):
+    monkeypatch.setattr(authorization_ring, "MAX_KEPT", 1)
+    async with door() as visitor:
+        (signed_in,) = await visitor.gateway.keys.list()
+        tokens, other = await visitor.log_in(), await visitor.log_in()
+        session = await visitor.gateway.http.initialize(headers=bearer(tokens["access_token"]))
+        stream = session.listen()
+        assert await stream.status() == 200
+        assert (await visitor.call(other["access_token"])).text == "done"  # the first one leaves
+        await visitor.gateway.keys.revoke(signed_in.id)
+        keys = visitor.gateway.assembly.services.keys
+        await keys.refresh()
+        keys.report_ended()
+        await stream.finished()
 
 
 async def test_token_of_one_resource_opens_no_other(door):
@@ -369,6 +441,21 @@ async def test_access_ends_with_the_key_that_signed_in(door):
         await visitor.gateway.assembly.services.front_door.ring.refresh()
         assert (await visitor.call(tokens["access_token"])).code == 401
         assert (await visitor.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
+
+
+async def test_access_has_the_current_rights_of_the_key_that_signed_in(door):
+    async with door() as visitor:
+        tokens, services = await visitor.log_in(), visitor.gateway.assembly.services
+        await services.front_door.ring.refresh()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        (stored,) = await visitor.gateway.keys.list()
+        await visitor.gateway.keys.change(
+            stored.id, lambda key: msgspec.structs.replace(key, scopes=("mcp:read",))
+        )
+        await services.keys.refresh()
+        await services.front_door.ring.refresh()
+        assert (await visitor.call(tokens["access_token"])).code == 200
+        assert "done" not in (await visitor.call(tokens["access_token"])).body.decode()
 
 
 async def test_a_person_ends_the_access_and_others_cannot(door):
@@ -424,6 +511,47 @@ async def test_malformed_token_request_gets_an_error_as_json(door):
             assert reply.header("cache-control") == "no-store"
 
 
+async def test_least_used_access_ends_when_one_client_has_too_many(door, monkeypatch):
+    monkeypatch.setattr(tokens_module, "PER_CLIENT", 2)
+    async with door() as visitor:
+        tokens = [await visitor.log_in() for _ in range(2)]
+        await visitor.refresh(tokens[0]["refresh_token"])  # a use
+        tokens.append(await visitor.log_in())
+        codes = [(await visitor.call(each["access_token"])).code for each in tokens]
+        assert codes == [200, 401, 200]
+
+
+async def test_refresh_breaks_no_session(door):
+    async with door() as visitor:
+        tokens = await visitor.log_in()
+        session = await visitor.gateway.http.initialize(headers=bearer(tokens["access_token"]))
+        again = (await visitor.refresh(tokens["refresh_token"])).json
+        answer = await session.call("crm__x", headers=bearer(again["access_token"]))
+        assert answer.text == "done"
+
+
+async def test_access_goes_on_for_a_minute_without_the_database(door):
+    async with door() as visitor:
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        ring = visitor.gateway.assembly.services.front_door.ring
+        clock = ring._clock
+        for seconds, code in ((50, 200), (70, 503)):
+            ring._clock = lambda seconds=seconds: clock() + seconds
+            assert (await visitor.call(tokens["access_token"])).code == code
+
+
+async def test_requests_are_counted_by_their_outcome(door):
+    async with door() as visitor:
+        await visitor.log_in()
+        await visitor.token(grant_type="refresh_token", refresh_token="x")
+        page = (await visitor.gateway.endpoint.metrics()).body.decode()
+    for name, outcome in (("register", "ok"), ("token", "ok"), ("token", "invalid_grant")):
+        labels = f'{{endpoint="{name}",outcome="{outcome}"}}'
+        assert f"interlock_oauth_requests_total{labels} 1" in page
+    assert "interlock_authorizations 0" in page
+
+
 # Around the login
 
 
@@ -434,23 +562,13 @@ async def test_blocked_client_gets_no_page_and_no_tokens_while_others_go_on(door
         await other.register()
         other.session = visitor.session
         others = await other.log_in()
-        admin = await visitor.gateway.key("boss", "admin:write", "admin:read")
-        own = {"authorization": f"Bearer {admin}"}
-        operators = Http(visitor.gateway.endpoint.admin_app(Address("127.0.0.1", 9000)))
-
-        async def decide(action: str, client: str) -> Reply:
-            body = json.dumps({"client": client}).encode()
-            headers = {"content-type": "application/json", **own}
-            path = f"/admin/api/v1/clients/{action}"
-            return await operators.request("POST", path, body, headers)
-
-        assert (await decide("block", "client.example.com")).json["ended"] == 1
+        assert (await visitor.operate("block", "client.example.com")).json["ended"] == 1
         assert (await visitor.call(tokens["access_token"])).code == 401
         assert (await visitor.authorize(visitor.query())).code == 400
         assert (await visitor.refresh(tokens["refresh_token"])).code == 401
         assert (await other.call(others["access_token"])).text == "done"
         assert (await other.refresh(others["refresh_token"])).code == 200
-        await decide("allow", visitor.client)
+        await visitor.operate("allow", visitor.client)
         assert (await visitor.authorize(visitor.query())).code == 200
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from interlock.auth.authorization_ring import CLIENT_CLAIM
 from interlock.gateway.front_door.metadata import BY_JWT
+from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, offering
 from tests.gateway.front_door.document_host import REDIRECT, Host, host
@@ -87,13 +89,15 @@ def organisation(running: Callable[..., Any]) -> Callable[..., Any]:
 
     @asynccontextmanager
     async def run(
-        shape: str, *, oauth: dict[str, Any] | None = None, **entry: Any
+        shape: str, *, policy: dict[str, Any] | None = None, **entry: Any
     ) -> AsyncIterator[tuple[Visitor, Person, ShapedIssuer]]:
         issuer = ShapedIssuer(SHAPES[shape])
         await issuer.open()
         try:
-            auth = {"oauth": oauth or {}, "issuers": [issuer.entry(**entry)]}
+            auth = {"oauth": {}, "issuers": [issuer.entry(**entry)]}
             settings = {"publicUrl": RESOURCE, "auth": auth}
+            if policy is not None:
+                settings["policy"] = policy
             async with running(settings, crm=offering("x")) as gateway:
                 visitor = Visitor(gateway)
                 await visitor.register()
@@ -151,11 +155,12 @@ async def _log_in_by_document(visitor: Visitor, host: Host) -> None:
 
 def later(visitor: Visitor, hours: float) -> None:
     """Let the time since the issuer's last word pass."""
-    rechecks = visitor.gateway.assembly.services.front_door.rechecks
-    rechecks._wall = lambda: now_micros() + int(hours * 3_600_000_000)
+    door = visitor.gateway.assembly.services.front_door
+    for each in (door.rechecks, door.ring, door.tokens):
+        each._wall = lambda: now_micros() + int(hours * 3_600_000_000)
 
 
-async def test_person_whom_the_issuer_refuses_loses_all_access(organisation):
+async def test_person_whom_the_issuer_refuses_loses_all_access(organisation, tmp_path):
     async with organisation("keycloak") as (visitor, person, issuer):
         await sign_in(visitor, person)
         tokens = await visitor.log_in()
@@ -167,6 +172,12 @@ async def test_person_whom_the_issuer_refuses_loses_all_access(organisation):
         assert (await visitor.call(tokens["access_token"])).code == 401
         assert (await visitor.redeem(unused)).json["error"] == "invalid_grant"
         assert (await visitor.shown(visitor.query())).code == 401
+        await visitor.gateway.settle()
+        async with AuditReader.open(tmp_path / "gateway.db") as reader:
+            lines = [line async for batch in reader.export() for line in batch]
+    found = [each for each in lines if each["kind"] == "client"]
+    assert found[0]["action"] == "signed_in"
+    assert (found[-1]["action"], found[-1]["why"]) == ("ended", "issuer_refused")
 
 
 async def test_person_whom_the_operator_no_longer_lets_in_loses_all_access(organisation):
@@ -193,6 +204,21 @@ async def test_token_that_the_issuer_replaces_is_kept_whatever_follows(organisat
         assert issuer.asked_again == 2
 
 
+async def test_answer_about_an_earlier_login_changes_nothing_for_a_later_one(organisation):
+    async with organisation("keycloak") as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        rechecks = visitor.gateway.assembly.services.front_door.rechecks
+        user = f"{issuer.url}#4711"
+        before = await rechecks._store.get(user)
+        await sign_in(visitor, person)
+        issuer.is_disabled = True
+        await rechecks._ask(*before)
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        now = await rechecks._store.get(user)
+        assert now[1] != before[1]
+
+
 async def test_group_that_is_taken_away_takes_its_rights(organisation):
     scopes = {"support": ["mcp:*"], "guests": ["mcp:read"]}
     async with organisation("keycloak", scopes=scopes) as (visitor, person, issuer):
@@ -215,12 +241,35 @@ async def test_issuer_that_does_not_answer_changes_nothing_for_a_day(organisatio
         later(visitor, 2)
         goes_on = await visitor.refresh(tokens["refresh_token"])
         assert goes_on.code == 200
-        later(visitor, 25)
+        later(visitor, 23.5)
+        goes_on = await visitor.refresh(goes_on.json["refresh_token"])
+        assert (await visitor.call(goes_on.json["access_token"])).text == "done"
+        later(visitor, 24.1)
+        assert (await visitor.call(goes_on.json["access_token"])).code == 503
         late = await visitor.refresh(goes_on.json["refresh_token"])
         assert (late.code, late.json["error"]) == (503, "temporarily_unavailable")
         assert late.header("retry-after")
         again = await visitor.refresh(goes_on.json["refresh_token"])
         assert again.code == 503  # while the issuer need not be asked again
+        issuer.is_down = False
+        later(visitor, 24.2)
+        front = visitor.gateway.assembly.services.front_door
+        await front.rechecks._ask_about(front.ring.in_use())  # as calls do in the background
+        await front.ring.refresh()
+        assert (await visitor.call(goes_on.json["access_token"])).text == "done"
+
+
+async def test_claims_that_decide_remain_of_too_many(organisation, caplog):
+    rule = {"id": "x", "effect": "allow", "who": ["*"], "tools": ["crm:x"],
+            "claims": {"department": {"const": "sales"}}}  # fmt: skip
+    async with organisation("okta", policy={"rules": [rule]}) as (visitor, person, issuer):
+        issuer.claims |= {"picture": "x" * 9_000, "department": "sales"}
+        await sign_in(visitor, person)
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        (found,) = visitor.gateway.assembly.services.front_door.ring.in_use()
+    assert found.claims.keys() == {"sub", "groups", "department", CLIENT_CLAIM}
+    assert "over 8192 bytes of claims" in caplog.text
 
 
 async def test_only_some_people_of_an_issuer_may_sign_in(organisation):

@@ -39,8 +39,20 @@ async def test_reload_changes_clients_views_and_issuers_and_ends_nothing_else(or
         assert (await visitor.call(one["access_token"], "/mcp/one")).text == "done"
         assert (await visitor.refresh(of_person["refresh_token"])).code == 200
 
+        narrow = issuer.entry(scopes={"support": ["mcp:read"]})
+        await reload({}, narrow, views={"one": {}})
+        assert "done" not in (await visitor.call(of_person["access_token"])).body.decode()
+        await reload({}, issuer.entry(), views={"one": {}})
+        assert (await visitor.call(of_person["access_token"])).text == "done"
+        others = {"email": {"const": "bob@example.com"}}
+        await reload({}, issuer.entry(people=others), views={"one": {}})
+        assert (await visitor.call(of_person["access_token"])).code == 401
+        refused = await visitor.refresh(of_person["refresh_token"])
+        assert refused.json["error"] == "invalid_grant"
+        await reload({}, issuer.entry(), views={"one": {}})
+        assert (await visitor.call(of_person["access_token"])).text == "done"
+
         await reload({})
         assert (await visitor.call(of_key["access_token"])).text == "done"
         assert (await visitor.call(one["access_token"], "/mcp/one")).code == 404
-        await gateway.assembly.services.front_door.ring.refresh()
         assert (await visitor.call(of_person["access_token"])).code == 401

@@ -101,7 +101,7 @@ async def _run(world: World, user: str, events: Sequence[tuple[str, bool]]) -> N
         scopes=("mcp:*",),
         user=user,
         key="",
-        ends=now + 10**14,
+        expires=now + 10**14,
     )
 
     async def ask(second: bool, action: str, **sent: str) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from interlock.config.gateway import Address
 from tests.gateway.conftest import RESOURCE, RunningGateway, bearer
-from tests.server.http.conftest import Reply
+from tests.server.http.conftest import Http, Reply
 
 ORIGIN = "http://127.0.0.1:8000"
 REDIRECT = "https://client.example.com/callback"
@@ -118,6 +119,14 @@ class Visitor:
         reply = await self.redeem((await self.answer(query))["code"])
         assert reply.code == 200, reply.body
         return dict(reply.json)
+
+    async def operate(self, action: str, client: str) -> Reply:
+        """Block or allow a client, as an operator does."""
+        boss = await self.gateway.key("boss", "admin:write", "admin:read")
+        operators = Http(self.gateway.endpoint.admin_app(Address("127.0.0.1", 9000)))
+        body = json.dumps({"client": client}).encode()
+        path = f"/admin/api/v1/clients/{action}"
+        return await operators.request("POST", path, body, JSON | bearer(boss))
 
     async def call(self, token: str, path: str = "/mcp") -> Reply:
         """Call the tool of the tests with an access token."""

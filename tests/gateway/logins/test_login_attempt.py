@@ -9,6 +9,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuthError
 from interlock.gateway.logins import login_attempt
 from interlock.gateway.logins.login_attempt import AttemptCookies
+from tests.support.rows import each_row
 
 KEY = GatewayKey(bytes(range(32)))
 
@@ -37,7 +38,7 @@ def test_login_is_opened_by_another_process_with_the_same_key_and_once_by_each()
         one.opened(browser, "state")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "spoiled", "key", "purpose"),
     [
         ("another", {}, KEY, "connect"),

@@ -20,6 +20,7 @@ from interlock.store.credentials import CredentialStore, Place
 from interlock.store.pins import PinStore
 from interlock.toolbox.user_credentials import Needs, needs_of
 from tests.gateway.conftest import RunningGateway, bearer
+from tests.support.rows import each_row
 
 # Returns the token that it was started with, and how often this process was called.
 SERVER = """
@@ -280,7 +281,7 @@ def test_documented_configuration_is_valid_and_requires_the_documented_credentia
     }
 
 
-@pytest.mark.parametrize("place", [Place("user:anna", "s", ""), Place("a/b#c", "s", "", "x/y")])
+@each_row("place", [Place("user:anna", "s", ""), Place("a/b#c", "s", "", "x/y")])
 def test_user_of_is_the_inverse_of_owner_of(place: Place):
     assert user_of(owner_of(place)) == (place.tenant, place.user)
 

@@ -1,10 +1,4 @@
-from interlock.messages import (
-    AssistantMessage,
-    SystemMessage,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from interlock.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from interlock.models.gguf.tool_format import CallReader, plain_messages
 from tests.support.rows import each_row
 

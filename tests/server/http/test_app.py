@@ -213,7 +213,7 @@ async def test_several_faults_are_reported_in_a_fixed_order(http):
     ("method", "params"),
     [
         ("tools/call", {"name": "add", "arguments": {}, "inputResponses": None}),
-        ("tools/call", {"name": "add", "arguments": {}, "requestState": 7}),
+        ("tools/call", {"name": "add", "arguments": {}, "requestState": [7]}),
         ("prompts/get", {"name": "greet", "arguments": {"name": 7}}),
         ("completion/complete", {"ref": {"type": "ref/other"}}),
         ("subscriptions/listen", {"notifications": 7}),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.server.http.exchange import CountedTransport, ServedExchange
+from tests.support.rows import each_row
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
 HEAD = b"HTTP/1.1 200 OK\r\ndate: today\r\n"
@@ -90,7 +91,7 @@ async def test_body_without_length_ends_with_the_connection_for_a_client_of_http
     assert written == HEAD + b"connection: close\r\n\r\nonetwoclosed"
 
 
-@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
+@each_row(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
 async def test_response_without_a_body_is_its_head(method: str, status: int):
     connection = OneConnection(method)
     sent = await connection.answer(with_headers(status=status), body(b""))
@@ -105,9 +106,7 @@ async def test_body_of_a_response_to_head_is_not_sent():
     assert sent == HEAD + b"content-length: 2\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "headers"), [({"keeps_alive": False}, []), ({}, [(b"connection", b"close")])]
-)
+@each_row(("options", "headers"), [({"keeps_alive": False}, []), ({}, [(b"connection", b"close")])])
 async def test_connection_is_closed_after_the_response(options: Any, headers: Any):
     sent = await OneConnection(**options).answer(
         with_headers((b"content-length", b"0"), *headers), body(b"")
@@ -116,15 +115,13 @@ async def test_connection_is_closed_after_the_response(options: Any, headers: An
     assert sent == HEAD + b"content-length: 0\r\nconnection: close\r\n\r\nclosed"
 
 
-@pytest.mark.parametrize(
-    "header", [(b"a", b"b\r\nc: d"), (b"a\r\nb", b"c"), (b"a", b"\x00"), (b"a b", b"")]
-)
+@each_row("header", [(b"a", b"b\r\nc: d"), (b"a\r\nb", b"c"), (b"a", b"\x00"), (b"a b", b"")])
 async def test_header_with_control_characters_is_refused(header: tuple[bytes, bytes]):
     with pytest.raises(RuntimeError, match="not allowed"):
         await OneConnection().answer(with_headers(header))
 
 
-@pytest.mark.parametrize("parts", [[b"123"], [b"1"], [b"1", b"23"]])
+@each_row("parts", [[b"123"], [b"1"], [b"1", b"23"]])
 async def test_body_of_another_length_than_announced_is_refused(parts: list[bytes]):
     *first, last = parts
     messages = [*[body(each, more=True) for each in first], body(last)]
@@ -132,7 +129,7 @@ async def test_body_of_another_length_than_announced_is_refused(parts: list[byte
         await OneConnection().answer(with_headers((b"content-length", b"2")), *messages)
 
 
-@pytest.mark.parametrize("messages", [[body(b"")], [START, START], [START, body(b""), body(b"")]])
+@each_row("messages", [[body(b"")], [START, START], [START, body(b""), body(b"")]])
 async def test_message_out_of_order_is_refused(messages: list[dict[str, Any]]):
     with pytest.raises(RuntimeError, match="unexpected ASGI message"):
         await OneConnection().answer(*messages)
@@ -150,7 +147,7 @@ async def test_application_that_fails_before_its_response_is_answered_500():
     assert sent.endswith(b"\r\nconnection: close\r\n\r\nInternal Server Errorclosed")
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@each_row("fails", [False, True])
 async def test_connection_of_an_incomplete_response_is_closed(fails: bool):
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send(START)

@@ -9,7 +9,8 @@ import pytest
 
 from interlock import Context
 from interlock.errors import ConfigError
-from interlock.server.http import sessions, streams
+from interlock.server.http import legacy_session, streams
+from tests.support.rows import each_row
 
 # Requests
 
@@ -50,7 +51,7 @@ CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"add","ar
 LISTED = '{"jsonrpc":"2.0","id":7,"method":"tools/list","params":%s}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "headers"),
     [
         (CALL, {"content-type": "application/vnd.example+json"}),
@@ -70,7 +71,7 @@ async def test_a_request_whose_meaning_is_plain_is_served(http, body, headers):
     assert reply.json["result"].get("tools") or reply.text == "2"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "headers", "code"),
     [
         (CALL, {"content-type": "text/plain"}, 415),
@@ -122,7 +123,7 @@ async def test_requests_of_two_sessions_may_have_the_same_id(http, gate):
 
 
 async def test_requests_of_a_session_are_limited(http, gate, monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_RUNNING", 2)
+    monkeypatch.setattr(legacy_session, "MAX_RUNNING", 2)
     client = await http.initialize()
     running = [client.begin_call("hold", id=id) for id in (1, 2)]
     await gate.entered.wait()
@@ -286,7 +287,7 @@ async def test_only_revision_2025_03_26_has_batches(http, revision):
     assert (reply.code, reply.error) == (400, -32600)
 
 
-@pytest.mark.parametrize("version", ["2026-07-28", "v999"])
+@each_row("version", ["2026-07-28", "v999"])
 async def test_a_batch_in_the_name_of_another_revision_is_refused(http, version):
     client = await http.initialize("2025-03-26")
     batch = b"[%b]" % http.rpc("ping", id=1)
@@ -307,7 +308,7 @@ async def test_response_to_a_cancelled_question_is_dropped(http):
     await asking.finished()
 
 
-@pytest.mark.parametrize("bad", [b"7", b"{}", b'{"jsonrpc":"2.0","id":null,"method":"ping"}'])
+@each_row("bad", [b"7", b"{}", b'{"jsonrpc":"2.0","id":null,"method":"ping"}'])
 async def test_a_batch_with_a_bad_part_is_refused_whole(http, bad):
     client = await http.initialize("2025-03-26")
     reply = await client.post(b"[%b,%b]" % (http.rpc("ping", id=1), bad)).finished()

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from interlock import Context
 from interlock.auth import Principal
-from interlock.server.http import header_checks, streams
+from interlock.server.http import header_checks, request, streams
 from tests.support.rows import each_row
 
 PROGRESS = {"progressToken": "p"}
@@ -159,9 +159,9 @@ async def test_a_cancelled_request_leaves_its_task_uncancelled(http, gate):
     assert reply.task.cancelling() == 0
 
 
-async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, gate):
+async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, gate, monkeypatch):
     http = make(json_silence=0.0, keep_alive=0.001)
-    http.app._requests._tick = 0.0
+    monkeypatch.setattr(request, "TICK", 0.0)
     for turns in range(100):
         reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
         for _ in range(turns % 25):
@@ -173,7 +173,7 @@ async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, ga
 
 async def test_watching_stops_once_the_answer_is_sent(make, gate, monkeypatch):
     http = make(json_silence=1234.0)
-    http.app._requests._tick = 0.0
+    monkeypatch.setattr(request, "TICK", 0.0)
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
     loop, timers = asyncio.get_running_loop(), []
@@ -197,8 +197,8 @@ async def test_watching_stops_once_the_answer_is_sent(make, gate, monkeypatch):
     assert [timer.cancelled() for delay, timer in timers if delay == 1234.0] == [True]
 
 
-async def test_no_watcher_task_runs_while_the_answer_is_sent(http):
-    http.app._requests._tick = 0.0
+async def test_no_watcher_task_runs_while_the_answer_is_sent(http, monkeypatch):
+    monkeypatch.setattr(request, "TICK", 0.0)
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
     reply = http.begin("tools/call", {"name": "add", "arguments": {"a": 1}})
@@ -229,8 +229,8 @@ async def test_request_sends_no_notification_after_its_answer(server, http, capl
     assert caplog.text == ""  # such as of a second reply to one request
 
 
-async def test_client_that_reads_nothing_and_disconnects_is_dropped(http, gate):
-    http.app._requests._tick = 0.0
+async def test_client_that_reads_nothing_and_disconnects_is_dropped(http, gate, monkeypatch):
+    monkeypatch.setattr(request, "TICK", 0.0)
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
     reply.stop_reading()
@@ -242,8 +242,8 @@ async def test_client_that_reads_nothing_and_disconnects_is_dropped(http, gate):
     assert gate.cancelled.is_set()
 
 
-async def test_the_answer_of_a_stream_that_was_watched_is_sent(http, gate):
-    http.app._requests._tick = 0.0
+async def test_the_answer_of_a_stream_that_was_watched_is_sent(http, gate, monkeypatch):
+    monkeypatch.setattr(request, "TICK", 0.0)
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
     reply.stop_reading()

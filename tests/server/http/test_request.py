@@ -97,7 +97,7 @@ async def test_a_malformed_length_is_refused(http, length):
     assert (await http.call("add", {"a": 1}, headers={"content-length": length})).code in (400, 413)
 
 
-@pytest.mark.parametrize("name", ["content-length", "content-type", "mcp-session-id"])
+@each_row("name", ["content-length", "content-type", "mcp-session-id"])
 async def test_a_duplicate_header_is_refused(http, name):
     again = [(name, value) for value in ("1", "2")]
 

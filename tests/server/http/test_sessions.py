@@ -11,7 +11,7 @@ import pytest
 from interlock import Context, Server
 from interlock.auth.principal import Principal
 from interlock.errors import ConnectionClosed
-from interlock.server.http import sessions
+from interlock.server.http import legacy_session, sessions
 from tests.server.http.conftest import Http
 from tests.support.rows import each_row
 
@@ -85,7 +85,7 @@ async def test_get_and_delete_without_a_session_are_refused(http):
         assert (reply.code, reply.header("allow")) == (405, "POST")
 
 
-@pytest.mark.parametrize("version", ["2024-01-01", "nonsense", ""])
+@each_row("version", ["2024-01-01", "nonsense", ""])
 async def test_an_unsupported_version_is_refused(http, version):
     client = await http.initialize()
     client.headers["mcp-protocol-version"] = version
@@ -152,7 +152,7 @@ async def test_question_in_a_background_task_fails_when_the_session_ends(server,
 
 
 async def test_questions_to_one_client_are_limited(http, monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_ASKED", 0)
+    monkeypatch.setattr(legacy_session, "MAX_ASKED", 0)
     client = await http.initialize(capabilities={"sampling": {}})
     result = (await client.call("sample")).json["result"]
 

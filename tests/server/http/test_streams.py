@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from interlock import Context
-from interlock.server.http import sessions, streams
+from interlock.server.http import legacy_session, streams
 from interlock.server.http.responses import Message
 from tests.support.rows import each_row
 
@@ -261,7 +261,7 @@ async def test_answers_sent_as_json_are_not_kept(http):
 
 
 async def test_number_of_kept_streams_is_limited(http, monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_STREAMS", 3)
+    monkeypatch.setattr(legacy_session, "MAX_STREAMS", 3)
     client = await http.initialize()
     for id in range(6):
         await client.call("count", {"to": 1}, id=id, **TOKEN)

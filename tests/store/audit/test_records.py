@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock.store.audit.records import COLUMNS, as_object, stored_object
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize("tenant", ["", "default"])  # what is stored now, and was before
+@each_row("tenant", ["", "default"])  # what is stored now, and was before
 def test_object_has_the_columns_in_order_and_the_body_before_the_hash(tenant: str):
     names = (tenant, "intent", "c1", "user:anna", "", "crm", "crm:refund", "", "")
     row = ("ab", 3, 1_800_000_000_123_456, *names, '{"risk":"write","bytes":9}', b"\x01\xff")
@@ -55,7 +55,7 @@ def test_object_read_from_a_row_equals_the_written_object():
     assert stored_object(WHOLE) == as_object(WHOLE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("position", "value", "shown"),
     [
         (0, b"\xff", "x'ff'"),

@@ -6,15 +6,11 @@ import asyncio
 import sqlite3
 from contextlib import closing
 
-import msgspec
 import pytest
 
-from interlock import Server
 from interlock.auth.gateway_key import GatewayKey
-from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 from interlock.store import AuditRecord, AuditWriter, ConversationStore
-from interlock.toolbox import Toolbox
 from tests.faults.failing_disk import failing_disk
 from tests.store.audit_chains import INTENT, OUTCOME, Rows, check_chains, within_a_second
 
@@ -46,51 +42,6 @@ async def test_every_operation_of_the_disk_may_fail_once(sqlite: str, kind: str,
 
     assert acknowledged > 20
     assert check_chains(await rows(sqlite)) == {writer.id: acknowledged}
-
-
-def audited(writer: AuditWriter) -> Around:
-    """Return a layer that records each call before it is sent, and its outcome afterwards."""
-
-    def around(handle: CallHandler) -> CallHandler:
-        async def record_and_call(call: Call) -> Outcome:
-            record = AuditRecord("intent", server=call.entry.server, tool=call.entry.address)
-            await writer.append(record)
-            outcome = await handle(call)
-            status = "tool_error" if outcome.is_error else "ok"
-            writer.append_soon(msgspec.structs.replace(record, kind="outcome", status=status))
-            return outcome
-
-        return record_and_call
-
-    return around
-
-
-async def test_a_full_disk_stops_a_call_before_its_effect(sqlite: str, rows: Rows):
-    server, effects = Server("crm"), []
-
-    @server.tool
-    async def refund(order: int) -> str:
-        effects.append(order)
-        return "done"
-
-    with failing_disk() as disk:
-        async with (
-            AuditWriter.open(sqlite, key=KEY) as writer,
-            Toolbox({"crm": server}, around=[audited(writer)], environ={}) as toolbox,
-        ):
-            await toolbox.call("crm:refund", {"order": 1})
-            disk.arm("full", 1, lasting=True)
-            calls = (toolbox.call("crm:refund", {"order": order}) for order in range(100, 120))
-            refused = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(each) for each in refused] == [AuditUnavailable] * 20
-            assert effects == [1]
-            disk.disarm()
-            await toolbox.call("crm:refund", {"order": 2})
-
-    assert effects == [1, 2]
-    found = await rows(sqlite)
-    check_chains(found)
-    assert [row["kind"] for row in found] == ["intent", "outcome"] * 2
 
 
 async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_again(

@@ -187,10 +187,14 @@ async def test_writer_that_lost_its_lock_is_dead_only_if_it_does_not_connect_aga
         "UPDATE audit SET hash = 'x' WHERE seq = 6",
         "UPDATE audit_heads SET open_seq = 'x'",
         "UPDATE audit_heads SET base_seq = x'ff'",
+        "DELETE FROM audit WHERE seq > 3",
+        "UPDATE audit SET call = 'c7', \"user\" = 'user:boss' WHERE call = 'c2'",
+        "INSERT INTO audit SELECT writer, 7, at, tenant, kind, 'c7', 'user:boss', key, server,"
+        " tool, status, reason, body, hash FROM audit WHERE kind = 'intent' LIMIT 1",
     ],
 )
 async def test_gateway_starts_beside_a_damaged_chain_of_a_killed_writer_and_names_it(
-    place: str, killed: str, change: str, caplog: pytest.LogCaptureFixture
+    place: str, killed: str, change: str, rows: Rows, caplog: pytest.LogCaptureFixture
 ):
     with closing(sqlite3.connect(place)) as database, database:
         database.execute(change)
@@ -199,6 +203,7 @@ async def test_gateway_starts_beside_a_damaged_chain_of_a_killed_writer_and_name
         await writer.append(INTENT)
 
     assert f"records of writer {killed} were changed" in caplog.text
+    assert "unfinished" not in {row["kind"] for row in await rows(place)}
     assert {each.writer for each in (await verify(place)).problems} == {killed}
 
 
@@ -307,6 +312,25 @@ async def test_whole_days_are_deleted_and_the_rest_verifies(
     assert (body["records"], body["ends"][over.id], body["ends"][writer.id]) == (340, 30, 310)
     verification = await verify(place)
     assert (verification.problems, verification.records) == ([], 311)
+
+
+@pytest.mark.parametrize("change", ["at = 1", "at = 1, seq = seq + 10", "at = 1, tool = 'a'"])
+async def test_records_that_were_changed_are_kept_for_the_verification(
+    place: str, change: str, monkeypatch: pytest.MonkeyPatch
+):
+    now = [1_000 * DAY]
+    monkeypatch.setattr(audit_module, "now_micros", lambda: now[0])
+    monkeypatch.setattr(audit_module, "time_ns", lambda: now[0] * 1_000)
+    async with AuditWriter.open(place, key=KEY) as writer:
+        await writer.append(INTENT)
+        now[0] += 20 * DAY
+        for _ in range(4):
+            await writer.append(OUTCOME)
+        await writer.tables.write((f"UPDATE audit SET {change} WHERE seq IN (2, 3)", [()]))
+        upkeep = AuditUpkeep(writer, KEY, 10 * 86_400)
+
+        assert await upkeep.purge(now[0]) == 1
+    assert 2 in {each.seq for each in (await verify(place)).problems}
 
 
 @pytest.mark.slow("fills a database")

@@ -23,6 +23,7 @@ from interlock.store.audit.heads import (
 from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.records import COLUMNS
 from interlock.store.audit.verification import MAX_PROBLEMS, REGISTER, Verification
+from tests.support.rows import each_row
 
 KEY = GatewayKey(bytes(range(32)))
 CHAIN_KEY, NAMES = chain_key(KEY), Pseudonyms(KEY)
@@ -100,7 +101,7 @@ def test_untouched_chains_are_whole():
     assert (verification.first, verification.last) == (1_000, LENGTH * 1_000)
 
 
-@pytest.mark.parametrize("column", range(2, 13))
+@each_row("column", range(2, 13))
 def test_changed_column_is_found_at_its_record(column: int):
     text = "was changed, or does not follow the record before it"
     for seq in range(1, LENGTH + 1):
@@ -111,8 +112,8 @@ def test_changed_column_is_found_at_its_record(column: int):
         assert problems(rows, *HEADS) == [("aa", seq, text)]
 
 
-@pytest.mark.parametrize("value", [b"x", 1.5, "\udcff"], ids=["blob", "real", "not UTF-8"])
-@pytest.mark.parametrize("column", range(2, 14))
+@each_row("value", [b"x", 1.5, "\udcff"], ids=["blob", "real", "not UTF-8"])
+@each_row("column", range(2, 14))
 def test_column_of_another_type_is_named_once_with_its_record(column: int, value: object):
     if column == 13 and value == b"x":
         value = "x"
@@ -133,7 +134,7 @@ def test_text_replaced_by_an_equal_blob_is_detected():
     assert problems([changed], head_of([whole])) == [("cc", 1, "was changed: invalid key")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "shown"),
     [("abc", "abc"), ("\udcff", r"\xff"), (b"\xff", "x'ff'"), (5.5, "5.5"), (0, "0"), (-1, "-1")],
 )
@@ -160,7 +161,7 @@ def test_damaged_records_in_a_row_are_all_named():
     ]
 
 
-@pytest.mark.parametrize("column", StoredHead.__struct_fields__[1:])
+@each_row("column", StoredHead.__struct_fields__[1:])
 def test_head_of_another_type_is_named_with_its_writer(column: str):
     changed = replace(HEADS[0], **{column: 1.5})
 
@@ -169,7 +170,7 @@ def test_head_of_another_type_is_named_with_its_writer(column: str):
     ]
 
 
-@pytest.mark.parametrize(("writer", "shown"), [(b"\xff", "x'ff'"), ("\udcff", r"\xff")])
+@each_row(("writer", "shown"), [(b"\xff", "x'ff'"), ("\udcff", r"\xff")])
 def test_damaged_name_of_a_writer_is_shown_as_text(writer: Any, shown: str):
     verification = Verification(HEADS[:1], None, KEY)
     verification.check("aa", [row[1:] for row in A])
@@ -190,8 +191,8 @@ def test_changed_purge_record_is_reported_as_changed():
         assert problems([row], head_of([row])) == [("cc", 1, text)]
 
 
-@pytest.mark.parametrize("first", range(1, LENGTH + 1))
-@pytest.mark.parametrize("count", [1, 3])
+@each_row("first", range(1, LENGTH + 1))
+@each_row("count", [1, 3])
 def test_deleted_records_are_named(first: int, count: int):
     last = min(first + count - 1, LENGTH)
     rows = A[: first - 1] + A[last:]
@@ -203,7 +204,7 @@ def test_deleted_records_are_named(first: int, count: int):
     assert text.endswith(f"up to {last}") == (last > first)
 
 
-@pytest.mark.parametrize("seq", range(1, LENGTH))
+@each_row("seq", range(1, LENGTH))
 def test_swapped_audit_records_are_detected(seq: int):
     one, other = A[seq - 1], A[seq]
     rows = [
@@ -216,7 +217,7 @@ def test_swapped_audit_records_are_detected(seq: int):
     assert ("aa", seq) in {(writer, at) for writer, at, _ in problems([*rows, *B], *HEADS)}
 
 
-@pytest.mark.parametrize("seq", range(1, LENGTH + 1))
+@each_row("seq", range(1, LENGTH + 1))
 def test_inserted_record_is_detected_even_if_later_hashes_are_recomputed(seq: int):
     made = [*A[: seq - 1], A[0], *A[seq - 1 :]]
     rows: list[Row] = []
@@ -240,8 +241,8 @@ def test_rewritten_chain_with_a_rewritten_head_is_found_by_its_signature():
     ]
 
 
-@pytest.mark.parametrize("ended", [True, False])
-@pytest.mark.parametrize("left", [0, 1, LENGTH - 1])
+@each_row("ended", [True, False])
+@each_row("left", [0, 1, LENGTH - 1])
 def test_tail_that_is_cut_before_the_signed_head_is_found(ended: bool, left: int):
     ((writer, seq, text),) = problems([*A[:left], *B], head_of(A, ended=ended), HEADS[1])
 
@@ -261,7 +262,7 @@ def test_removed_head_is_found():
     assert problems([*A, *B], HEADS[1]) == [("aa", 0, "has records but no head")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "text"),
     [
         ({"signature": None}, "the head has no signature"),
@@ -304,7 +305,7 @@ def test_register_shows_heads_that_were_removed_added_or_put_back():
     ]
 
 
-@pytest.mark.parametrize("upto", [1, 5, LENGTH])
+@each_row("upto", [1, 5, LENGTH])
 def test_purged_chain_is_whole(upto: int):
     rows, head = purged(A, HEADS[0], upto)
 
@@ -355,7 +356,7 @@ def test_purged_records_of_the_copy_are_not_missing():
     assert problems([*rows, *B], head, HEADS[1], marks={"aa": Mark(8, A[7][-1], "")}) == []
 
 
-@pytest.mark.parametrize("at", ["2026-01-01T00:00:00.000Z", "2026-03-01T00:00:00.000Z"])
+@each_row("at", ["2026-01-01T00:00:00.000Z", "2026-03-01T00:00:00.000Z"])
 def test_purged_chain_of_the_copy_is_not_missing(at: str):
     body = '{"before":"2026-02-01T00:00:00.000Z","records":5,"ends":{"aa":5}}'
     columns = (1, "default", "checkpoint", *[""] * 7)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from itertools import pairwise
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -194,6 +195,26 @@ async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
         await writer.append(INTENT)
 
     assert check_chains(await rows(place)) == {writer.id: 2}
+
+
+async def test_records_deleted_before_a_commit_fails_stay_missing(
+    place: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with AuditWriter.open(place, key=KEY) as writer:
+        for _ in range(3):
+            await writer.append(INTENT)
+        await writer.tables.write(("DELETE FROM audit WHERE seq > 1", [()]))
+        with monkeypatch.context() as failing:
+            failing.setattr(writer.tables, "write", AsyncMock(side_effect=AuditUnavailable("no")))
+            with pytest.raises(AuditUnavailable):
+                await writer.append(INTENT)
+        await writer.append(OUTCOME)
+
+    async with AuditReader.open(place) as reader:
+        problems = (await reader.verify(KEY)).problems
+    assert [str(each) for each in problems] == [
+        f"writer {writer.id}, record 2: is missing, with all records up to 3"
+    ]
 
 
 # Processes

@@ -18,14 +18,7 @@ from interlock.store.backup import moving
 from interlock.store.backup.key_rotation import rotate_key
 from interlock.store.backup.moving import Copied, copy_database
 from interlock.store.database.database import open_database
-from tests.store.backup.conftest import (
-    ANNA,
-    Filled,
-    check_content,
-    hash_of,
-    install_key,
-    problems,
-)
+from tests.store.backup.conftest import ANNA, Filled, check_content, hash_of, install_key, problems
 
 Dump = Callable[[str], Awaitable[Any]]
 

@@ -18,6 +18,7 @@ from interlock.messages import (
 )
 from interlock.store import ConversationStore
 from interlock.store.chat.repair import interrupted
+from tests.support.rows import each_row
 
 CALL = ToolCall("1", "clock__now", {"zone": "Asia/Tokyo"})
 PAIR = (AssistantMessage("", (CALL,)), ToolMessage("1", "12:00", "clock__now"))
@@ -112,7 +113,7 @@ async def test_delete_removes_a_conversation_and_its_messages_only(
     assert [row[0] for row in rows] == [kept.id]
 
 
-@pytest.mark.parametrize("id", ["nobody", "", "a\0b", "\ud800", "%", "' OR 1=1 --"])
+@each_row("id", ["nobody", "", "a\0b", "\ud800", "%", "' OR 1=1 --"])
 async def test_every_use_of_an_unknown_id_fails_with_a_hint(store: ConversationStore, id: str):
     for use in (
         store.append(id, UserMessage("hello")),
@@ -190,7 +191,7 @@ async def test_a_store_opened_for_an_owner_creates_conversations_of_that_owner(p
 # Messages
 
 
-@pytest.mark.parametrize(
+@each_row(
     "message",
     [
         SystemMessage("Be brief."),
@@ -210,7 +211,6 @@ async def test_a_store_opened_for_an_owner_creates_conversations_of_that_owner(p
         ToolMessage("1", "", "add", loads=("s__a", "s__b")),
         ToolMessage("1", "\0", "", is_error=True),
     ],
-    ids=lambda message: type(message).__name__,
 )
 async def test_a_message_is_read_back_unchanged(store: ConversationStore, message: Message):
     made = await store.create()

@@ -249,6 +249,22 @@ async def test_change_wakes_followers_of_its_kind_and_a_restored_database_wakes_
     await database.close()
 
 
+async def test_change_that_is_found_while_the_clock_is_set_reaches_its_followers(
+    place: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(changes, "POLL_EVERY", 3_600)
+    database, keys = await open_database(place), Followed()
+    feed = ChangeFeed(database)
+    async with feed.follow("keys", keys.step, logging.getLogger("interlock"), "keys"):
+        await feed.set_clock()
+        await keys.changed.wait()  # perhaps before it was followed
+        keys.changed.clear()
+        await database.write(lambda each: note_change(each, "keys", "a"))
+        await feed.set_clock()
+        await keys.changed.wait()
+    await database.close()
+
+
 async def test_database_that_does_not_answer_wakes_all_followers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(changes, "POLL_EVERY", 0)
     database, keys = NoChanges(), Followed()

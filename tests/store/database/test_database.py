@@ -26,6 +26,7 @@ from interlock.store.database import database
 from tests.faults.failing_disk import failing_disk
 from tests.store.filled import HELLO, fill, read
 from tests.support.forked import run_forked
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("created_databases")
 
@@ -119,7 +120,7 @@ async def test_a_row_locked_on_a_server_fails_a_write(
 # Damaged
 
 
-@pytest.mark.parametrize("content", [b"not a database" * 1000, b"SQLite format 3\0" + b"?" * 8176])
+@each_row("content", [b"not a database" * 1000, b"SQLite format 3\0" + b"?" * 8176])
 def test_a_file_of_another_format_is_refused_and_not_changed(tmp_path: Path, content: bytes):
     path = tmp_path / "notes.txt"
     path.write_bytes(content)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked
 from interlock.store.database.error_mapping import damage_error, store_error
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sqlstate", "kind", "words"),
     [
         ("53100", StoreError, "the disk is full"),
@@ -36,7 +35,7 @@ def test_store_error_names_the_type_of_an_error_without_a_code():
     assert str(store_error(ValueError("hunter2"), "x.db")) == "x.db failed: ValueError"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("verdict", "kind"),
     [
         ("Tree 5 page 2: unable to get the page. error code=266", StoreError),

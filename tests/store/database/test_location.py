@@ -10,6 +10,7 @@ import pytest
 
 from interlock.errors import StoreError
 from interlock.store import ConversationStore
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("created_databases")
 
@@ -52,7 +53,7 @@ def test_the_location_is_the_argument_else_the_variable_else_the_default(
     assert (tmp_path / "a?b #%41;c.db").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("location", "words"),
     [
         ("mysql://host/db", r"a mysql:// database is not supported: give a path, or a postgresql"),

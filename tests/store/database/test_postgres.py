@@ -18,6 +18,7 @@ from interlock.errors import MissingExtra, StoreError
 from interlock.messages import UserMessage
 from interlock.store import ConversationStore
 from interlock.store.database import postgres as postgres_module
+from tests.support.rows import each_row
 
 HELLO = UserMessage("hello")
 
@@ -30,7 +31,7 @@ async def fill(place: str | Path, count: int = 1) -> str:
         return made.id
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "words"),
     [
         ("postgresql://me:s3cret@127.0.0.1:1/db", r"cannot connect to PostgreSQL 127.0.0.1:1/db: "),

@@ -21,6 +21,7 @@ from interlock.messages import (
 )
 from interlock.store.database.rows import message_from_row, row_from_message, storable
 from interlock.text.quoting import replace_surrogates
+from tests.support.rows import each_row
 
 TEXT = st.text() | st.text("a\0\ud800\udc00é😀�")
 JSON = st.recursive(
@@ -90,7 +91,7 @@ def test_storable_replaces_only_characters_that_no_column_can_hold():
     assert storable("\ufeffa\0") == "\ufeffa�"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("role", "expected"),
     [
         ("system", SystemMessage("hello")),
@@ -136,7 +137,7 @@ def test_wide_input_does_not_exceed_the_depth_limit():
     assert read_back(wide) == wide
 
 
-@pytest.mark.parametrize("value", [object(), b"bytes", 10**5000], ids=["object", "bytes", "digits"])
+@each_row("value", [object(), b"bytes", 10**5000], ids=["object", "bytes", "digits"])
 def test_data_that_is_not_json_is_refused_without_quoting_it(value: object):
     with pytest.raises(StoreError, match="cannot keep a message whose provider data is not JSON"):
         row_from_message(AssistantMessage("secret", provider_data={"x": value}))
@@ -147,7 +148,7 @@ def test_an_object_that_is_not_a_message_is_refused():
         row_from_message(ToolCall("1", "add", {}))  # type: ignore[arg-type]  # the point of the test
 
 
-@pytest.mark.parametrize(
+@each_row(
     "columns",
     [
         {"role": "robot"},

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.store.database.schema_version import (
-    COMPATIBLE_FROM,
-    FIRST,
-    REVISION,
-    standing,
-)
+from interlock.store.database.schema_version import COMPATIBLE_FROM, FIRST, REVISION, standing
 from interlock.store.database.tables import versions
 from tests.support.rows import each_row
 

@@ -59,6 +59,7 @@ PERSON = StoredPerson(
     scopes=("mcp:*",),
     groups=("leads",),
     claims={"name": "Anna"},
+    is_asked=True,
 )
 AUTHORIZATION = StoredAuthorization(
     id="AAAAAAAAAAAA",

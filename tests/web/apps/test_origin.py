@@ -6,6 +6,7 @@ import pytest
 
 from interlock.errors import ConfigError
 from interlock.web.apps.origin import AppsOrigin
+from tests.support.rows import each_row
 
 PAGE = "https://tools.example.com"
 
@@ -19,7 +20,7 @@ def test_each_server_has_its_own_constant_origin():
     assert first.endswith(".apps.example.org:8443")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "page", "problem"),
     [
         ("https://apps.example.org", PAGE, "not valid"),

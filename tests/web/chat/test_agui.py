@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock.web.chat.agui import AguiEncoder, AguiInput
+from tests.support.rows import each_row
 from tests.web.encoded import APPROVAL, PROGRESS, START
 
 END = {"type": "tool_complete", "tool_call_id": "t1", "tool_result": "no", "is_error": True}
@@ -92,14 +92,14 @@ def test_call_that_the_client_already_knows_is_not_announced_again() -> None:
     assert encoded(START, announced=frozenset({"t1"})) == []
 
 
-@pytest.mark.parametrize(("reason", "outcome"), [("stopped", "cancelled"), ("end", "success")])
+@each_row(("reason", "outcome"), [("stopped", "cancelled"), ("end", "success")])
 def test_a_run_ends_with_its_outcome(reason: str, outcome: str) -> None:
     (ended,) = encoded({"type": "complete", "stop_reason": reason})
 
     assert (ended["type"], ended["outcome"]) == ("RUN_FINISHED", {"type": outcome})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "decision"),
     [
         ({"payload": {"decision": "allow", "note": "ok"}}, ("allow", "ok")),
@@ -114,7 +114,7 @@ def test_only_the_word_allow_allows_a_call(entry: Any, decision: Any) -> None:
     assert msgspec.convert(given, AguiInput).decisions == {"a1": decision}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("messages", "text"),
     [
         ([], ""),

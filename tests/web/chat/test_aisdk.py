@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.web.chat.aisdk import AiSdkEncoder
+from tests.support.rows import each_row
 from tests.web.encoded import APPROVAL, PROGRESS, START
 
 TEXT = {"type": "token", "content": "a"}
@@ -79,7 +78,7 @@ def test_call_that_needs_a_decision_ends_the_response_with_a_request_for_it() ->
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("event", "kind"),
     [
         (end(), "tool-output-available"),
@@ -91,7 +90,7 @@ def test_a_result_is_an_output_an_error_or_a_denial(event: Any, kind: str) -> No
     assert [each["type"] for each in chunks(event)] == [kind]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "kinds"),
     [("stopped", ["abort"]), ("length", ["finish-step", "finish"])],
 )

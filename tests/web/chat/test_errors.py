@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.errors import (
     ContextTooLong,
     ConversationBusy,
@@ -23,7 +21,7 @@ from interlock.web.chat.errors import TurnError, explained
 from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "code"),
     [
         (TurnError("too_large", "too many files"), "too_large"),
@@ -35,7 +33,6 @@ from tests.support.rows import each_row
         (StoreError("canary"), "internal"),
         (KeyError("canary"), "internal"),
     ],
-    ids=lambda each: type(each).__name__ if isinstance(each, Exception) else each,
 )
 def test_each_error_has_a_code_and_reveals_nothing(error: Exception, code: str) -> None:
     found, text = explained(error)

@@ -10,6 +10,7 @@ import pytest
 from interlock.agent import QuestionAsked, ToolFinished, ToolStarted
 from interlock.models import TextDelta
 from interlock.web.chat.events import MAX_RESULT, TurnEvent, decoded, fields_of, stopped_call
+from tests.support.rows import each_row
 
 STARTED = ToolStarted("t1", "kb:get", {"x": "ä"}, call_id="c1")
 
@@ -49,7 +50,7 @@ def test_a_refused_call_has_its_reason() -> None:
     assert "reason" not in finished("yes")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "members"),
     [
         (

@@ -15,6 +15,7 @@ from interlock.web.chat.errors import TurnError
 from interlock.web.chat.questions import TurnQuestions, checked_answer
 from interlock.web.chat.turn import Asked, Turn, TurnLimits
 from tests.layers.support import call_of
+from tests.support.rows import each_row
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -29,7 +30,7 @@ def test_valid_form_answer_is_passed_to_the_server() -> None:
     assert answer("accept", {"n": 1}) == {"action": "accept", "content": {"n": 1}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("action", "content"),
     [
         ("accept", {}),

@@ -11,14 +11,7 @@ from typing import Any, cast
 import pytest
 
 from interlock import streamed_answer
-from interlock.agent import (
-    AgentEvent,
-    ApprovalAsked,
-    Done,
-    QuestionAsked,
-    Stopped,
-    ToolStarted,
-)
+from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked, Stopped, ToolStarted
 from interlock.calls import LOCAL, Caller
 from interlock.errors import ModelInterrupted, ModelUnavailable
 from interlock.messages import AssistantMessage, Message, Unfinished, Usage

@@ -29,6 +29,7 @@ from interlock.web.by_hand import ask_on_page
 from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Turn, TurnLimits
 from interlock.web.chat.turn_toolbox import TurnToolbox
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY
 from tests.support.toolboxes import described, kb
 
@@ -63,7 +64,7 @@ def notes() -> Server:
     return server
 
 
-@pytest.mark.parametrize("state", ["on", "off"])
+@each_row("state", ["on", "off"])
 async def test_model_reads_no_resource_of_a_server_that_the_conversation_switched_off(state: str):
     async with Toolbox({"notes": notes()}) as toolbox:
         tools = TurnToolbox(toolbox, AllowingTurn(notes=state))
@@ -112,7 +113,7 @@ async def test_tool_of_others_is_as_unknown_to_a_user_as_one_that_does_not_exist
     assert texts[3:] == ["no tool 'X'"] * 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("built_in", "state", "times"),
     [(True, "on", 0), (False, "on", 1), (True, "ask", 1), (False, "ask", 1), (True, "", 1)],
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.revisions import NEWEST
 from interlock.web.inspector.remarks import WireRemarks, of_items
 from interlock.web.inspector.wire import InspectedWire
+from tests.support.rows import each_row
 
 GOOD = {
     "name": "find",
@@ -29,7 +28,7 @@ def test_good_tool_has_no_remark():
     assert of_items("tool", [GOOD], NEWEST) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "revision", "expected"),
     [
         ({"name": "find notes!"}, NEWEST, "advice: a name should have"),
@@ -68,7 +67,7 @@ def test_invalid_tool_gets_a_remark(change, revision: str, expected: str):
     assert expected in texts("tool", GOOD | change, revision)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "item", "expected"),
     [
         ("resource", {"uri": "notes", "name": "n", "description": "d"}, "error: the uri has no"),
@@ -84,7 +83,7 @@ def test_invalid_resource_or_prompt_gets_a_remark(kind: str, item, expected: str
     assert expected in texts(kind, item)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("frame", "revision", "expected"),
     [
         (b"loading ...", NEWEST, "a line is not a message"),

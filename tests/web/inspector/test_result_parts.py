@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from interlock.web.inspector.result_parts import MEMBERS, MORE_TEXT, MOST, TEXT, ResultPart
+from tests.support.rows import each_row
 
 
 def test_small_result_is_whole():
@@ -47,7 +48,7 @@ def test_picture_stays_whole_as_a_part_of_it_cannot_be_shown():
     assert ResultPart(result).cuts == {}
 
 
-@pytest.mark.parametrize("pointer", ["/b", "/a/2", "/a/x", "/a/0/x", "x/y"])
+@each_row("pointer", ["/b", "/a/2", "/a/x", "/a/0/x", "x/y"])
 def test_pointer_to_nothing_is_refused(pointer: str):
     with pytest.raises(LookupError):
         ResultPart({"a": ["text"]}, pointer)

@@ -13,7 +13,7 @@ from interlock import attachments
 from interlock.cli import completion, config_option
 from interlock.cli.chat import settings
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
+from interlock.cli.terminal import emit, emit_json, emit_list, is_terminal, safe_line, say
 from interlock.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from interlock.store.chat import transcripts
 
@@ -51,9 +51,9 @@ def list_(limit: int, as_json: bool) -> None:
       interlock conversations list --limit 10
     """
     found = _with_store(lambda store: store.list(limit))
-    _emit_list(found, as_json)
-    if not found and not as_json:
-        say("no conversations yet; start one with `interlock chat`")
+    emit_list(
+        found, _row, none="no conversations yet; start one with `interlock chat`", as_json=as_json
+    )
 
 
 @conversations.command()
@@ -73,24 +73,16 @@ def search(text: str, limit: int, as_json: bool) -> None:
       interlock conversations search '"time in Tokyo"'
     """
     found = _with_store(lambda store: store.search(text, limit))
-    _emit_list(found, as_json)
-    if not found and not as_json:
-        say("no conversation has these words")
+    emit_list(found, _row, none="no conversation has these words", as_json=as_json)
 
 
-def _emit_list(found: list[Conversation], as_json: bool) -> None:
-    if as_json:
-        emit_json(found)
-        return
-    emit_table(
-        (
-            each.id,
-            f"{each.updated.astimezone():%Y-%m-%d %H:%M}",
-            f"{each.message_count:4} {'message ' if each.message_count == 1 else 'messages'}",
-            each.model,
-            each.title,
-        )
-        for each in found
+def _row(found: Conversation) -> tuple[str, ...]:
+    return (
+        found.id,
+        f"{found.updated.astimezone():%Y-%m-%d %H:%M}",
+        f"{found.message_count:4} {'message ' if found.message_count == 1 else 'messages'}",
+        found.model,
+        found.title,
     )
 
 

@@ -14,14 +14,7 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Protocol
 
-from interlock.agent import (
-    AgentEvent,
-    Compacted,
-    Done,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-)
+from interlock.agent import AgentEvent, Compacted, Done, ToolFinished, ToolProgress, ToolStarted
 from interlock.cli.call_lines import LONGEST_ARGUMENTS, call_line
 from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
 from interlock.models import Notice, ReasoningDelta, TextDelta, Usage

@@ -11,7 +11,7 @@ import click
 from interlock.cli import config_option
 from interlock.cli.database_options import database_of
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, safe_line, say
+from interlock.cli.terminal import emit, emit_json, emit_list, emit_table, safe_line, say
 from interlock.text.quoting import visible_json
 
 if TYPE_CHECKING:
@@ -57,11 +57,9 @@ def list_(is_all: bool, as_json: bool, config: Path | None) -> None:
         return [opened.shown(each) for each in await opened.list(None if is_all else OPEN)]
 
     found = _with_approvals(config_option.load(config), work)
-    if as_json:
-        emit_json(found)
-        return
-    emit_table(
-        (
+    emit_list(
+        found,
+        lambda each: (
             each["id"],
             each["state"],
             each["user"],
@@ -69,11 +67,10 @@ def list_(is_all: bool, as_json: bool, config: Path | None) -> None:
             f"rule {each['rule']}",
             f"until {each['expires'][:16]}Z",
             " or ".join(each["approvers"]),
-        )
-        for each in found
+        ),
+        none="no calls wait for an approval",
+        as_json=as_json,
     )
-    if not found:
-        say("no calls wait for an approval")
 
 
 @approvals.command()

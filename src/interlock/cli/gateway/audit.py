@@ -14,7 +14,7 @@ import click
 from interlock.cli import config_option
 from interlock.cli.database_options import database_of
 from interlock.cli.signals import run
-from interlock.cli.terminal import complain, emit, emit_json, emit_table, say, warn, working
+from interlock.cli.terminal import complain, emit, emit_json, emit_list, emit_table, warn, working
 from interlock.errors import ConfigError
 from interlock.store.audit.records import Status
 
@@ -114,11 +114,9 @@ def list_(
         return await reader.calls(wanted, limit=limit)
 
     calls = _with_reader(config_option.load(config), work)
-    if as_json:
-        emit_json(calls)
-        return
-    emit_table(
-        (
+    emit_list(
+        calls,
+        lambda each: (
             each["at"],
             each.get("call", "-"),
             each.get("user", "-"),
@@ -126,11 +124,10 @@ def list_(
             each["status"],
             f"{each['ms']:.1f} ms" if isinstance(each.get("ms"), int | float) else "-",
             _remarks(each),
-        )
-        for each in calls
+        ),
+        none="no such calls",
+        as_json=as_json,
     )
-    if not calls:
-        say("no such calls")
 
 
 @audit.command()

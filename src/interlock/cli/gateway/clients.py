@@ -13,7 +13,7 @@ from interlock.cli import config_option
 from interlock.cli.database_options import database_of, principal_of
 from interlock.cli.gateway.recorder import OPERATOR, open_recorder
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, say
+from interlock.cli.terminal import emit, emit_json, emit_list, say
 from interlock.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -53,21 +53,18 @@ def list_(as_json: bool, config: Path | None) -> None:
       interlock clients list
     """
     found = _with(config_option.load(config), lambda operations: operations.list())
-    if as_json:
-        emit_json(found)
-        return
-    emit_table(
-        (
+    emit_list(
+        found,
+        lambda each: (
             each["client"],
             each["state"],
             each.get("verified") or f'"{each["name"]}"',
             f"{each.get('people', 0)} people",
             f"used {each['lastUsed'][:16]}Z" if each.get("lastUsed") else "never used",
-        )
-        for each in found
+        ),
+        none="no clients yet: people connect them with the gateway's URL only",
+        as_json=as_json,
     )
-    if not found:
-        say("no clients yet: people connect them with the gateway's URL only")
 
 
 @clients.command()
@@ -82,22 +79,19 @@ def show(client: str, as_json: bool, config: Path | None) -> None:
       interlock clients show https://claude.ai/oauth/mcp-oauth-client-metadata
     """
     found = _with(config_option.load(config), lambda operations: operations.show(client))
-    if as_json:
-        emit_json(found)
-        return
-    emit_table(
-        (
+    emit_list(
+        found,
+        lambda each: (
             each["id"],
             each["state"],
             each["user"],
             " ".join(each["scopes"]),
             each.get("view", "-"),
             f"used {each['lastUsed'][:16]}Z",
-        )
-        for each in found
+        ),
+        none=f"nobody has allowed the client {client}",
+        as_json=as_json,
     )
-    if not found:
-        say(f"nobody has allowed the client {client}")
 
 
 @clients.command()
@@ -210,11 +204,9 @@ def _with(config: Config, work: Callable[[ClientOperations], Awaitable[_T]]) -> 
 
 @asynccontextmanager
 async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
-    from interlock.gateway.front_door.clients import Registrations
     from interlock.gateway.front_door.operating import ClientOperations
     from interlock.store.authorizations import AuthorizationStore
     from interlock.store.database.database import open_database
-    from interlock.store.database.key_loading import load_key
     from interlock.store.oauth_clients import OAuthClientStore
 
     location = database_of(config)
@@ -234,7 +226,6 @@ async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
             yield ClientOperations(
                 AuthorizationStore(database),
                 OAuthClientStore(database),
-                Registrations(await load_key(location)),
                 recording,
                 OPERATOR,
             )

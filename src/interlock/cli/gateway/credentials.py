@@ -14,7 +14,7 @@ from interlock.cli import completion, config_option
 from interlock.cli.database_options import database_of, principal_of
 from interlock.cli.gateway.recorder import Recorder, open_recorder
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_json, emit_table, say, warn
+from interlock.cli.terminal import emit_list, say, warn
 from interlock.errors import ConfigError, InterlockError, StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
@@ -67,15 +67,18 @@ def list_(user: str, as_json: bool, config: Path | None) -> None:
         return [each.as_json(now) for each in found]
 
     found = _with_store(config_option.load(config), work)
-    if as_json:
-        emit_json(found)
-        return
-    emit_table(
-        (each["user"], each["server"], each["name"], each["state"], f"{each['updated'][:16]}Z")
-        for each in found
+    emit_list(
+        found,
+        lambda each: (
+            each["user"],
+            each["server"],
+            each["name"],
+            each["state"],
+            f"{each['updated'][:16]}Z",
+        ),
+        none="no credentials yet; store one with `interlock credentials set SERVER NAME --user U`",
+        as_json=as_json,
     )
-    if not found:
-        say("no credentials yet; store one with `interlock credentials set SERVER NAME --user U`")
 
 
 @credentials.command("set")

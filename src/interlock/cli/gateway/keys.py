@@ -12,7 +12,7 @@ from interlock.cli import config_option
 from interlock.cli.database_options import Duration, RateOption, check_view, database_of
 from interlock.cli.gateway.recorder import OPERATOR, Recorder, open_recorder
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, emit_table, say
+from interlock.cli.terminal import emit, emit_json, emit_list, emit_table, say
 
 if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
@@ -140,11 +140,9 @@ def list_(as_json: bool, config: Path | None) -> None:
         _fields(each)
         for each in _with_store(config_option.load(config), lambda store: store.list())
     ]
-    if as_json:
-        emit_json(found)
-        return
-    emit_table(
-        (
+    emit_list(
+        found,
+        lambda each: (
             each["id"],
             each["state"],
             each["user"],
@@ -153,11 +151,10 @@ def list_(as_json: bool, config: Path | None) -> None:
             f"until {each['expires'][:10]}" if "expires" in each else "for good",
             f"used {each['lastUsed'][:16]}Z" if "lastUsed" in each else "never used",
             each["name"],
-        )
-        for each in found
+        ),
+        none="no keys yet; create one with `interlock keys create USER`",
+        as_json=as_json,
     )
-    if not found:
-        say("no keys yet; create one with `interlock keys create USER`")
 
 
 @keys.command()

@@ -141,10 +141,8 @@ async def _other_gateways(config: Config, url: str) -> list[str]:
 
 
 def _unchecked_logins(config: Config) -> list[str]:
-    settings = config.gateway
-    if settings is None or settings.oauth is None:
-        return []
-    names = [each.issuer for each in settings.issuers if each.client_id]
+    issuers = () if config.gateway is None else config.gateway.issuers
+    names = [each.issuer for each in issuers if each.client_id]
     return [f"not checked: login at {each} ({_NOT_STARTED})" for each in names]
 
 

@@ -93,9 +93,7 @@ def _of(gate: Operations, request: ApiRequest) -> ClientOperations:
 
         return record
 
-    return ClientOperations(
-        door.store, door.decisions, door.registrations, recording, request.principal.id
-    )
+    return ClientOperations(door.store, door.decisions, recording, request.principal.id)
 
 
 ROUTES = (

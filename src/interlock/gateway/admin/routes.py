@@ -10,7 +10,6 @@ from interlock.gateway.admin import (
     explain,
     keys,
     lock,
-    login,
     me,
     oauth_clients,
     overview,
@@ -38,4 +37,3 @@ ADMIN_ROUTES = (
 )
 # Served by every listener.
 USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES, *credentials.OWN_ROUTES, *calls.ROUTES)
-LOGIN_ROUTES = login.ROUTES

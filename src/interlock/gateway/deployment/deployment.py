@@ -12,12 +12,7 @@ from interlock.gateway.deployment.addresses import check_listeners, check_url
 from interlock.gateway.deployment.check_result import CheckResult, error, ok, warning
 from interlock.gateway.deployment.front_door import check_front_door
 from interlock.gateway.deployment.machine import check_files, check_key, check_user, check_volume
-from interlock.gateway.deployment.stored import (
-    check_audit,
-    check_keys,
-    check_owner,
-    look_at,
-)
+from interlock.gateway.deployment.stored import check_audit, check_keys, check_owner, look_at
 from interlock.gateway.parts import Parts, make_parts
 from interlock.store.database import location
 from interlock.telemetry.checking import check_signals

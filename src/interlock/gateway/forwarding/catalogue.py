@@ -22,12 +22,7 @@ from interlock.gateway.forwarding.items import (
 )
 from interlock.gateway.forwarding.offers import ListedItem, Offers
 from interlock.gateway.forwarding.refusals import REASON_KEY
-from interlock.gateway.forwarding.tool import (
-    CLAUDE_CODE,
-    ForwardedTool,
-    StartingTool,
-    UnusableTool,
-)
+from interlock.gateway.forwarding.tool import CLAUDE_CODE, ForwardedTool, StartingTool, UnusableTool
 from interlock.layers.kept_results import URI
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION

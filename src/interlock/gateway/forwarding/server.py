@@ -372,7 +372,7 @@ class ForwardingServer:
     def end_credentials(self, keys: Collection[str]) -> None:
         """End the parked calls of API keys that are no longer valid, given the keys' ids."""
         self._forwarder.parking.end(
-            lambda principal: principal is not None and principal.key_id in keys
+            lambda principal: principal is not None and principal.ends_with(keys)
         )
 
     # Serving

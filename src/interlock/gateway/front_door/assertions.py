@@ -8,27 +8,20 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from interlock.auth.issuers import stated_issuer
 from interlock.auth.jwt import KeySet, SignedStatements
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Accepts, Issuer
 from interlock.errors import AuthUnavailable, ConfigError, InterlockError
 from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.metadata import ALGORITHMS
-from interlock.gateway.front_door.request import OAuthError, Resources
+from interlock.gateway.front_door.request import OAuthError
 from interlock.gateway.logins.people import person_of
-from interlock.store.authorizations import AuthorizationStore
 from interlock.types import JsonObject
-
-if TYPE_CHECKING:
-    from interlock.oauth.fetcher import Fetcher
 
 LONGEST = 600  # seconds that an issuer's statement may be valid
 LONGEST_OF_CLIENTS = 3_600  # seconds that a client's statement may be valid
@@ -45,26 +38,15 @@ class Assertions:
     """Verifies signed statements.
 
     Args:
-        store: Notes which statements were used.
-        resources: Returns the resources of the current configuration.
-        issuers: Returns the configured issuers.
-        fetcher: Returns the fetcher for the keys of clients.
-        wall: The wall clock, in seconds since 1970.
+        parts: The shared parts of the front door.
     """
 
-    def __init__(
-        self,
-        store: AuthorizationStore,
-        resources: Callable[[], Resources],
-        issuers: Callable[[], Sequence[Issuer]],
-        fetcher: Callable[[], Fetcher],
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._store = store
-        self._resources = resources
-        self._issuers = issuers
-        self._fetcher = fetcher
-        self._wall = wall
+    def __init__(self, parts: DoorParts) -> None:
+        self._store = parts.store
+        self._wall = parts.wall
+        self._resources = parts.gateway.resources
+        self._issuers = parts.gateway.issuers
+        self._fetcher = parts.gateway.fetcher
         self._keys: OrderedDict[tuple[str, str], KeySet] = OrderedDict()
 
     async def check_client(self, client: FrontClient, assertion: str) -> None:
@@ -85,8 +67,10 @@ class Assertions:
             raise refused
         await self._use(client.id, claims, refused)
 
-    async def person(self, assertion: str, kind: Accepts, client: str = "") -> Principal:
-        """Return the person or workload that an issuer's statement is about.
+    async def person(
+        self, assertion: str, kind: Accepts, client: str = ""
+    ) -> tuple[Principal, JsonObject]:
+        """Return the person or workload that an issuer's statement is about, and all its claims.
 
         Args:
             assertion: The statement.
@@ -97,9 +81,8 @@ class Assertions:
             OAuthError: The statement is not valid, or no issuer is trusted for this kind.
         """
         refused = OAuthError("invalid_grant", "the assertion is not valid")
-        issuer = next(
-            (each for each in self._issuers() if each.issuer == _issuer_of(assertion)), None
-        )
+        name = stated_issuer(assertion.encode(errors="replace"))
+        issuer = next((each for each in self._issuers() if each.issuer == name), None)
         if issuer is None or kind not in issuer.accepts:
             raise refused
         needed = ("iat", "jti", "client_id") if kind == "id-jag" else ("jti",)
@@ -118,7 +101,7 @@ class Assertions:
             # With rights of the operator, a scope limits this token, and not the person.
             is_limit = kind == "id-jag" and issuer.scopes
             told = {name: each for name, each in claims.items() if name not in ("scope", "scp")}
-            return replace(person_of(issuer, told if is_limit else claims), claims=claims)
+            return person_of(issuer, told if is_limit else claims), claims
         except InterlockError as error:
             raise OAuthError("invalid_grant", str(error)) from None
 
@@ -133,7 +116,7 @@ class Assertions:
             raise refused
 
     def _is_short(self, claims: JsonObject, longest: int) -> bool:
-        return bool(claims["exp"] <= self._wall() + longest + _LEEWAY)
+        return bool(claims["exp"] <= self._wall() / 1_000_000 + longest + _LEEWAY)
 
     @property
     def _own_names(self) -> list[str]:
@@ -156,8 +139,7 @@ class Assertions:
         """Note that a statement was used; refuse it if it had been before."""
         told = f"{who}\n{claims['jti']}".encode(errors="surrogateescape")
         expires = int((claims["exp"] + _LEEWAY) * 1_000_000)
-        now = int(self._wall() * 1_000_000)
-        if not await self._store.use_id(sha256(told).digest(), expires, now):
+        if not await self._store.use_id(sha256(told).digest(), expires, self._wall()):
             raise refused
 
     # Keys
@@ -201,10 +183,3 @@ class Assertions:
         if response.status != 200:
             raise ConfigError(f"the response has status {response.status}, not 200")
         return response.body
-
-
-def _issuer_of(assertion: str) -> str:
-    """Return the issuer that a statement names, to choose the keys that verify it."""
-    from interlock.auth.issuers import stated_issuer
-
-    return stated_issuer(assertion.encode(errors="replace"))

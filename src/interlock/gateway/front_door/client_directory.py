@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 
-from interlock.gateway.front_door.clients import (
-    FrontClient,
-    Registrations,
-    is_listed,
-    places_of,
-)
+from interlock.gateway.front_door.clients import FrontClient, Registrations, is_listed, places_of
 from interlock.gateway.front_door.documents import Documents, is_document
 from interlock.gateway.front_door.request import OAuthError
 from interlock.store.database.changes import ChangeFeed
@@ -28,6 +23,7 @@ class ClientDirectory:
         registrations: The clients that registered themselves.
         documents: The clients with a document.
         allowed: Returns the places of clients that may ask; None for all.
+        on_change: Called after operators have decided about clients.
     """
 
     def __init__(
@@ -36,12 +32,15 @@ class ClientDirectory:
         registrations: Registrations,
         documents: Documents,
         allowed: Callable[[], Collection[str] | None],
+        on_change: Callable[[], None],
     ) -> None:
         self._store = store
         self._registrations = registrations
         self._documents = documents
         self._allowed = allowed
+        self._on_change = on_change
         self._stored: dict[str, StoredClient] = {}
+        self._blocked: frozenset[str] = frozenset()
 
     @asynccontextmanager
     async def running(self, feed: ChangeFeed) -> AsyncGenerator[ClientDirectory, None]:
@@ -65,6 +64,9 @@ class ClientDirectory:
             StoreError: The database is unavailable.
         """
         self._stored = {each.id: each for each in await self._store.list()}
+        blocked = (id for id, each in self._stored.items() if each.state == "blocked")
+        self._blocked = frozenset(blocked)
+        self._on_change()
 
     async def find(self, id: str, *, is_known: bool = False) -> FrontClient:
         """Return a client.
@@ -77,7 +79,7 @@ class ClientDirectory:
             OAuthError: The client is unknown (401), is blocked, or may not ask here.
         """
         client = await self._found(id, is_known=is_known)
-        if self.is_blocked(client):
+        if self.is_blocked(client.id, places_of(client)):
             raise OAuthError("invalid_client", f"{client.label} is blocked here", 401)
         stored = self._stored.get(id)
         if stored is None and not is_listed(client, self._allowed()):
@@ -86,13 +88,11 @@ class ClientDirectory:
             raise OAuthError("invalid_client", text, 401)
         return client
 
-    def is_blocked(self, client: FrontClient) -> bool:
-        """Return whether an operator has blocked a client, its document, or one of its hosts."""
-        names = {client.id, *places_of(client)}
-        found = [self._stored[each] for each in names if each in self._stored]
-        if any(each.id == client.id and each.state != "blocked" for each in found):
-            return False
-        return any(each.state == "blocked" for each in found)
+    def is_blocked(self, id: str, places: Iterable[str]) -> bool:
+        """Return whether an operator has blocked a client, its document, or one of its places."""
+        if (decided := self._stored.get(id)) is not None:
+            return decided.state == "blocked"
+        return any(each in self._blocked for each in places)
 
     async def _found(self, id: str, *, is_known: bool) -> FrontClient:
         stored = self._stored.get(id)

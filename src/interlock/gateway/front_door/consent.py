@@ -13,45 +13,34 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
 
 from interlock.auth import Principal
-from interlock.auth.gateway_key import GatewayKey
-from interlock.auth.key_ring import KeyRing
 from interlock.auth.page_session import PAGE_KEY
 from interlock.auth.stored_key import TENANT
 from interlock.calls import Caller
 from interlock.gateway.front_door import redirects
-from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import FrontClient
-from interlock.gateway.front_door.recheck import stored_person
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.request import (
     AuthorizationAsked,
+    AuthorizationQuery,
     OAuthError,
-    Resources,
     answer_url,
     check_request,
     granted,
     read_query,
 )
-from interlock.gateway.front_door.tokens import Decided, TokenIssuer
+from interlock.gateway.front_door.tokens import MICROS, Decided, TokenIssuer
 from interlock.server.http.json_api import ApiRequest, Problem
-from interlock.store.authorizations import AuthorizationStore
-from interlock.store.signed_in import SignedInStore
-from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 WINDOW = 600  # seconds for which what was shown can be decided
-MICROS = 1_000_000
 WITHOUT_RECHECK = 7 * 86_400.0  # seconds, if the issuer cannot be asked again about the person
 MAX_LISTED = 200  # tools that the page lists by name
-
-Missing = Callable[[Caller], Awaitable[Sequence[JsonObject]]]
-ListTools = Callable[[Caller], tuple[list[JsonObject], list[JsonObject]]]
 
 
 class AskedQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,57 +77,31 @@ class Consent:
     """Shows people what clients ask for, and turns their decisions into codes.
 
     Args:
-        clients: All clients.
+        parts: The shared parts of the front door.
         tokens: Makes the codes.
-        store: The authorizations, which tell whether the person has allowed the client before.
-        people: The people whom issuers have described.
-        keys: The API keys, with which people may have signed in.
-        secret: The gateway's key.
-        resources: Returns the resources of the current configuration.
-        sign_in: Returns the seconds after which a person must sign in again.
-        list_tools: Returns the tools that a caller sees.
-        missing: Returns the servers that lack a credential of a caller.
-        note: Records a decision in the audit trail, given the action, the person and the client.
-        wall: The wall clock, in microseconds since 1970.
     """
 
-    def __init__(
-        self,
-        clients: ClientDirectory,
-        tokens: TokenIssuer,
-        store: AuthorizationStore,
-        people: SignedInStore,
-        keys: KeyRing,
-        secret: GatewayKey,
-        resources: Callable[[], Resources],
-        sign_in: Callable[[], float],
-        list_tools: ListTools,
-        missing: Missing,
-        note: Callable[[str, Principal, str], None] = lambda *_: None,
-        wall: Callable[[], int] = now_micros,
-    ) -> None:
-        self._clients = clients
+    def __init__(self, parts: DoorParts, tokens: TokenIssuer) -> None:
+        self._clients = parts.clients
+        self._store = parts.store
+        self._keys = parts.keys
+        self._rechecks = parts.rechecks
+        self._gateway = parts.gateway
+        self._resources = parts.gateway.resources
+        self._note = parts.gateway.recorder.client_decided
+        self._wall = parts.wall
+        self._secret = parts.secret.derive("consent")
         self._tokens = tokens
-        self._store = store
-        self._people = people
-        self._keys = keys
-        self._secret = secret.derive("consent")
-        self._resources = resources
-        self._sign_in = sign_in
-        self._list_tools = list_tools
-        self._missing = missing
-        self._note = note
-        self._wall = wall
 
-    async def preview(self, raw: str) -> JsonObject:
-        """Return what a page shows before the person has signed in: the client, and its place.
+    async def opened(self, raw: str) -> tuple[AuthorizationQuery, FrontClient, str]:
+        """Return what a query asks, with its client and the client's redirect URI.
 
         Raises:
             OAuthError: The request, its client or its redirect URI is refused.
         """
         query = read_query(raw)
         client = await self._clients.find(query.values.get("client_id", ""))
-        return _described(client, client.check_redirect(query.values.get("redirect_uri", "")))
+        return query, client, client.check_redirect(query.values.get("redirect_uri", ""))
 
     async def show(self, raw: str, request: ApiRequest) -> JsonObject:
         """Return all that a person must know to decide.
@@ -179,7 +142,7 @@ class Consent:
         if not scopes:
             raise Problem(400, "bad_request", "scopes: leave at least one ticked, or deny")
         decided = await self._decided(checked, scopes, person)
-        code = await self._tokens.issue_code(decided, stored_person(person, 0))
+        code = await self._tokens.issue_code(decided, self._rechecks.described(person))
         self._note("allowed", person, client.id)
         return {"location": answer_url(asked.redirect_uri, issuer, asked.state, code=code)}
 
@@ -194,15 +157,13 @@ class Consent:
         stored = await self._store.get(id)
         if stored is None or (stored.user, stored.tenant) != (person.id, _tenant(person)):
             return False
-        await self._tokens.end([id], "revoked")
+        await self._tokens.end([stored], "revoked")
         return True
 
     # What is asked for
 
     async def _check(self, raw: str, person: Principal) -> _Checked:
-        query = read_query(raw)
-        client = await self._clients.find(query.values.get("client_id", ""))
-        uri = client.check_redirect(query.values.get("redirect_uri", ""))
+        query, client, uri = await self.opened(raw)
         asked = check_request(query, uri, self._resources())
         if person.view and person.view != asked.view:
             # Without a resource, a key that is bound to a view means this view.
@@ -224,12 +185,12 @@ class Consent:
         caller = msgspec.structs.replace(
             person, scopes=frozenset(checked.scopes), view=asked.view or person.view
         )
-        tools, _ = self._list_tools(Caller(caller))
+        tools, _ = self._gateway.list_tools(Caller(caller))
         writes = [each["address"] for each in tools if each.get("risk") != "read"]
         before = await self._store.list(user=person.id, client=client.id, tenant=_tenant(person))
         names = [person.claims.get(name) for name in ("name", "email")]
         shown: JsonObject = {
-            "client": _described(client, asked.redirect_uri),
+            "client": described(client, asked.redirect_uri),
             "user": person.id,
             "names": [each for each in names if isinstance(each, str)],
             "scopes": list(checked.scopes),
@@ -245,7 +206,7 @@ class Consent:
         }
         window = self._window(self._wall())
         # Not part of what is decided: a tool asks for a missing credential later, too.
-        connect = await self._missing(Caller(caller))
+        connect = await self._gateway.missing(Caller(caller))
         return shown | {"connect": connect, "seen": self._seal(shown, raw, request, window)}
 
     def _window(self, now: int) -> int:
@@ -259,37 +220,22 @@ class Consent:
 
     # What follows
 
-    async def _can_ask_again(self, person: Principal) -> bool:
-        found = await self._people.get(person.id, _tenant(person))
-        return found is not None and bool(found[1])
-
     async def _decided(
         self, checked: _Checked, scopes: tuple[str, ...], person: Principal
     ) -> Decided:
-        client, asked, now = checked.client, checked.asked, self._wall()
-        longest = self._sign_in()
-        if not person.key_id and not await self._can_ask_again(person):
+        longest = self._gateway.own.sign_in
+        if not person.key_id and not await self._rechecks.can_ask(person):
             longest = min(longest, WITHOUT_RECHECK)
-        ends = now + int(longest * MICROS)
+        ends = self._wall() + int(longest * MICROS)
         key = self._keys.by_id(person.key_id) if person.key_id else None
         if key is not None and key.stored.expires is not None:
             ends = min(ends, key.stored.expires)
-        return Decided(
-            client=client.id,
-            name=client.name,
-            verified=client.verified,
-            redirect_uri=asked.redirect_uri,
-            challenge=asked.challenge,
-            view=asked.view,
-            scopes=scopes,
-            user=person.id,
-            key=person.key_id,
-            ends=ends,
-            tenant=_tenant(person),
-        )
+        asked = checked.asked
+        request = {"redirect_uri": asked.redirect_uri, "challenge": asked.challenge}
+        return Decided.of(checked.client, person, asked.view, scopes, ends, **request)
 
 
-def _described(client: FrontClient, redirect_uri: str) -> JsonObject:
+def described(client: FrontClient, redirect_uri: str) -> JsonObject:
     """Return what a page says about a client, and where its answer goes."""
     return {
         "id": client.id,

@@ -21,9 +21,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from interlock.config.gateway import Rate
 from interlock.errors import InterlockError
 from interlock.gateway.front_door.clients import FrontClient, Metadata, client_of_document
 from interlock.gateway.front_door.request import OAuthError
+from interlock.layers.limits import Buckets, spend
 from interlock.text.urls import is_loopback
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ FRESH, FRESHEST = 300.0, 86_400.0  # seconds that a document is cached, at least
 FAILED = 60.0  # seconds that a failure is cached
 USABLE = 86_400.0  # seconds that the last good document may still be used
 MAX_KEPT = 1_000  # documents in memory
+NEW = Rate(5, 1)  # fetches from hosts without a good document in memory
 PER_HOST, AT_ONCE = 4, 32  # fetches at the same time
 _MAX_AGE = re.compile(r"max-age=(\d{1,9})")
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/[A-Za-z0-9\-._~/!$&'()*+,;=:@%?]+")
@@ -80,6 +83,7 @@ class Documents:
         self._clock = clock
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._running: dict[str, asyncio.Task[_Known]] = {}
+        self._new = Buckets(NEW, None, "", "")
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._of_hosts: defaultdict[str, int] = defaultdict(int)
 
@@ -124,6 +128,9 @@ class Documents:
         task = self._running.get(url)
         if task is None:
             host = urlsplit(url).netloc.lower()
+            if not self._has_host(host) and not spend([(self._new, "")], self._clock()):
+                text = "too many new clients at once; wait a second"
+                raise OAuthError("temporarily_unavailable", text, 429)
             if self._of_hosts[host] >= PER_HOST:
                 text = f"{host} does not answer; try again later"
                 raise OAuthError("temporarily_unavailable", text, 503)
@@ -131,6 +138,10 @@ class Documents:
             task.add_done_callback(lambda _: self._running.pop(url, None))
         # A caller that leaves does not end the fetch that others wait for.
         return await asyncio.shield(task)
+
+    def _has_host(self, host: str) -> bool:
+        good = (url for url, each in self._known.items() if each.client is not None)
+        return any(urlsplit(url).netloc.lower() == host for url in good)
 
     async def _fetch(self, url: str, host: str) -> _Known:
         before, client, error, fresh = self._known.get(url), None, "", FAILED

@@ -12,13 +12,14 @@ address or person, so that nobody is locked out by others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from interlock.config.gateway import FrontDoorSettings, Issuer
+from interlock.config.gateway import Rate
 from interlock.errors import AuthUnavailable, ParseError, StoreError
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_authentication import (
@@ -26,9 +27,9 @@ from interlock.gateway.front_door.client_authentication import (
     authenticated,
     with_basic,
 )
-from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Metadata, Registrations
-from interlock.gateway.front_door.consent import Consent
+from interlock.gateway.front_door.consent import Consent, described
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.machines import Machines
 from interlock.gateway.front_door.metadata import BY_JWT, GRANTS, WELL_KNOWN, metadata
 from interlock.gateway.front_door.pages import (
@@ -40,13 +41,12 @@ from interlock.gateway.front_door.pages import (
 )
 from interlock.gateway.front_door.request import (
     OAuthError,
-    Resources,
     answer_url,
     check_request,
-    read_query,
 )
 from interlock.gateway.front_door.tokens import TokenIssuer
 from interlock.gateway.logins.plain_page import HTML, headers_for
+from interlock.layers.limits import Buckets, spend
 from interlock.protocol.envelope import check_bounds, encode
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
@@ -78,49 +78,43 @@ class DoorApp:
 
     Args:
         beside: The application that serves all other paths.
-        clients: All clients.
+        parts: The shared parts of the front door.
         registrations: Registers clients.
         tokens: Issues, replaces and revokes tokens.
         consent: Shows requests to people.
         assertions: Verifies signed statements.
         machines: Issues tokens for programs.
-        resources: Returns the resources of the current configuration.
-        settings: Returns the current settings of the front door.
-        issuers: Returns the configured issuers.
         hosts: The allowed values of the `Host` header; see `Guard`.
-        note: Counts a request, given the endpoint and the outcome.
+        counts: The number of requests by endpoint and outcome.
         clock: The monotonic clock, in seconds.
     """
 
     def __init__(
         self,
         beside: AsgiApp,
+        parts: DoorParts,
         *,
-        clients: ClientDirectory,
         registrations: Registrations,
         tokens: TokenIssuer,
         consent: Consent,
         assertions: Assertions,
         machines: Machines,
-        resources: Callable[[], Resources],
-        settings: Callable[[], FrontDoorSettings],
-        issuers: Callable[[], Sequence[Issuer]],
         hosts: Sequence[str] | None,
-        note: Callable[[str, str], None] = lambda *_: None,
+        counts: Counter[tuple[str, str]],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._beside = beside
-        self._clients = clients
+        self._clients = parts.clients
+        self._gateway = parts.gateway
+        self._resources = parts.gateway.resources
         self._registrations = registrations
         self._tokens = tokens
         self._consent = consent
         self._assertions = assertions
         self._machines = machines
-        self._resources = resources
-        self._settings = settings
-        self._issuers = issuers
-        self._note = note
-        self._limits = {path: _Bucket(rate, clock) for path, rate in RATES.items()}
+        self._counts = counts
+        self._clock = clock
+        self._limits = {path: Buckets(Rate(each, 1), None, "", "") for path, each in RATES.items()}
         # Not `PageGuard`: browsers come to /authorize from other sites, which it would refuse.
         self._page_guard = Guard(hosts, (), ())
         self._guard = Guard(hosts, (), ("*",))
@@ -179,26 +173,25 @@ class DoorApp:
             raise HttpRefusal(404, "nothing is served at this path") from None
         document = metadata(
             resources.issuer,
-            registers=self._settings().registration,
-            takes_id_jag=any("id-jag" in each.accepts for each in self._issuers()),
+            registers=self._gateway.own.registration,
+            takes_id_jag=any("id-jag" in each.accepts for each in self._gateway.issuers()),
         )
         await reply(request.send, 200, encode(document), request.extra)
 
     async def _post(self, request: HttpRequest, path: str) -> None:
         try:
-            if not self._limits[path].take():
-                raise OAuthError("temporarily_unavailable", "too many requests; wait 1 s", 429)
+            self._spend(path)
             answer = await self._posts[path](request)
         except OAuthError as error:
-            self._note(path[1:], error.error)
+            self._count(path, error.error)
             await self._send_error(request, error)
             return
         except (StoreError, AuthUnavailable):
-            self._note(path[1:], "unavailable")
+            self._count(path, "unavailable")
             text = "the database does not answer; try again later"
             await self._send_error(request, OAuthError("temporarily_unavailable", text, 503))
             return
-        self._note(path[1:], "ok")
+        self._count(path, "ok")
         status = 201 if path == "/register" else 200
         headers = (*_NO_STORE, *request.extra)
         if answer is None:
@@ -207,16 +200,14 @@ class DoorApp:
             await reply(request.send, status, encode(answer), headers)
 
     async def _send_error(self, request: HttpRequest, error: OAuthError) -> None:
-        headers = [*_NO_STORE, *request.extra]
+        headers = [*_NO_STORE, *_retry_after(error), *request.extra]
         if error.status == 401:
             headers.append((b"www-authenticate", b'Basic realm="interlock"'))
-        if error.status in (429, 503):
-            headers.append((b"retry-after", b"1"))
         body = encode({"error": error.error, "error_description": _plain(error.text)})
         await reply(request.send, error.status, body, headers)
 
     async def _register(self, request: HttpRequest) -> JsonObject:
-        if not self._settings().registration:
+        if not self._gateway.own.registration:
             text = "clients cannot register themselves here; the operator creates them"
             raise OAuthError("invalid_request", text, 403)
         request.check_media()
@@ -267,58 +258,45 @@ class DoorApp:
     async def _authorize(self, request: HttpRequest) -> None:
         raw = (request.scope.get("query_string") or b"").decode("latin-1")
         try:
-            if not self._limits["/authorize"].take():
-                raise OAuthError("temporarily_unavailable", "too many requests; try again", 429)
-            client = await self._consent.preview(raw)
+            self._spend("/authorize")
+            query, client, uri = await self._consent.opened(raw)
         except OAuthError as error:
-            self._note("authorize", error.error)
+            self._count("/authorize", error.error)
             status = 400 if error.status == 401 else error.status
-            page = refused_page(error.text)
-            await reply(request.send, status, page, headers_for(), kind=HTML)
+            headers = [*headers_for(), *_retry_after(error)]
+            await reply(request.send, status, refused_page(error.text), headers, kind=HTML)
             return
-        query = read_query(raw)
-        found = await self._clients.find(query.values["client_id"])
-        uri = found.check_redirect(query.values.get("redirect_uri", ""))
         resources = self._resources()
         try:
             check_request(query, uri, resources)
         except OAuthError as error:
-            self._note("authorize", error.error)
+            self._count("/authorize", error.error)
             told = {"error": error.error, "error_description": _plain(error.text)}
             url = answer_url(uri, resources.issuer, query.state, **told)
             headers = [*headers_for(), (b"location", url.encode("latin-1", "replace"))]
             await reply(request.send, 302, b"", headers, kind=HTML)
             return
-        self._note("authorize", "ok")
-        await reply(request.send, 200, self._page(raw, client), headers_for(SCRIPT), kind=HTML)
+        self._count("/authorize", "ok")
+        page = consent_page(described(client, uri), *self._logins(f"/authorize?{raw}"))
+        await reply(request.send, 200, page, headers_for(SCRIPT), kind=HTML)
 
-    def _page(self, raw: str, client: JsonObject) -> bytes:
-        return consent_page(client, *self._logins(f"/authorize?{raw}"))
+    def _spend(self, path: str) -> None:
+        if not spend([(self._limits[path], "")], self._clock()):
+            raise OAuthError("temporarily_unavailable", "too many requests; wait 1 s", 429)
+
+    def _count(self, path: str, outcome: str) -> None:
+        self._counts[path[1:], outcome] += 1
 
     def _logins(self, here: str) -> tuple[list[str], list[str]]:
         """Return the names of the issuers, and where the login begins that comes back here."""
-        issuers = [each.issuer for each in self._issuers() if each.client_id]
+        issuers = [each.issuer for each in self._gateway.issuers() if each.client_id]
         to = quote(here, safe="")
         begin = [f"/login/begin?issuer={quote(each, safe='')}&to={to}" for each in issuers]
         return [split(each).netloc for each in issuers], begin
 
 
-class _Bucket:
-    """A limit of requests a second, with bursts of one second's requests."""
-
-    def __init__(self, rate: int, clock: Callable[[], float]) -> None:
-        self._rate = rate
-        self._clock = clock
-        self._left, self._at = float(rate), clock()
-
-    def take(self) -> bool:
-        now = self._clock()
-        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
+def _retry_after(error: OAuthError) -> list[Header]:
+    return [(b"retry-after", b"1")] if error.status in (429, 503) else []
 
 
 def _form(body: bytes) -> Mapping[str, str]:

@@ -9,19 +9,16 @@ Such a token has no refresh token: the program asks again with what it has.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from interlock.auth.access_token import LIFETIME
-from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
-from interlock.auth.stored_key import TENANT
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_authentication import ProvenClient
-from interlock.gateway.front_door.recheck import stored_person
-from interlock.gateway.front_door.request import OAuthError, Resources, granted, ours
+from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.door_parts import DoorParts
+from interlock.gateway.front_door.request import OAuthError, granted, ours
 from interlock.gateway.front_door.tokens import MICROS, Decided, TokenIssuer
-from interlock.store.signed_in import SignedInStore
-from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 
@@ -29,29 +26,18 @@ class Machines:
     """Issues tokens for programs.
 
     Args:
-        keys: The API keys.
+        parts: The shared parts of the front door.
         tokens: Issues the tokens.
         assertions: Verifies issuers' statements.
-        people: Stores what issuers state about people.
-        resources: Returns the resources of the current configuration.
-        wall: The wall clock, in microseconds since 1970.
     """
 
-    def __init__(
-        self,
-        keys: KeyRing,
-        tokens: TokenIssuer,
-        assertions: Assertions,
-        people: SignedInStore,
-        resources: Callable[[], Resources],
-        wall: Callable[[], int] = now_micros,
-    ) -> None:
-        self._keys = keys
+    def __init__(self, parts: DoorParts, tokens: TokenIssuer, assertions: Assertions) -> None:
+        self._keys = parts.keys
+        self._rechecks = parts.rechecks
+        self._resources = parts.gateway.resources
+        self._wall = parts.wall
         self._tokens = tokens
         self._assertions = assertions
-        self._people = people
-        self._resources = resources
-        self._wall = wall
 
     async def by_key(self, form: Mapping[str, str]) -> JsonObject:
         """Return a token for an API key, whose id and text are the client's id and secret.
@@ -73,9 +59,10 @@ class Machines:
             text = "client_id and client_secret must be the id and the text of a valid API key"
             raise OAuthError("invalid_client", text, 401)
         principal = known.principal
-        asked_view = form.get("resource", "") or self._resources().url_of(principal.view)
         name = known.stored.name or f"key {known.stored.id}"
-        return await self._grant(principal, f"key:{known.stored.id}", name, asked_view, form)
+        client = FrontClient(id=f"key:{known.stored.id}", name=name, redirects=())
+        resource = form.get("resource", "") or self._resources().url_of(principal.view)
+        return await self._grant(principal, client, resource, form)
 
     async def by_statement(self, form: Mapping[str, str], proven: ProvenClient) -> JsonObject:
         """Return a token for a person, whom an issuer's ID-JAG lets a client act for.
@@ -83,13 +70,10 @@ class Machines:
         Raises:
             OAuthError: The statement is not valid.
         """
-        client = proven.client
-        person = await self._assertions.person(form.get("assertion", ""), "id-jag", client.id)
-        resource = self._resource_of(form, person)
-        form = {**form, "scope": self._scopes_of(form, person)}
-        return await self._grant(
-            person, client.id, client.name, resource, form, verified=client.verified
-        )
+        assertion = form.get("assertion", "")
+        person, claims = await self._assertions.person(assertion, "id-jag", proven.client.id)
+        form = {**form, "scope": self._scopes_of(form, claims)}
+        return await self._grant(person, proven.client, self._resource_of(form, claims), form)
 
     async def by_workload(self, form: Mapping[str, str]) -> JsonObject:
         """Return a token for a workload, which its platform has described.
@@ -97,21 +81,21 @@ class Machines:
         Raises:
             OAuthError: The statement is not valid.
         """
-        workload = await self._assertions.person(form.get("assertion", ""), "workload")
-        resource = self._resource_of(form, workload)
-        return await self._grant(workload, f"workload:{workload.id}", workload.id, resource, form)
+        workload, claims = await self._assertions.person(form.get("assertion", ""), "workload")
+        client = FrontClient(id=f"workload:{workload.id}", name=workload.id, redirects=())
+        return await self._grant(workload, client, self._resource_of(form, claims), form)
 
-    def _resource_of(self, form: Mapping[str, str], person: Principal) -> str:
+    def _resource_of(self, form: Mapping[str, str], claims: JsonObject) -> str:
         """Return the resource of the statement, if it names one; the request may repeat it."""
-        stated, asked = person.claims.get("resource"), form.get("resource", "")
+        stated, asked = claims.get("resource"), form.get("resource", "")
         told = stated if isinstance(stated, str) else ""
         if told and asked and self._view(told) != self._view(asked):
             raise OAuthError("invalid_target", "the assertion is for another resource")
         return told or asked
 
-    def _scopes_of(self, form: Mapping[str, str], person: Principal) -> str:
+    def _scopes_of(self, form: Mapping[str, str], claims: JsonObject) -> str:
         """Return the requested scopes, within those of the statement."""
-        stated, asked = person.claims.get("scope"), ours(form.get("scope", "").split())
+        stated, asked = claims.get("scope"), ours(form.get("scope", "").split())
         if not isinstance(stated, str):
             return " ".join(asked)
         narrowed = granted(asked, stated.split())
@@ -123,14 +107,7 @@ class Machines:
         return self._resources().view_of(resource)
 
     async def _grant(
-        self,
-        principal: Principal,
-        client: str,
-        name: str,
-        resource: str,
-        form: Mapping[str, str],
-        *,
-        verified: str = "",
+        self, principal: Principal, client: FrontClient, resource: str, form: Mapping[str, str]
     ) -> JsonObject:
         view = self._view(resource)
         if principal.view and principal.view != view:
@@ -140,17 +117,6 @@ class Machines:
         if not scopes:
             raise OAuthError("invalid_scope", f"{principal.id} may have none of these scopes")
         if not principal.key_id:
-            person = stored_person(principal, self._wall())
-            await self._people.put(person, has_signed_in=False)
-        decided = Decided(
-            client=client,
-            name=name,
-            verified=verified,
-            view=view,
-            scopes=scopes,
-            user=principal.id,
-            key=principal.key_id,
-            ends=self._wall() + LIFETIME * MICROS,
-            tenant=principal.tenant or TENANT,
-        )
-        return await self._tokens.grant(decided)
+            await self._rechecks.stated(principal)
+        expires = self._wall() + LIFETIME * MICROS
+        return await self._tokens.grant(Decided.of(client, principal, view, scopes, expires))

@@ -11,12 +11,7 @@ from msgspec import Struct
 
 from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.errors import InvalidArguments, StoreError
-from interlock.gateway.front_door.clients import (
-    Registrations,
-    checked_redirects,
-    clean_name,
-    places_of,
-)
+from interlock.gateway.front_door.clients import checked_redirects, clean_name
 from interlock.gateway.front_door.request import OAuthError
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.database.recorded import Record
@@ -44,7 +39,6 @@ class ClientOperations:
     Args:
         store: The authorizations.
         decisions: The operators' decisions.
-        registrations: Tells which places belong to a registered client.
         recording: Records a change in the audit trail.
         by: The operator.
     """
@@ -53,13 +47,11 @@ class ClientOperations:
         self,
         store: AuthorizationStore,
         decisions: OAuthClientStore,
-        registrations: Registrations,
         recording: RecordChange,
         by: str,
     ) -> None:
         self._store = store
         self._decisions = decisions
-        self._registrations = registrations
         self._recording = recording
         self._by = by
 
@@ -82,23 +74,17 @@ class ClientOperations:
         now: int,
     ) -> JsonObject:
         active = [each for each in all if each.state(now) == "active"]
-        places = self._places(all[0])
+        places = all[0].places
         named = [decided[each] for each in (id, *places) if each in decided]
         return {
             "client": id,
             "name": all[0].name,
             "verified": all[0].verified or None,
-            "places": sorted(places),
+            "places": list(places),
             "people": len({(each.tenant, each.user) for each in active}),
             "lastUsed": rfc3339(max(each.last_used for each in all)),
             "state": named[0].state if named else "listed",
         }
-
-    def _places(self, of: StoredAuthorization) -> frozenset[str]:
-        registered = self._registrations.find(of.client)
-        if registered is not None:
-            return places_of(registered)
-        return frozenset([of.verified] if of.verified else [])
 
     async def show(self, client: str) -> Sequence[JsonObject]:
         """Return the authorizations of a client, the newest first."""
@@ -123,7 +109,7 @@ class ClientOperations:
         if state == "blocked":
             with suppress(StoreError):  # the decision is stored, so those read before must end
                 all = await self._store.list()  # again, so that none is missed that is new
-        of_it = [each for each in all if client in (each.client, *self._places(each))]
+        of_it = [each for each in all if client in (each.client, *each.places)]
         return len(await self.end(of_it, "blocked"))
 
     async def revoke(
@@ -152,7 +138,8 @@ class ClientOperations:
             if each.ended is None:
                 body = {"action": "ended", "client": each.client, "authorization": each.id}
                 record = self._recording({**body, "of": each.user, "why": reason})
-                ended += await self._store.end([each.id], reason, now_micros(), record=record)
+                if await self._store.end(each, reason, now_micros(), record=record):
+                    ended.append(each)
         return ended
 
     async def create(

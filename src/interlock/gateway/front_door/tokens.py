@@ -8,29 +8,23 @@ from __future__ import annotations
 import hmac
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
 from interlock.auth.access_token import ID_BYTES, LIFETIME, AccessToken
-from interlock.auth.authorization_ring import AuthorizationRing
-from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
 from interlock.errors import StoreError
 from interlock.gateway.front_door.client_authentication import ProvenClient
-from interlock.gateway.front_door.client_directory import ClientDirectory
-from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.clients import FrontClient, places_of
+from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.refresh_token import RefreshToken, refresh_token, verdict
-from interlock.gateway.front_door.request import OAuthError, Resources, granted, ours
-from interlock.store.authorizations import AuthorizationStore
-from interlock.store.database.recorded import Record
-from interlock.text.timestamps import now_micros
+from interlock.gateway.front_door.request import OAuthError, granted, ours
 from interlock.types import JsonObject
 
 CODE_LIFETIME = 60 * 1_000_000  # microseconds
@@ -38,72 +32,71 @@ PER_CLIENT = 20  # authorizations of one person for one client; the least used o
 MICROS = 1_000_000
 
 
-class RecordClient(Protocol):
-    """Returns a function that changes an authorization with its audit record."""
-
-    def __call__(
-        self, action: str, of: StoredAuthorization, reason: str = "", by: Principal | None = None
-    ) -> Record | None: ...
-
-
 class Decided(Struct, frozen=True, kw_only=True):
     """A decision to let a client act for a person, which tokens follow from.
+
+    All other members are those of `StoredAuthorization`.
 
     Attributes:
         redirect_uri: The URI that the request stated; the client must state it again.
         challenge: The PKCE challenge; "" if no code leads to the decision.
-        key: The API key that signed in; "" if the person signed in at an issuer.
-        ends: When the person must sign in again, in microseconds since 1970.
     """
 
+    redirect_uri: str = ""
+    challenge: str = ""
     client: str
     name: str
     verified: str
-    redirect_uri: str = ""
-    challenge: str = ""
+    places: tuple[str, ...] = ()
     view: str
     scopes: tuple[str, ...]
     user: str
     key: str
-    ends: int
+    expires: int
     tenant: str = TENANT
+
+    @classmethod
+    def of(
+        cls,
+        client: FrontClient,
+        person: Principal,
+        view: str,
+        scopes: tuple[str, ...],
+        expires: int,
+        **request: str,
+    ) -> Decided:
+        """Return a person's decision, given the `redirect_uri` and `challenge` of a request."""
+        return cls(
+            client=client.id,
+            name=client.name,
+            verified=client.verified,
+            places=tuple(sorted(places_of(client))),
+            view=view,
+            scopes=scopes,
+            user=person.id,
+            key=person.key_id,
+            expires=expires,
+            tenant=person.tenant or TENANT,
+            **request,
+        )
 
 
 class TokenIssuer:
     """Issues, replaces and revokes tokens.
 
     Args:
-        store: The authorizations and codes.
-        ring: The authorizations in memory.
-        secret: The gateway's key.
-        clients: All clients.
-        resources: Returns the resources of the current configuration.
-        recording: Records changes in the audit trail.
-        check_person: Asks the issuer again about an authorization's person if it is due; raises an
-            `OAuthError` if the person may not go on.
-        wall: The wall clock, in microseconds since 1970.
+        parts: The shared parts of the front door.
     """
 
-    def __init__(
-        self,
-        store: AuthorizationStore,
-        ring: AuthorizationRing,
-        secret: GatewayKey,
-        clients: ClientDirectory,
-        resources: Callable[[], Resources],
-        recording: RecordClient,
-        check_person: Callable[[StoredAuthorization], Awaitable[None]],
-        wall: Callable[[], int] = now_micros,
-    ) -> None:
-        self._store = store
-        self._ring = ring
-        self._secret = secret
-        self._clients = clients
-        self._resources = resources
-        self._recording = recording
-        self._check_person = check_person
-        self._wall = wall
-        self._key = secret.derive("refresh token")
+    def __init__(self, parts: DoorParts) -> None:
+        self._store = parts.store
+        self._ring = parts.ring
+        self._secret = parts.secret
+        self._resources = parts.gateway.resources
+        self._recording = parts.gateway.recorder.recording_client
+        self._check_person = parts.rechecks.check
+        self._wall = parts.wall
+        self._key = parts.secret.derive("refresh token")
 
     async def issue_code(self, decided: Decided, person: StoredPerson) -> str:
         """Return a new code for what a person has allowed.
@@ -131,7 +124,8 @@ class TokenIssuer:
         body, expires, used_for = found
         decided = msgspec.json.decode(body, type=Decided)
         if used_for:
-            await self.end([used_for], "code_reused")
+            made = await self._store.get(used_for)
+            await self.end([made] if made else [], "code_reused")
             raise _invalid("the code was used before; what it led to has ended")
         self._check_code(decided, form, proven.client)
         now = self._wall()
@@ -170,7 +164,7 @@ class TokenIssuer:
             user=made.user, client=made.client, tenant=made.tenant, active_at=made.created
         )
         active.sort(key=lambda each: each.last_used, reverse=True)
-        if surplus := [each.id for each in active[PER_CLIENT - 1 :]]:
+        if surplus := active[PER_CLIENT - 1 :]:
             await self.end(surplus, "replaced")
 
     async def grant(self, decided: Decided) -> JsonObject:
@@ -209,7 +203,7 @@ class TokenIssuer:
                 case "same":
                     return self._answer(stored, stored.generation, scopes)
                 case "reused":
-                    await self.end([stored.id], "reused")
+                    await self.end([stored], "reused")
                     raise _invalid("the refresh token was used before; the access has ended")
                 case "unknown":
                     raise _invalid("the refresh token is not valid")
@@ -247,40 +241,26 @@ class TokenIssuer:
 
     async def revoke(self, token: str, proven: ProvenClient) -> None:
         """End the authorization of a client's own token; all other tokens change nothing."""
-        read, id = RefreshToken.read(token), ""
-        if read is not None:
-            stored = await self._store.get(read.authorization)
-            if stored is not None and read.is_of(stored, self._key):
-                id = stored.id
-        elif (opened := AccessToken.opened(token.encode(), self._secret)) is not None:
-            id = opened.authorization
-        stored = await self._store.get(id) if id else None
-        if stored is not None and stored.client == proven.client.id:
-            await self.end([stored.id], "revoked")
+        read, opened = RefreshToken.read(token), AccessToken.opened(token.encode(), self._secret)
+        if (found := read or opened) is None:
+            return
+        stored = await self._store.get(found.authorization)
+        is_genuine = stored is not None and (read is None or read.is_of(stored, self._key))
+        if stored is not None and is_genuine and stored.client == proven.client.id:
+            await self.end([stored], "revoked")
 
-    async def end(
-        self, ids: Sequence[str], reason: str, by: Principal | None = None
-    ) -> list[StoredAuthorization]:
+    async def end(self, all: Iterable[StoredAuthorization], reason: str) -> None:
         """End authorizations, here at once and at every gateway within a second.
-
-        Args:
-            ids: The authorizations.
-            reason: Why they end.
-            by: The operator who ends them; None for the person, or the gateway itself.
 
         Raises:
             StoreError: They cannot be ended.
         """
-        ended = []
-        for id in ids:
-            stored = await self._store.get(id)
-            if stored is None:
-                continue
-            record = self._recording("ended", stored, reason, by)
-            ended += await self._store.end([id], reason, self._wall(), record=record)
+        for each in all:
+            if each.ended is None:
+                record = self._recording("ended", each, reason)
+                await self._store.end(each, reason, self._wall(), record=record)
         with suppress(StoreError):  # the change is stored, and the next reading applies it
             await self._ring.refresh()
-        return ended
 
     async def end_person(self, person: StoredPerson, reason: str) -> None:
         """End all that a person has allowed.
@@ -288,8 +268,7 @@ class TokenIssuer:
         Raises:
             StoreError: It cannot be ended.
         """
-        mine = await self._store.list(user=person.user, tenant=person.tenant)
-        await self.end([each.id for each in mine if each.ended is None], reason)
+        await self.end(await self._store.list(user=person.user, tenant=person.tenant), reason)
 
 
 def _invalid(text: str) -> OAuthError:
@@ -301,20 +280,14 @@ def _digest(code: str) -> bytes:
 
 
 def _made(decided: Decided, now: int, *, signs: bool = False) -> StoredAuthorization:
+    shared = msgspec.structs.asdict(decided)
+    del shared["redirect_uri"], shared["challenge"]
     return StoredAuthorization(
         id=urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode(),
-        user=decided.user,
-        client=decided.client,
-        name=decided.name,
-        verified=decided.verified,
-        view=decided.view,
-        scopes=decided.scopes,
         proven=signs,
         salt=secrets.token_bytes(16),
         rotated=now,
-        key=decided.key,
         created=now,
         last_used=now,
-        expires=decided.ends,
-        tenant=decided.tenant,
+        **shared,
     )

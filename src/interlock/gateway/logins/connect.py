@@ -28,13 +28,7 @@ from msgspec.structs import replace
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.config import HttpServer, ServerConfig, resolve
-from interlock.errors import (
-    AuthError,
-    InterlockError,
-    InvalidArguments,
-    StoreCorrupt,
-    StoreError,
-)
+from interlock.errors import AuthError, InterlockError, InvalidArguments, StoreCorrupt, StoreError
 from interlock.gateway.logins.login_attempt import AttemptCookies, unknown_login
 from interlock.gateway.logins.plain_page import path_here
 from interlock.gateway.logins.vault import Vault

@@ -13,15 +13,7 @@ from interlock.gateway.logins.vault import CONNECT_PATH
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import (
-    Header,
-    HttpRefusal,
-    Receive,
-    Scope,
-    Send,
-    refuse,
-    reply,
-)
+from interlock.server.http.responses import Header, HttpRefusal, Receive, Scope, Send, refuse, reply
 from interlock.text.quoting import clip
 
 MAX_QUERY = 16_384  # bytes of a callback's query

@@ -130,4 +130,5 @@ class AttemptCookies(Generic[_T]):
 
 def unknown_login() -> AuthError:
     """Return the error for a callback whose login cannot be completed."""
-    return AuthError("this login has ended, or began in another browser; begin again", 400)
+    text = "this login has ended, or began in another browser; begin again in your usual browser"
+    return AuthError(text, 400)

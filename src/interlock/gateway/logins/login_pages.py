@@ -24,26 +24,12 @@ from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import InterlockError, StoreError
 from interlock.gateway.logins.login_attempt import Attempt, AttemptCookies, unknown_login
-from interlock.gateway.logins.plain_page import (
-    HTML,
-    cookies_of,
-    headers_for,
-    path_here,
-    plain_page,
-)
+from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, path_here, plain_page
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.proxies import stated_origin
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import (
-    Header,
-    HttpRefusal,
-    Receive,
-    Scope,
-    Send,
-    refuse,
-    reply,
-)
+from interlock.server.http.responses import Header, HttpRefusal, Receive, Scope, Send, refuse, reply
 from interlock.text.quoting import clip, visible
 from interlock.text.urls import is_loopback, origin
 

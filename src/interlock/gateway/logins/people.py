@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
 from interlock.auth.issuers import with_groups
 from interlock.auth.jwt import stated_scopes
 from interlock.auth.principal import Principal
+from interlock.auth.stored_authorization import StoredPerson
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError
+from interlock.gateway.callers import issuer_of
 from interlock.text.urls import display
 from interlock.types import JsonObject
+
+MAX_CLAIMS = 8_192  # bytes of a person's claims, as JSON, that are stored
+_OF_RIGHTS = ("sub", "scope", "scp")  # claims that decide about a person's rights
 
 
 def person_of(issuer: Issuer, claims: JsonObject) -> Principal:
@@ -36,3 +46,32 @@ def person_of(issuer: Issuer, claims: JsonObject) -> Principal:
     return with_groups(
         principal, issuer.groups, issuer.scopes, name=issuer.name, is_only=issuer.is_only
     )
+
+
+def with_current_rights(issuers: Sequence[Issuer], person: StoredPerson) -> StoredPerson | None:
+    """Return a stored person with the groups and scopes that the configuration gives now.
+
+    None if the issuer is no longer configured, or the operator no longer lets the person in.
+    """
+    issuer = issuer_of(issuers, person.user)
+    if issuer is None:
+        return None
+    try:
+        found = person_of(issuer, {"sub": person.user.partition("#")[2], **person.claims})
+    except AuthError:
+        return None
+    return replace(person, scopes=tuple(sorted(found.scopes)), groups=tuple(sorted(found.groups)))
+
+
+def stored_claims(claims: JsonObject, issuer: Issuer, of_rules: Collection[str]) -> JsonObject:
+    """Return the claims of a person that are stored: those that decide, if all are too long.
+
+    Args:
+        claims: The claims that the issuer states.
+        issuer: The issuer.
+        of_rules: The claims that rules name.
+    """
+    if len(msgspec.json.encode(claims)) <= MAX_CLAIMS:
+        return claims
+    kept = {*_OF_RIGHTS, issuer.groups, *issuer.people, *of_rules}
+    return {name: each for name, each in claims.items() if name in kept}

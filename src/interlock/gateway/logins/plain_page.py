@@ -11,6 +11,13 @@ from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import Header
 
 HTML = b"text/html; charset=utf-8"
+# Without an icon, browsers request /favicon.ico.
+_ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none'"
+    " stroke='%230a8096' stroke-width='2.5' stroke-linecap='round' stroke-linejoin='round'%3E"
+    "%3Cpath d='M13 3H8a5 5 0 0 0-5 5v8a5 5 0 0 0 5 5h5"
+    "M11 21h5a5 5 0 0 0 5-5V8a5 5 0 0 0-5-5M9 12h6'/%3E%3C/svg%3E"
+)
 _STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.6 system-ui, sans-serif; margin: 0; padding: 1rem }
@@ -47,7 +54,8 @@ def plain_page(title: str, body: str, script: str = "") -> str:
     code = f"<script>{script}</script>" if script else ""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
+        f'<meta name="viewport" content="width=device-width"><link rel="icon" href="{_ICON}">'
+        f"<style>{_STYLE}</style>"
         f"<main><h1>{escape(title)}</h1>{body}</main>{code}</html>"
     )
 
@@ -56,7 +64,7 @@ def headers_for(script: str = "") -> tuple[Header, ...]:
     """Return the security headers for a page, which allow only its own style and script."""
     scripts = f"script-src {_hash(script)}; connect-src 'self'; " if script else ""
     policy = (
-        f"default-src 'none'; {scripts}style-src {_hash(_STYLE)}; "
+        f"default-src 'none'; {scripts}style-src {_hash(_STYLE)}; img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return (

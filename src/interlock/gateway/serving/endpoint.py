@@ -73,56 +73,31 @@ class MakePages(Protocol):
         ...
 
 
-class ServedChat(Protocol):
-    """The chat that shares the endpoint's listener."""
+class ServedPages(Protocol):
+    """Pages of users that share a listener of the gateway: the chat or the inspector."""
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
     ask: AskCaller
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return an application that serves the chat, and passes all other paths to `beside`."""
+        """Return an application that serves the pages, and passes all other paths to `beside`."""
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the turns and sockets of API keys, given the keys' ids."""
+        """End what API keys have begun, given the keys' ids."""
         ...
 
     def drain(self) -> None:
-        """End all turns and sockets, and refuse new ones."""
+        """End all turns, sockets and inspections, and refuse new ones."""
         ...
 
     async def close(self) -> None:
-        """Wait until all turns and sockets have ended."""
+        """Wait until all of them have ended."""
         ...
 
 
-MakeChat = Callable[[Assembly, ChatPage, Listener], ServedChat]
-
-
-class ServedInspector(Protocol):
-    """The inspector that shares the admin API's listener."""
-
-    tables: Sequence[tuple[Any, Sequence[Route]]]
-    ask: AskCaller
-
-    def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return an application that serves inspections, and passes all other paths to `beside`."""
-        ...
-
-    def end_credentials(self, keys: Collection[str]) -> None:
-        """End the inspections of API keys, given the keys' ids."""
-        ...
-
-    def drain(self) -> None:
-        """End all inspections, and refuse new ones."""
-        ...
-
-    async def close(self) -> None:
-        """Wait until all inspections have ended."""
-        ...
-
-
-MakeInspector = Callable[[Assembly], ServedInspector]
+MakeChat = Callable[[Assembly, ChatPage, Listener], ServedPages]
+MakeInspector = Callable[[Assembly], ServedPages]
 
 
 class Endpoint(GatewayFront):
@@ -160,8 +135,8 @@ class Endpoint(GatewayFront):
         chat: MakeChat | None = None,
         inspector: MakeInspector | None = None,
     ) -> None:
-        self.chat: ServedChat | None = None
-        self._inspector: ServedInspector | None = None
+        self.chat: ServedPages | None = None
+        self._inspector: ServedPages | None = None
         self._make_inspector = inspector
         self._make_chat = chat
         self._assembly = assembly
@@ -340,7 +315,7 @@ class Endpoint(GatewayFront):
             hosts=hosts,
             public_url=public_url,
             on_refused=on_refused,
-            on_signed_in=None if door is None else door.rechecks.signed_in,
+            on_signed_in=None if door is None else door.signed_in,
         )
         return self._inspector.site(logins) if inspects and self._inspector else logins
 

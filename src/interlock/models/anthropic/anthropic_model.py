@@ -46,6 +46,7 @@ from interlock.models.providers import BY_NAME
 _PROVIDER = "anthropic"
 VERSION = "2023-06-01"  # of the API, in a header of each request
 _NEEDED = frozenset(("model", "max_tokens", "messages", "system", "tools"))
+_MAX_TOKENS = 32_000
 _FAMILY = re.compile(r"claude-[a-z]+-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _FIRST_DEFERRING = (4, 5)  # the first version of each family that loads deferred tools
 
@@ -62,7 +63,6 @@ class AnthropicModel(HttpModel):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
-        max_tokens: int = 32_000,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Store the settings; nothing is sent yet.
@@ -71,16 +71,15 @@ class AnthropicModel(HttpModel):
             model: The provider's name of the model.
             api_key: The API key; None uses `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`.
             base_url: The API's URL; None uses `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
-            max_tokens: The maximum tokens of one answer, thinking included. If the API refuses the
-                number as too high, the model's own limit is used.
             options: Members to add to each request, such as {"temperature": 0.2}. "effort" is sent
-                in `output_config`.
+                in `output_config`. "max_tokens" limits one answer, thinking included; if the API
+                refuses the number as too high, the model's own limit is used.
         """
         super().__init__(model, BY_NAME[_PROVIDER], base_url)
         self._api_key = api_key
         self._limits = ModelLimits(self.name)
         self._options = dict(options or {})
-        self._max_tokens = self._options.pop("max_tokens", max_tokens)
+        self._max_tokens = self._options.pop("max_tokens", _MAX_TOKENS)
         if effort := self._options.pop("effort", None):
             self._options.setdefault("output_config", {"effort": effort})
 

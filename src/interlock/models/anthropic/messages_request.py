@@ -6,13 +6,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from interlock.messages import (
-    AssistantMessage,
-    Attachment,
-    Message,
-    SystemMessage,
-    ToolMessage,
-)
+from interlock.messages import AssistantMessage, Attachment, Message, SystemMessage, ToolMessage
 from interlock.models.vendors import (
     DOCUMENTS,
     IMAGES,

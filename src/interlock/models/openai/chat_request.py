@@ -18,16 +18,8 @@ from interlock.messages import (
     ToolCall,
     ToolMessage,
 )
-from interlock.models.model import (
-    ToolDefinition,
-)
-from interlock.models.vendors import (
-    DOCUMENTS,
-    IMAGES,
-    call_id,
-    call_name,
-    stated_result,
-)
+from interlock.models.model import ToolDefinition
+from interlock.models.vendors import DOCUMENTS, IMAGES, call_id, call_name, stated_result
 from interlock.protocol.envelope import encode_lossy
 
 # What is sent back to the model that sent it, and its type. OpenRouter's and LiteLLM's details

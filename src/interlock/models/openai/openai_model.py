@@ -25,13 +25,7 @@ from interlock.models.http import (
 from interlock.models.http.model_endpoint import host_of
 from interlock.models.model import ToolDefinition
 from interlock.models.openai.chat_answer import ChatAnswer
-from interlock.models.openai.chat_request import (
-    FILES,
-    NEEDS,
-    RETURNED,
-    wire_messages,
-    wire_tool,
-)
+from interlock.models.openai.chat_request import FILES, NEEDS, RETURNED, wire_messages, wire_tool
 from interlock.models.openai.responses_answer import ResponsesAnswer
 from interlock.models.openai.responses_request import response_request
 from interlock.models.providers import BY_NAME

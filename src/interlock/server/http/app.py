@@ -12,12 +12,7 @@ from urllib.parse import quote
 from msgspec import UNSET, DecodeError
 
 from interlock.auth import Authenticator
-from interlock.errors import (
-    AuthError,
-    AuthUnavailable,
-    CallRefused,
-    ParseError,
-)
+from interlock.errors import AuthError, AuthUnavailable, CallRefused, ParseError
 from interlock.protocol import envelope
 from interlock.revisions import ALL, INVALID_PARAMS, LEGACY, MODERN
 from interlock.server.answering import Answering
@@ -25,12 +20,7 @@ from interlock.server.http.guard import Guard
 from interlock.server.http.header_checks import read_params
 from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.legacy import Legacy
-from interlock.server.http.legacy_sse import (
-    MESSAGES_PATH,
-    MESSAGES_PATHS,
-    STREAM_PATH,
-    EventSource,
-)
+from interlock.server.http.legacy_sse import MESSAGES_PATH, MESSAGES_PATHS, STREAM_PATH, EventSource
 from interlock.server.http.modern import Modern
 from interlock.server.http.request import HttpRequest, RequestsUnderWay
 from interlock.server.http.responses import (

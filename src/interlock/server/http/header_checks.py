@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from interlock.errors import InterlockError, SchemaError
 from interlock.protocol.envelope import Envelope
 from interlock.protocol.headers import NAMES, annotated, decode_value
-from interlock.protocol.optional_members import decode_params
+from interlock.protocol.leniency import decode_params
 from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
 from interlock.server.catalogue import input_schema
 from interlock.server.http.responses import HttpRefusal

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw
 from interlock import revisions
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope
+from interlock.server.http.legacy_session import LegacyCall, LegacySession
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import (
     JSON_TYPE,
@@ -19,7 +20,7 @@ from interlock.server.http.responses import (
     reply,
     reply_empty,
 )
-from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
+from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import ReplayStream, run_until_gone
 from interlock.server.request_context import CallParams, Stated
 from interlock.server.wire_errors import wire_error

@@ -232,7 +232,7 @@ class Modern:
     def end_credentials(self, keys: Collection[str]) -> None:
         for call in list(self._running):
             principal = call.http.principal
-            if principal is not None and principal.key_id in keys:
+            if principal is not None and principal.ends_with(keys):
                 call.revoke()
 
     def close(self) -> None:

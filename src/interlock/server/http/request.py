@@ -32,6 +32,7 @@ BODY_DEADLINE = 30.0  # seconds within which the whole body must arrive
 # body does not read the refusal if the connection closes at once.
 MAX_DISCARDED = 64 * 1024 * 1024
 DISCARD_DEADLINE = 10.0
+TICK = 0.02  # seconds; a request is late after one to two ticks
 MAX_CACHED = 1_000  # bytes; longer Accept headers are parsed each time
 
 # Headers that must not be repeated, because two programs could each use a different value.
@@ -321,17 +322,13 @@ class CancelTimer:
 class RequestsUnderWay:
     """Marks slow requests as late. One timer serves all requests, so quick requests cost little.
 
-    Args:
-        tick: The timer's interval in seconds; a request becomes late after one to two intervals.
-
     Attributes:
         new: The requests that began since the last tick.
         is_ticking: Whether the timer is running. If not, code that adds a request to `new` must
             call `begin_ticking`.
     """
 
-    def __init__(self, tick: float = 0.02) -> None:
-        self._tick = tick
+    def __init__(self) -> None:
         self.new: set[HttpRequest] = set()
         self._old: set[HttpRequest] = set()
         self._late: set[HttpRequest] = set()
@@ -342,7 +339,7 @@ class RequestsUnderWay:
 
     def begin_ticking(self) -> None:
         self.is_ticking = True
-        asyncio.get_running_loop().call_later(self._tick, self._on_tick)
+        asyncio.get_running_loop().call_later(TICK, self._on_tick)
 
     def remove(self, request: HttpRequest) -> None:
         for each in (self.new, self._old, self._late):
@@ -353,6 +350,6 @@ class RequestsUnderWay:
         self._late |= late
         self.is_ticking = bool(self._old)
         if self.is_ticking:
-            asyncio.get_running_loop().call_later(self._tick, self._on_tick)
+            asyncio.get_running_loop().call_later(TICK, self._on_tick)
         for request in late:
             request.mark_late()

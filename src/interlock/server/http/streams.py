@@ -215,6 +215,8 @@ class Budget:
         dropped: Counts dropped messages and streams, keyed by the reason.
         max_each: The most open streams of one principal.
         keep_alive: The longest silence of a stream, in seconds.
+
+    Attributes:
         max_bytes: The most bytes kept for clients that may reconnect. Above this limit, messages
             are dropped, first from the stream whose newest message is the oldest.
     """
@@ -226,11 +228,10 @@ class Budget:
         *,
         max_each: int = MAX_EACH,
         keep_alive: float = 5.0,
-        max_bytes: int = MAX_KEPT,
     ) -> None:
         self.dropped = dropped
         self._keep_alive = KeepAlive(keep_alive)
-        self.max_bytes = max_bytes
+        self.max_bytes = MAX_KEPT
         self.bytes = 0
         self._max_streams = max_streams
         self._max_each = max_each

@@ -22,7 +22,7 @@ from interlock.auth.gateway_key import GatewayKey, TrailKey
 from interlock.errors import AuditUnavailable
 from interlock.store.audit.names import Pseudonyms
 from interlock.store.audit.postgres_tables import AuditTables
-from interlock.store.audit.records import is_valid
+from interlock.store.audit.records import invalid_columns, is_valid
 from interlock.store.database.claims import Claim, ClaimFailed, Row, Statement
 
 FIRST_HASH = bytes(32)  # the previous hash of a chain's first record
@@ -67,6 +67,20 @@ class ChainHash:
         block = self.key.ljust(64, b"\0")
         self.inner = sha256(bytes(each ^ 0x36 for each in block))
         self.outer = sha256(bytes(each ^ 0x5C for each in block))
+
+    def follows(self, seq: int, hash: bytes, row: Row) -> bool:
+        """Return whether a writer with the key added a row after the record of this number.
+
+        Args:
+            seq: The number of the record before; 0 for none.
+            hash: The hash of the record before.
+            row: A row without the column `writer`.
+        """
+        if invalid_columns(("", *row)) or row[0] != seq + 1:
+            return False
+        _, *columns, body, expected = row
+        covered = self.pseudonyms.covered(columns, body)
+        return hmac.compare_digest(expected, chain_hash(hash, row[0], *covered, self.key))
 
 
 class StoredHead(Struct, frozen=True):

@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from itertools import takewhile
+from itertools import starmap
 from pathlib import Path
 
 import msgspec
@@ -29,15 +29,22 @@ from interlock.config.gateway import Audit, Keep
 from interlock.errors import AuditUnavailable
 from interlock.store.audit import copies, rollups
 from interlock.store.audit.copies import copy_folder
-from interlock.store.audit.heads import StoredHead, change_head
+from interlock.store.audit.heads import (
+    FIRST_HASH,
+    SELECT_HEADS,
+    ChainHash,
+    StoredHead,
+    change_head,
+)
+from interlock.store.audit.reading import AuditReader
+from interlock.store.audit.records import SELECTED, as_text
 from interlock.store.audit.writer import (
-    LAST,
     SIGN_EVERY,
-    START,
     AuditRecord,
     AuditWriter,
     Head,
 )
+from interlock.store.database.claims import Row
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
@@ -45,23 +52,28 @@ DAY = 86_400 * 1_000_000  # microseconds
 MINUTE = 60 * 1_000_000
 PURGE_EVERY = 3_600.0  # seconds between two purges
 PURGED_AT_ONCE = 200  # records that are deleted in one transaction
+CHECKED_AT_ONCE = 1_000  # records that are read in one query before their chain is closed
 PURGE_PAUSE = 0.05  # seconds between two transactions, so that calls can write their records
 
-_DEAD = (
-    "SELECT writer, base_seq, COALESCE(open_seq, 0) FROM audit_heads"
-    " WHERE ended IS NULL AND writer <> ?"
+_DEAD = f"{SELECT_HEADS} WHERE ended IS NULL AND writer <> ?"
+_IS_CLOSED = (
+    "SELECT 1 FROM audit WHERE call = ? AND kind IN ('outcome', 'refused', 'unfinished') LIMIT 1"
 )
-_UNFINISHED = (
-    'SELECT tenant, call, "user", key, server, tool FROM audit AS intent'
-    " WHERE writer = ? AND seq >= ? AND kind = 'intent' AND NOT EXISTS (SELECT 1 FROM audit"
-    " WHERE call = intent.call AND kind IN ('outcome', 'refused', 'unfinished'))"
+_RECORDS = (
+    f"SELECT {', '.join(SELECTED[1:])} FROM audit WHERE writer = ? AND seq >= ?"  # noqa: S608
+    " ORDER BY seq LIMIT ?"
 )
-_HEADS = "SELECT writer, base_seq FROM audit_heads WHERE started < ?"
-_OLDEST = "SELECT seq, at, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?"
+_HEADS = f"{SELECT_HEADS} WHERE started < ?"
 _DELETE = "DELETE FROM audit WHERE writer = ? AND seq <= ?"
+_STATE = "SELECT base_seq, ended FROM audit_heads WHERE writer = ?"
 _PURGED_HEADS = "SELECT writer FROM audit_heads WHERE base_seq > 0 AND base_seq = seq AND ended < ?"
 
+_ENDS = frozenset(("outcome", "refused", "unfinished"))  # kinds that end a call
 _log = logging.getLogger("interlock.audit")
+
+
+class _Damaged(Exception):
+    """A chain was changed, so its end must not be signed."""
 
 
 @asynccontextmanager
@@ -157,34 +169,25 @@ class AuditUpkeep:
         """
         open_chains = await self._tables.fetch(_DEAD, self._writer.id)
         silent = Counter[str]()
-        for writer, base_seq, open_seq in open_chains:
+        for head in starmap(StoredHead, open_chains):
+            writer = head.writer
             if writer in self._damaged or not await self._tables.take_over(writer):
                 continue
             try:
                 silent[writer] = self._silent[writer] + 1
                 if silent[writer] >= after:
-                    await self._close_unless_damaged(writer, base_seq, open_seq)
+                    await self._close_unless_damaged(head)
             finally:
                 await self._tables.forget(writer)
         self._silent = silent
 
-    async def _close_unless_damaged(self, writer: str, base_seq: object, open_seq: object) -> None:
-        ends = await self._tables.fetch(LAST, writer)
-        end = Head(*ends[0]) if ends else START
-        if (
-            isinstance(base_seq, int)
-            and isinstance(open_seq, int)
-            and isinstance(end.seq, int)
-            and isinstance(end.hash, bytes)
-        ):
-            await self._close_dead(writer, max(base_seq, open_seq), end)
-        else:
-            self._damaged.add(writer)
-            text = "records of writer %s were changed: see `interlock audit verify`"
-            _log.error(text, writer)
-
-    async def _close_dead(self, writer: str, since: int, end: Head) -> None:
-        body = msgspec.json.encode({"writer": writer})
+    async def _close_unless_damaged(self, head: StoredHead) -> None:
+        try:
+            end, still_open = await self._end_of(head)
+        except _Damaged:
+            await self._report(head, head.base_seq)
+            return
+        body = msgspec.json.encode({"writer": head.writer})
         written = [
             self._writer.queue(
                 AuditRecord(
@@ -194,20 +197,59 @@ class AuditUpkeep:
                     tenant=tenant,
                 )
             )
-            for tenant, call, user, key, server, tool in await self._tables.fetch(
-                _UNFINISHED, writer, since
-            )
+            for _, _, tenant, _, call, user, key, server, tool, *_ in still_open
+            if not await self._tables.fetch(_IS_CLOSED, call)
         ]
         await asyncio.gather(*written)
         at = now_micros()
 
-        def close(head: StoredHead | None) -> StoredHead | None:
-            if head is None or head.ended is not None:
-                return head
+        def close(now: StoredHead | None) -> StoredHead | None:
+            if now != head:  # another gateway has closed the chain
+                return now
             seq, hash = end
             return replace(head, ended=at, seq=seq, hash=hash, signed_at=at).signed(self._key)
 
-        await change_head(self._tables, self._key, writer, close)
+        await change_head(self._tables, self._key, head.writer, close)
+
+    async def _end_of(self, head: StoredHead) -> tuple[Head, list[Row]]:
+        """Return the end of a dead writer's chain, and the intents of its calls without an end.
+
+        The gateway will sign what it finds here. So all records from the oldest open call on are
+        checked.
+
+        Raises:
+            _Damaged: The head or a record was changed, or a record is missing.
+        """
+        if head.invalid_columns() or head.problem(self._key):
+            raise _Damaged
+        hashes = ChainHash(self._key.of(head.writer))
+        end = Head(head.base_seq, head.base_hash or FIRST_HASH)
+        seq = (head.open_seq or 1) - 1
+        if seq > head.base_seq:  # the hash of the record `seq` covers this one
+            rows = await self._tables.fetch(_RECORDS, head.writer, seq, 1)
+            end = Head(seq, rows[0][-1] if rows else b"")
+        still_open: dict[str, Row] = {}
+        while rows := await self._tables.fetch(_RECORDS, head.writer, end.seq + 1, CHECKED_AT_ONCE):
+            for row in rows:
+                if not hashes.follows(*end, row) or (row[0] == head.seq and row[-1] != head.hash):
+                    raise _Damaged
+                end = Head(row[0], row[-1])
+                _, _, _, kind, call, *_ = row
+                if kind == "intent":
+                    still_open[call] = row
+                elif kind in _ENDS:
+                    still_open.pop(call, None)
+        if end.seq < head.seq:
+            raise _Damaged
+        return end, [*still_open.values()]
+
+    async def _report(self, head: StoredHead, base_seq: int) -> None:
+        """Report a damaged chain once, unless another gateway has just closed or purged it."""
+        now = await self._tables.fetch(_STATE, head.writer)
+        if now == [(base_seq, head.ended)] and head.writer not in self._damaged:
+            self._damaged.add(head.writer)
+            text = "records of writer %s were changed: see `interlock audit verify`"
+            _log.error(text, as_text(head.writer))
 
     async def purge(self, now: int) -> int:
         """Delete the days of the trail that have expired; return the number of deleted records.
@@ -219,13 +261,14 @@ class AuditUpkeep:
         await rollups.purge(self._tables, before // MINUTE)
         if (folder := self._copy) is not None:
             await aio.in_thread(lambda: copies.purge(folder, before))
+        await AuditReader(self._tables).complete(self._key)
         ends: dict[str, int] = {}
         total = 0
-        for writer, base_seq in await self._tables.fetch(_HEADS, before):
-            seq, count = await self._purge_chain(writer, base_seq, before)
+        for head in starmap(StoredHead, await self._tables.fetch(_HEADS, before)):
+            seq, count = await self._purge_chain(head, before)
             total += count
             if count:
-                ends[writer] = seq
+                ends[head.writer] = seq
         if total:
             for (writer,) in await self._tables.fetch(_PURGED_HEADS, before):
                 await change_head(self._tables, self._key, writer, lambda _: None)
@@ -233,17 +276,30 @@ class AuditUpkeep:
             await self._writer.append(AuditRecord("checkpoint", body=msgspec.json.encode(body)))
         return total
 
-    async def _purge_chain(self, writer: str, base_seq: int, before: int) -> tuple[int, int]:
-        """Return the number of the last deleted record, and how many records were deleted."""
-        total = 0
+    async def _purge_chain(self, head: StoredHead, before: int) -> tuple[int, int]:
+        """Return the number of the last deleted record, and how many records were deleted.
+
+        A record that was changed is not deleted, and neither are those after it: their times may
+        be wrong, and `interlock audit verify` must find them.
+        """
+        if head.invalid_columns() or head.problem(self._key):
+            await self._report(head, head.base_seq)
+            return 0, 0
+        writer, hashes = head.writer, ChainHash(self._key.of(head.writer))
+        end, total = Head(head.base_seq, head.base_hash or FIRST_HASH), 0
         while True:
-            rows = await self._tables.fetch(_OLDEST, writer, base_seq, PURGED_AT_ONCE)
-            old = list(takewhile(lambda row: row[1] < before, rows))
-            if not old:
-                return base_seq, total
-            seq, _, hash = old[-1]
-            await self._delete(writer, base_seq, Head(seq, hash))
-            base_seq, total = seq, total + len(old)
+            base, count = end, 0
+            for row in await self._tables.fetch(_RECORDS, writer, base.seq + 1, PURGED_AT_ONCE):
+                is_genuine = hashes.follows(*end, row)
+                if not is_genuine:
+                    await self._report(head, base.seq)
+                if not is_genuine or row[1] >= before:
+                    break
+                end, count = Head(row[0], row[-1]), count + 1
+            if not count:
+                return end.seq, total
+            await self._delete(writer, base.seq, end)
+            total += count
             await asyncio.sleep(PURGE_PAUSE)
 
     async def _delete(self, writer: str, base_seq: int, end: Head) -> None:

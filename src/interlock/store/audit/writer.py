@@ -4,8 +4,8 @@
 2. Each writer has its own chain. A hash covers the previous hash, the record's number and all its
    columns, so that a changed, removed or moved record is detected. It is keyed, so that only a
    process with the gateway's key can add a record. Writers share no chain, so a chain cannot fork.
-3. After a failed commit, the writer reads the end of its chain from the database, because the
-   commit may have succeeded without an answer.
+3. After a failed commit, the writer reads from the database whether the commit has succeeded
+   without an answer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OWNER = "SELECT fingerprint FROM gateway_key"
 _OWN = "INSERT INTO gateway_key (id, fingerprint) VALUES (1, ?) ON CONFLICT DO NOTHING"
 _IS_OWN = "UPDATE gateway_key SET fingerprint = fingerprint WHERE fingerprint = ?"
 _ENDED = "SELECT ended FROM audit_heads WHERE writer = ?"
-LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
+_LAST = "SELECT seq, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq DESC LIMIT 1"
 
 _encode = msgspec.json.Encoder().encode
 logger = logging.getLogger(__name__)
@@ -441,8 +441,12 @@ class AuditWriter:
         on_failed()
 
     async def _last(self) -> Head:
-        found = await self._tables.fetch(LAST, self.id)
-        return Head(*found[0]) if found else START
+        """Return the end of the chain in the database, which may be after `head`.
+
+        It is never before `head`: records that were deleted since must leave a gap.
+        """
+        found = await self._tables.fetch(_LAST, self.id, self.head.seq)
+        return Head(*found[0]) if found else self.head
 
     async def _close(self) -> None:
         await self.group.close()

@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice, takewhile
 
-from interlock.messages import (
-    AssistantMessage,
-    Message,
-    ToolCall,
-    ToolMessage,
-    interrupted,
-)
+from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Literal, NamedTuple
@@ -41,7 +41,7 @@ Kind = Literal[
     "sessions",
 ]
 
-POLL_EVERY = 0.9  # seconds, because some changes must take effect within a second
+POLL_EVERY = 0.5  # seconds, because some changes must take effect within a second
 PATIENCE = 1.0  # seconds after which a running read shows that the database does not answer
 KEPT = 86_400 * 1_000_000  # microseconds after which a row is deleted
 _ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
@@ -149,7 +149,7 @@ class ChangeFeed:
 
     async def set_clock(self) -> None:
         """Read the server's time now rather than at the first regular reading."""
-        await self.database.read(self._added_kinds)
+        await self._read()
 
     def now(self) -> int:
         """Return the database server's time, in microseconds since 1970."""
@@ -188,18 +188,24 @@ class ChangeFeed:
             await asyncio.sleep(POLL_EVERY)
             if not self._followers:
                 continue
-            self._reading_since = monotonic()
-            kinds, self._has_failed = None, True
+            self._reading_since, self._has_failed = monotonic(), True
             try:
-                kinds = await self.database.read(self._added_kinds)
+                await self._read()
                 self._has_failed = False
             except InterlockError:  # followers read the table themselves, and log this error
-                pass
+                self._wake(None)
             except Exception:  # continue, so that later changes are read
                 _log.exception("changes could not be read")
+                self._wake(None)
             self._reading_since = None
-            for each in self._followers:
-                each.wake(has_changed=kinds is None or each.kind in kinds)
+
+    async def _read(self) -> None:
+        self._wake(await self.database.read(self._added_kinds))
+
+    def _wake(self, kinds: Collection[str] | None) -> None:
+        """Wake all followers; those of `kinds`, or all if it is None, have changes to read."""
+        for each in self._followers:
+            each.wake(has_changed=kinds is None or each.kind in kinds)
 
     async def _added_kinds(self, connection: AsyncConnection) -> set[str] | None:
         """Return the kinds of rows added since the last call; None if any kind is possible."""

@@ -10,12 +10,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError, StoreError
 from interlock.store.database import creation, schema_version
 from interlock.store.database.connection import AsyncConnection
-from interlock.store.database.database import (
-    Database,
-    check_pages,
-    connect_database,
-    prepare_alone,
-)
+from interlock.store.database.database import Database, check_pages, connect_database, prepare_alone
 from interlock.store.database.location import find, folder_beside
 from interlock.store.database.tables import gateway_key
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-REVISION = "0020"  # 0.2.0
+REVISION = "0021"  # 0.2.0
 COMPATIBLE_FROM = "0020"  # the oldest version whose programs can use these tables
 FIRST = "0020"  # databases with lower numbers, or with none, are of checkouts before 0.2.0
 

@@ -544,6 +544,7 @@ authorizations = Table(
     Column("client", Text, nullable=False),  # its client_id
     Column("name", Text, nullable=False),  # as the client calls itself
     Column("verified", String, nullable=False),  # the host of its document; "" for none
+    Column("places", Text, nullable=False, server_default="[]"),  # JSON list, of its hosts
     Column("view", String, nullable=False),  # the resource; "" for all views
     Column("scopes", Text, nullable=False),  # JSON list
     Column("proven", Integer, nullable=False),  # 1 for a client that signs its requests

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
-from interlock.agent import approval_hash
+from interlock.agent.events import approval_hash
 from interlock.calls import Call, Outcome, Slots
 from interlock.config.gateway import CALLER
 from interlock.errors import ApprovalMissing, AskRefused, InterlockError

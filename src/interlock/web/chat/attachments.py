@@ -5,16 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from interlock.attachments import (
-    BLOCK,
-    MAX_FILE,
-    MAX_FILES,
-    MEDIA,
-    TEXT,
-    block,
-    check_all,
-    sniff,
-)
+from interlock.attachments import BLOCK, MAX_FILE, MAX_FILES, MEDIA, TEXT, block, check_all, sniff
 from interlock.errors import AttachmentError, UnknownConversation
 from interlock.messages import Attachment, UserMessage
 from interlock.store.chat.chat_files import ChatFile, ChatFileStore

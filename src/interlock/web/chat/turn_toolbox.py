@@ -11,7 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from interlock import aio
-from interlock.agent import ApprovalAsked, approval_hash
+from interlock.agent import ApprovalAsked
+from interlock.agent.events import approval_hash
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.config.gateway import CALLER, OWN
 from interlock.errors import (

@@ -225,7 +225,7 @@ class Turns:
     def end_credentials(self, keys: Collection[str]) -> None:
         for turn in self._turns.values():
             principal = turn.caller.principal
-            if principal is not None and principal.key_id in keys and not turn.has_ended:
+            if principal is not None and principal.ends_with(keys) and not turn.has_ended:
                 stopping = asyncio.ensure_future(turn.stop())
                 self._stopping.add(stopping)
                 stopping.add_done_callback(self._stopping.discard)

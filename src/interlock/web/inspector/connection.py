@@ -13,13 +13,7 @@ from interlock import config
 from interlock.calls import Call, Entry, Outcome
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
-from interlock.config import (
-    CONFIGURED,
-    HttpServer,
-    OpenApiConfig,
-    ServerConfig,
-    StdioServer,
-)
+from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig, StdioServer
 from interlock.errors import AskRefused, InterlockError, RemoteError, ServerUnavailable
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.store.pin import TOOL_KINDS

@@ -154,7 +154,8 @@ class Inspector:
 
     def end_credentials(self, keys: Collection[str]) -> None:
         for each in [*self._open.values()]:
-            if each.caller.principal is not None and each.caller.principal.key_id in keys:
+            principal = each.caller.principal
+            if principal is not None and principal.ends_with(keys):
                 self.end(each)
 
     def drain(self) -> None:

@@ -2,7 +2,6 @@
 
 import { html } from "../shared/view.js";
 import { Icon } from "../shared/icons.js";
-import { page } from "../shared/page.js";
 import { Address, Foreign } from "../shared/marks.js";
 import { Chip } from "../shared/outcomes.js";
 import { Copy } from "../shared/dialog.js";
@@ -217,7 +216,7 @@ export function ToolList({ of, query }) {
  * @param {{to: string, children?: any, class?: string}} props
  */
 export function Link({ to, children, class: kind }) {
-  return html`<a href=${page.base + to} class=${kind}>${children}</a>`;
+  return html`<a href=${to} class=${kind}>${children}</a>`;
 }
 
 /** @param {string} address */

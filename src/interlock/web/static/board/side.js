@@ -52,13 +52,13 @@ export function Side() {
   const now = place.value.path;
   const counts = /** @type {Record<string, number>} */ (waiting.value);
   return html`
-    <${Brand} href=${`${page.base}/gateway`} place=${t("gateway")} />
+    <${Brand} href="/gateway" place=${t("gateway")} />
     <div class="scroll">
       ${may("admin:read") &&
       html`<nav class="nav" aria-label=${t("nav")}>
         ${SCREENS.map(([name, path, icon, tone]) => {
           const isHere = path === "/gateway" ? now === path : now.startsWith(path);
-          return html`<a href=${page.base + path} aria-current=${isHere ? "page" : null}>
+          return html`<a href=${path} aria-current=${isHere ? "page" : null}>
             <${Icon} name=${icon} />${t(`nav.${name}`)}
             ${counts[name] ? html`<span class=${`count tone-${tone}`}>${count(counts[name])}</span>` : null}
           </a>`;
@@ -67,8 +67,8 @@ export function Side() {
       ${(page.chat || may("admin:write")) &&
       html`<h2 id="work">${t("work")}</h2>
         <nav class="nav" aria-labelledby="work">
-          ${page.chat && html`<a href=${`${page.base}/`}><${Icon} name="chat" />${t("nav.chat")}</a>`}
-          ${may("admin:write") && html`<a href=${`${page.base}/inspect`}><${Icon} name="wire" />${t("nav.inspect")}</a>`}
+          ${page.chat && html`<a href="/"><${Icon} name="chat" />${t("nav.chat")}</a>`}
+          ${may("admin:write") && html`<a href="/inspect"><${Icon} name="wire" />${t("nav.inspect")}</a>`}
         </nav>`}
     </div>
     <div class="foot theme"><${ThemeChoice} bell /></div>
@@ -106,9 +106,9 @@ export function Absent() {
       <p>${common("absent.why")}</p>
       <p>
         ${may("admin:read")
-          ? html`<a href=${`${page.base}/gateway`}>${common("absent.board")}</a>`
+          ? html`<a href="/gateway">${common("absent.board")}</a>`
           : page.chat
-            ? html`<a href=${`${page.base}/`}>${common("absent.chat")}</a>`
+            ? html`<a href="/">${common("absent.chat")}</a>`
             : html`<button type="button" class="link" onClick=${signOut}>${t("absent.other")}</button>`}
       </p>
     </div>

@@ -185,7 +185,7 @@ export function CallBody({ card, children }) {
       : html`<${Arguments} value=${card.arguments} />`}
     <p class="small muted card-foot">
       ${card.decided && html`<span>${decided(card.decided)}</span>`}
-      ${card.id && html`<a class="mono" href=${`${page.base}/calls/${card.id}`}>${t("call.address", { id: card.id.slice(-8) })}</a>`}
+      ${card.id && html`<a class="mono" href=${`/calls/${card.id}`}>${t("call.address", { id: card.id.slice(-8) })}</a>`}
     </p>
   `;
 }

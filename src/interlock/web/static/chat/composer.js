@@ -4,7 +4,6 @@ import { pageKey } from "../shared/api.js";
 import { size } from "../shared/format.js";
 import { Icon } from "../shared/icons.js";
 import { marked } from "../shared/marks.js";
-import { page } from "../shared/page.js";
 import { go } from "../shared/route.js";
 import { effect, html, signal, untracked, useEffect, useId, useLayoutEffect, useRef, useState } from "../shared/view.js";
 import { files, keep, kept, problem, show, text } from "./draft.js";
@@ -228,7 +227,7 @@ function change(key, changes) {
 /** @param {string} key @param {File} file */
 function upload(key, file) {
   const request = new XMLHttpRequest(); // fetch does not say how far it is
-  request.open("POST", `${page.base}/api/files?name=${encodeURIComponent(file.name)}`);
+  request.open("POST", `/api/files?name=${encodeURIComponent(file.name)}`);
   request.setRequestHeader("X-Interlock-Key", pageKey() ?? "");
   request.setRequestHeader("Content-Type", "application/octet-stream");
   request.upload.onprogress = (event) => change(key, { done: event.loaded / Math.max(1, event.total) });

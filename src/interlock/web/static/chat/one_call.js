@@ -3,7 +3,6 @@
 import { Asking } from "../shared/asking.js";
 import { Head } from "../shared/frame.js";
 import { Missing, useLoad } from "../shared/load.js";
-import { page } from "../shared/page.js";
 import { TraceLink } from "../shared/trace.js";
 import { html, useEffect } from "../shared/view.js";
 import { CallBody, reasonOf } from "./call.js";
@@ -24,7 +23,7 @@ export function OneCall({ id, side }) {
         ${call
           ? html`<${Found} call=${call} path=${path} done=${loaded.reload} />
               <${TraceLink} of=${call.traceparent} />
-              ${call.conversation_id && html`<p><a href=${`${page.base}/c/${call.conversation_id}`}>${t("call.conversation")}</a></p>`}`
+              ${call.conversation_id && html`<p><a href=${`/c/${call.conversation_id}`}>${t("call.conversation")}</a></p>`}`
           : html`<${Missing} of=${loaded} />`}
       </div>
     </div>`;

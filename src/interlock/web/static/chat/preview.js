@@ -3,7 +3,6 @@
 import { pageKey } from "../shared/api.js";
 import { Dialog } from "../shared/dialog.js";
 import { Icon } from "../shared/icons.js";
-import { page } from "../shared/page.js";
 import { html, useEffect, useState } from "../shared/view.js";
 import { t } from "./text.js";
 
@@ -52,6 +51,6 @@ export function Preview({ of }) {
 /** @param {string} id */
 async function load(id) {
   const headers = { "X-Interlock-Key": pageKey() ?? "" };
-  const answer = await fetch(`${page.base}/api/files/${encodeURIComponent(id)}`, { headers }).catch(() => null);
+  const answer = await fetch(`/api/files/${encodeURIComponent(id)}`, { headers }).catch(() => null);
   return answer?.ok ? answer.blob() : null;
 }

@@ -26,7 +26,7 @@ export function Side() {
     return () => removeEventListener("keydown", focus);
   }, []);
   return html`
-    <${Brand} href=${`${page.base}/`} />
+    <${Brand} href="/" />
     <div class="side-tools">
       <label class="search">
         <${Icon} name="search" />
@@ -88,7 +88,7 @@ function Entries({ of }) {
     ${of.map(
       (each) => html`<li key=${each.id}>
         <a
-          href=${`${page.base}/c/${each.id}${each.hit === undefined ? "" : `?at=${each.hit}`}`}
+          href=${`/c/${each.id}${each.hit === undefined ? "" : `?at=${each.hit}`}`}
           aria-current=${each.id === here ? "page" : null}
           title=${each.title}
         >
@@ -125,7 +125,7 @@ function Servers() {
   const numbers = t("servers.count", { n: servers.value.length });
   return html`<div class="foot">
     <${Icon} name="server" />
-    <span class="grow">${page.inspect ? html`<a href=${`${page.base}/inspect`}>${numbers}</a>` : numbers}, ${t("tools.count", { n: tools.value.length })}</span>
+    <span class="grow">${page.inspect ? html`<a href="/inspect">${numbers}</a>` : numbers}, ${t("tools.count", { n: tools.value.length })}</span>
     ${down.length > 0 &&
     html`<span class="chip tone-failed" title=${down.map((each) => `${each.name}: ${each.reason}`).join("\n")}>
       <${Icon} name="warning" />${t("servers.down", { down: count(down.length) })}

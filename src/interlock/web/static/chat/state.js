@@ -447,7 +447,7 @@ export async function download(form) {
   const { value: id } = conversation.id;
   const headers = { "X-Interlock-Key": pageKey() ?? "" };
   await attempt(async () => {
-    const path = `${page.base}/api/conversations/${id}/export?as=${form}`;
+    const path = `/api/conversations/${id}/export?as=${form}`;
     const answer = await fetch(path, { headers }).catch(() => null);
     if (!answer?.ok) throw new ApiError(answer?.status ?? 0, answer ? "refused" : "offline", "");
     const { save } = await import("../shared/save.js");

@@ -92,8 +92,8 @@ function Why({ card }) {
     <${Icon} name=${card.state === "failed" ? "warning" : "lock"} />
     <div class="grow">
       <${Foreign} text=${card.text ?? ""} />
-      ${page.board && (card.state === "refused" || card.state === "held") && html` <a href=${page.base + path}>${t("result.explain")}</a>`}
-      ${page.board && card.state === "asking" && html` <a href=${`${page.base}/gateway/approvals`}>${t("result.approvals")}</a>`}
+      ${page.board && (card.state === "refused" || card.state === "held") && html` <a href=${path}>${t("result.explain")}</a>`}
+      ${page.board && card.state === "asking" && html` <a href="/gateway/approvals">${t("result.approvals")}</a>`}
     </div>
   </div>`;
 }

@@ -42,7 +42,7 @@ export function Side() {
   const now = inspection.value;
   const [search, setSearch] = useState("");
   return html`
-    <${Brand} href=${`${page.base}/inspect`} place=${t("inspector")} />
+    <${Brand} href="/inspect" place=${t("inspector")} />
     ${now &&
     html`<div class="inspect-search">
       <input class="input" type="search" aria-label=${t("search")} placeholder=${t("search.n", { n: now.tools.length })} value=${search} onInput=${(/** @type {any} */ event) => setSearch(event.currentTarget.value)} />
@@ -50,8 +50,8 @@ export function Side() {
     <div class="scroll">${now && html`<${Offer} now=${now} search=${search.toLowerCase()} />`}</div>
     ${now && html`<${State} now=${now} />`}
     <div class="foot">
-      ${page.chat && html`<a href=${`${page.base}/`}>${t("to.chat")}</a>`}
-      ${page.board && html`<a href=${`${page.base}/gateway`}>${t("to.board")}</a>`}
+      ${page.chat && html`<a href="/">${t("to.chat")}</a>`}
+      ${page.board && html`<a href="/gateway">${t("to.board")}</a>`}
       <span class="grow"></span>
       <${ThemeChoice} />
     </div>
@@ -76,7 +76,7 @@ function Offer({ now, search }) {
           ${found.slice(0, MANY).map(({ item, name }) => {
             const path = pathOf(now.server, kind, name);
             const remark = about.get(`${kind}:${name}`);
-            return html`<a href=${page.base + path} aria-current=${here === path ? "page" : null} title=${name}>
+            return html`<a href=${path} aria-current=${here === path ? "page" : null} title=${name}>
               <${Icon} name=${item.effect === "deny" ? "lock" : icon} label=${item.effect === "deny" ? t("denied") : ""} />
               <span class="mono name">${marked(name)}</span>
               ${remark && html`<span class=${`dot ${remark.level}`} role="img" aria-label=${t("remark")} title=${remark.text}></span>`}

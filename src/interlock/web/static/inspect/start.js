@@ -3,7 +3,6 @@
 import { Icon } from "../shared/icons.js";
 import { Missing, Problem, useLoad } from "../shared/load.js";
 import { marked } from "../shared/marks.js";
-import { page } from "../shared/page.js";
 import { go } from "../shared/route.js";
 import { html, useEffect, useId, useState } from "../shared/view.js";
 import { eras, pathOf } from "./side.js";
@@ -23,7 +22,7 @@ export default function Start() {
     <ul class="servers">
       ${found.items.map(
         (/** @type {any} */ each) => html`<li>
-          <a class="box server-link" href=${page.base + pathOf(each.name)}>
+          <a class="box server-link" href=${pathOf(each.name)}>
             <${Icon} name="server" /><span class="mono grow">${marked(each.name)}</span>
             <span class="muted small">${t(/** @type {any} */ (`kind.${each.kind}`))}${each.tools > 0 && `, ${t("tools.n", { n: each.tools })}`}</span>
           </a>

@@ -11,7 +11,7 @@ mount(html`<main class="login">
     <div class="brand"><${Icon} name="logo" />interlock</div>
     <h1>${t("absent")}</h1>
     <p>${t("absent.why")}</p>
-    ${page.chat && html`<p><a href=${`${page.base}/`}>${t("absent.chat")}</a></p>`}
-    ${page.board && html`<p><a href=${`${page.base}/gateway`}>${t("absent.board")}</a></p>`}
+    ${page.chat && html`<p><a href="/">${t("absent.chat")}</a></p>`}
+    ${page.board && html`<p><a href="/gateway">${t("absent.board")}</a></p>`}
   </div>
 </main>`);

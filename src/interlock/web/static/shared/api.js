@@ -2,7 +2,6 @@
 // alone would not.
 
 import { parseAnswer, stringify } from "./exact.js";
-import { page } from "./page.js";
 
 /** A request that the server refused. */
 export class ApiError extends Error {
@@ -20,7 +19,7 @@ export class ApiError extends Error {
   }
 }
 
-const STORED = `interlock-key${page.base}`;
+const STORED = "interlock-key";
 
 /** @returns {string | null} */
 export function pageKey() {
@@ -36,7 +35,7 @@ export function setPageKey(key) {
 /**
  * Send a request and return its JSON.
  * @param {string} method
- * @param {string} path Below the base path.
+ * @param {string} path
  * @param {unknown} [body]
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>}
@@ -53,8 +52,7 @@ export async function request(method, path, body, signal) {
  */
 export async function getPart(path, signal) {
   const { data, link } = await exchange("GET", path, undefined, signal);
-  const next = /<([^>]+)>;\s*rel="next"/.exec(link)?.[1] ?? "";
-  return { items: data ?? [], next: next.slice(next.startsWith(page.base) ? page.base.length : 0) };
+  return { items: data ?? [], next: /<([^>]+)>;\s*rel="next"/.exec(link)?.[1] ?? "" };
 }
 
 /**
@@ -72,7 +70,7 @@ async function exchange(method, path, body, signal) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(page.base + path, {
+    response = await fetch(path, {
       method,
       headers,
       body: body === undefined ? null : stringify(body),

@@ -65,7 +65,7 @@ export function Box({ app, close, children }) {
       sandbox=${`allow-scripts allow-forms${app.origin ? " allow-same-origin" : ""}`}
       referrerpolicy="no-referrer"
       title=${t("app.title", { tool: app.address })}
-      src=${(app.origin ?? "") + page.base + app.path}
+      src=${(app.origin ?? "") + app.path}
     ></iframe>
     <p class="small muted row">
       <span class="grow">${t("app.from", { server: app.server })}</span>

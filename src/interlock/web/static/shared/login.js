@@ -96,7 +96,7 @@ export function SignedOut() {
 
 /** @param {string} issuer */
 function issuerPath(issuer) {
-  const here = location.pathname.slice(page.base.length) + location.search;
+  const here = location.pathname + location.search;
   const to = here.startsWith("/login") ? (page.board ? "/gateway" : "/") : here;
-  return `${page.base}/login/begin?${new URLSearchParams({ issuer, to })}`;
+  return `/login/begin?${new URLSearchParams({ issuer, to })}`;
 }

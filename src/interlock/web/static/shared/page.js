@@ -2,7 +2,6 @@
 
 /**
  * @typedef {object} PageData
- * @property {string} base The path that all pages are served under; "" for the root.
  * @property {string} version The version of interlock.
  * @property {boolean} [chat] Whether there is a chat.
  * @property {boolean} [local] Whether the pages are for the person at this machine only.

@@ -1,13 +1,12 @@
 // The address of the page: which screen it names, and moving without loading the page again.
 
 import { signal } from "./view.js";
-import { page } from "./page.js";
 
-/** The path below the base, and the query. */
+/** The path and the query. */
 export const place = signal(here());
 
 function here() {
-  return { path: location.pathname.slice(page.base.length) || "/", query: location.search };
+  return { path: location.pathname, query: location.search };
 }
 
 addEventListener("popstate", () => {
@@ -16,11 +15,11 @@ addEventListener("popstate", () => {
 
 /**
  * Navigate to an address of this site.
- * @param {string} to Below the base path.
+ * @param {string} to
  * @param {{replace?: boolean}} [options]
  */
 export function go(to, { replace = false } = {}) {
-  history[replace ? "replaceState" : "pushState"](null, "", page.base + to);
+  history[replace ? "replaceState" : "pushState"](null, "", to);
   place.value = here();
 }
 
@@ -34,10 +33,9 @@ export function follow(takes) {
     if (!link || event.defaultPrevented || event.button !== 0) return;
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     if (link.target || link.origin !== location.origin || link.hasAttribute("download")) return;
-    const path = link.pathname.slice(page.base.length);
-    if (!link.pathname.startsWith(page.base) || !takes(path)) return;
+    if (!takes(link.pathname)) return;
     event.preventDefault();
-    go(path + link.search);
+    go(link.pathname + link.search);
     document.querySelector(".body")?.scrollTo(0, 0);
   });
 }

@@ -2,7 +2,6 @@
 
 import { pageKey } from "./api.js";
 import { parseAnswer, stringify } from "./exact.js";
-import { page } from "./page.js";
 import { signal } from "./view.js";
 
 const WAITS = [500, 1000, 2000, 5000, 10_000]; // milliseconds, ± 20 %
@@ -43,7 +42,7 @@ export class Connection {
 
   open() {
     clearTimeout(this.timer);
-    const url = new URL(`${page.base}/ws`, location.href);
+    const url = new URL("/ws", location.href);
     url.protocol = url.protocol.replace("http", "ws");
     const socket = new WebSocket(url, "interlock.chat.1");
     this.socket = socket;

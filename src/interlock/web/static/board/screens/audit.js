@@ -10,7 +10,6 @@ import { Icon } from "../../shared/icons.js";
 import { JsonView } from "../../shared/json.js";
 import { Missing, Problem, useLoad } from "../../shared/load.js";
 import { Address, Foreign } from "../../shared/marks.js";
-import { page } from "../../shared/page.js";
 import { OutcomeChip, outcomeOf } from "../../shared/outcomes.js";
 import { go } from "../../shared/route.js";
 import { save as saveAs } from "../../shared/save.js";
@@ -241,7 +240,7 @@ function Export({ query }) {
     try {
       // A plain link would not send the page key.
       const headers = { "X-Interlock-Key": pageKey() ?? "" };
-      const answer = await fetch(`${page.base}${API}/audit/export${query && `?${query}`}`, { headers });
+      const answer = await fetch(`${API}/audit/export${query && `?${query}`}`, { headers });
       saveAs(await answer.blob(), `audit-${new Date().toISOString().slice(0, 10)}.ndjson`);
     } finally {
       setBusy(false);

@@ -1,4 +1,4 @@
-"""Null for a member that could be left out, in every object of the specification."""
+"""Members in another form than the specification's, in every object of the specification."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw, Struct, inspect
 
 from interlock import types
-from interlock.protocol.optional_members import decode_leniently, decode_params
+from interlock.protocol.leniency import decode_leniently, decode_params
 from interlock.types import CallToolResult, ElicitParams, InitializeResult, Result, Tool
 from tests.support.rows import each_row
 
@@ -56,6 +56,29 @@ def test_null_is_a_missing_member_exactly_where_the_member_is_optional(type: Any
 
 
 @each_row(
+    ("given", "read_as"),
+    [
+        # https://github.com/logiscape/mcp-sdk-php/issues/1
+        ({"capabilities": [], "serverInfo": None}, {}),
+        ({"capabilities": {"tools": []}}, {"capabilities": {"tools": {}}}),
+        (
+            {"capabilities": {"tools": True, "logging": False}},
+            {"capabilities": {"tools": {}}},
+        ),
+        (
+            {"serverInfo": {"name": "x", "version": 1.5}},
+            {"serverInfo": {"name": "x", "version": "1.5"}},
+        ),
+        ({"serverInfo": {"version": "1"}}, {}),
+        ({"serverInfo": {"name": "x", "icons": "x.png"}}, {"serverInfo": {"name": "x"}}),
+    ],
+)
+def test_odd_members_of_a_handshake_are_read_as_meant(given: Json, read_as: Json):
+    version = {"protocolVersion": "2025-06-18"}
+    assert read(InitializeResult, version | given) == read(InitializeResult, version | read_as)
+
+
+@each_row(
     ("type", "value", "same"),
     [
         (Tool, {"annotations": {"readOnlyHint": None}}, {"annotations": {}}),
@@ -86,11 +109,15 @@ def test_null_in_values_of_users_stays():
     [
         (CallToolResult, b"null"),  # a whole result
         (CallToolResult, b'{"isError":"no"}'),
+        (InitializeResult, b'{"protocolVersion":"2025-06-18","capabilities":[1]}'),
+        (InitializeResult, b'{"protocolVersion":"2025-06-18","capabilities":{"tools":"yes"}}'),
+        (InitializeResult, b'{"protocolVersion":"2025-06-18","capabilities":{"tools":1}}'),
+        (InitializeResult, b'{"protocolVersion":20250618}'),
         (CallToolResult, b'{"isError":null,"content":[{"type":"text","text":null}]}'),
         (InitializeResult, b'{"protocolVersion":null}'),
     ],
 )
-def test_null_for_a_required_member_is_refused(type: Any, encoded: bytes):
+def test_a_member_without_a_plain_meaning_is_refused(type: Any, encoded: bytes):
     with pytest.raises(msgspec.ValidationError):
         decode_leniently(type, encoded)
 

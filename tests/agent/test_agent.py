@@ -11,24 +11,18 @@ import msgspec
 import pytest
 
 from interlock import Context, Server
-from interlock import agent as agent_module
 from interlock.agent import (
-    MAX_CALLS,
     Agent,
     Done,
     ToolFinished,
     ToolProgress,
     ToolStarted,
     text_of,
+    tool_results,
 )
+from interlock.agent.tool_calls import MAX_CALLS
 from interlock.calls import Call, Caller, CallHandler, Outcome
-from interlock.errors import (
-    ModelInterrupted,
-    ModelUnavailable,
-    RemoteError,
-    StepLimit,
-    StoreError,
-)
+from interlock.errors import ModelInterrupted, ModelUnavailable, RemoteError, StepLimit, StoreError
 from interlock.messages import (
     AssistantMessage,
     Attachment,
@@ -39,14 +33,7 @@ from interlock.messages import (
     UserMessage,
     interrupted,
 )
-from interlock.models import (
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-    ToolDefinition,
-    Usage,
-)
+from interlock.models import ModelEvent, ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage
 from interlock.models.answer_size import MAX_ANSWER_BYTES
 from interlock.models.scripted import Scripted, ScriptedModel
 from interlock.toolbox import Toolbox
@@ -166,7 +153,7 @@ async def test_duration_of_a_call_leaves_out_how_long_a_person_took_to_allow_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    for module in ("interlock.agent", "interlock.layers.delivery"):
+    for module in ("interlock.agent.tool_calls", "interlock.layers.delivery"):
         monkeypatch.setattr(f"{module}.monotonic", lambda: now)
 
     def slowly_allowed(handle: CallHandler) -> CallHandler:
@@ -345,7 +332,7 @@ async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
 async def test_images_and_sounds_of_a_result_go_to_the_model_unless_they_are_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(agent_module, "MAX_FILE", 5)
+    monkeypatch.setattr(tool_results, "MAX_FILE", 5)
     server = Server("eyes")
 
     @server.tool
