@@ -16,7 +16,7 @@ from benchmarks import harness
 GROUPS = (
     "stdio", "http", "memory", "sizes", "lists", "starting", "toolbox", "agent", "path", "models",
     "audit", "policy", "langchain", "sockets", "layers", "metrics", "openapi", "gateway", "budgets",
-    "claude", "web", "telemetry", "front_door",
+    "claude", "web", "telemetry", "front_door", "many_tools",
 )  # fmt: skip
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"

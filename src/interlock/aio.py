@@ -18,6 +18,8 @@ from interlock.errors import WrongLoop
 
 T = TypeVar("T")
 
+SLICE = 50  # items of long work, such as definitions of tools, between two turns of the event loop
+
 # Start a task, with the arguments of `asyncio.Task`. The task runs at once up to its first wait,
 # so it may already be done when it is returned. Most requests never wait, so this saves them a turn
 # of the event loop.

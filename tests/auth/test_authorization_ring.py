@@ -73,3 +73,14 @@ async def test_late_answer_of_the_database_brings_no_rights_back():
     held.set()
     await asyncio.gather(late, again)
     assert await scopes_of(ring, token) == {"mcp:read"}
+
+
+async def test_people_are_in_use_for_a_minute_although_their_use_is_stored():
+    source, secret = Source(), GatewayKey.random()
+    ring = AuthorizationRing(source, source.person, secret, KeyRing())
+    expires = now_micros() // 1_000_000 + 60
+    await ring.find(AccessToken(ID, 0, expires, ("mcp:*",)).sealed(secret).encode())
+    await ring._step(False)
+    assert [each.user for each in ring.in_use()] == [USER]
+    ring._wall = lambda: now_micros() + 70_000_000
+    assert ring.in_use() == []

@@ -75,6 +75,15 @@ test("a sentence has the form for its number, and keeps what it is not given", (
   assert.equal(t("calls", { n: 1200 }), "1,200 calls of {tool}");
 });
 
+test("each character that shows nothing is a mark, except newline and tab", () => {
+  const signs = /[\u0600-\u0605\u06DD\u070F\u0890\u0891\u08E2\u{110BD}\u{110CD}]/u; // drawn with the digits after them
+  for (let code = 0; code < 0x110000; code++) {
+    const character = String.fromCodePoint(code);
+    const isHidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u.test(character) && !signs.test(character);
+    if (isHidden && !"\n\t".includes(character)) assert.notEqual(marked(character)[0], character, code.toString(16));
+  }
+});
+
 test("hidden characters of a text are marks", () => {
   const shown = marked("a\u202Eb\u{E0041}c").map((each) => each.props?.children ?? each);
   assert.deepEqual(shown, ["a", "U+202E", "b", "U+E0041", "c"]);

@@ -9,10 +9,12 @@ import pytest
 
 from interlock import Client
 from interlock.config import StdioServer
+from interlock.config.gateway import ViewSearch
 from interlock.config.servers import AUTO, Question
 from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.types import (
+    CallToolResult,
     CreateMessageParams,
     CreateMessageResult,
     ElicitParams,
@@ -50,21 +52,28 @@ async def declined(_: ElicitParams) -> ElicitResult:
 
 
 @pytest.mark.slow("starts a program")
+@pytest.mark.parametrize("executor", ["", "interlock__call_write_tool"])
 @pytest.mark.parametrize("asks", [AUTO, (), ("sampling",)], ids=["auto", "never", "sampling"])
 async def test_server_questions_are_limited_to_the_configured_kinds(
-    asks: tuple[Question, ...], tmp_path: Path
+    asks: tuple[Question, ...], executor: str, tmp_path: Path
 ):
     script = tmp_path / "asking.py"
     script.write_text(ASKING)
     server = StdioServer(command=sys.executable, args=(str(script),), asks=asks)
-    gateway = ForwardingServer({"s": server}, Policy.compile(None))
+    search = ViewSearch(is_on=bool(executor))
+    gateway = ForwardingServer({"s": server}, Policy.compile(None, search=search))
+
+    async def call(client: Client, name: str) -> CallToolResult:
+        given = (executor, {"name": name}) if executor else (name,)
+        return await client.call_tool(*given)
+
     for revision in (LEGACY, MODERN):
         async with Client.memory(
             gateway, revision=revision, sampling=sampled, elicitation=declined, roots=[]
         ) as client:
-            allowed = (await client.call_tool("s__allowed")).structured
-            sample = await client.call_tool("s__sample")
-            elicit = await client.call_tool("s__elicit")
+            allowed = (await call(client, "s__allowed")).structured
+            sample = await call(client, "s__sample")
+            elicit = await call(client, "s__elicit")
 
         found = allowed["result"] if isinstance(allowed, dict) else allowed
         assert sorted(found) == sorted(asks)

@@ -451,19 +451,34 @@ async def test_approval_requested_under_an_earlier_policy_is_void(
 
 
 @pytest.mark.slow("fills a database")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "arguments = x'00'",
+        "tool = 's:get'",  # shown in place of the tool that would run
+        "user = 'user:berta'",
+        "(hash, binding) = (other.hash, other.binding) FROM approvals AS other"
+        " WHERE other.id <> approvals.id",
+    ],
+)
 async def test_call_whose_arguments_cannot_be_shown_is_not_approved(
-    running: Callable[..., Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    running: Callable[..., Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch, change: str
 ):
     async with running(settings(), s=offering("put")) as gateway:
-        await gateway.call("s__put", await gateway.key("anna"), a=1)
+        key = await gateway.key("anna")
+        await gateway.call("s__put", key, a=1)
         found = await pending(gateway)
+        await gateway.call("s__put", key, a=2)
         place = str(tmp_path / "gateway.db")
         with closing(sqlite3.connect(place)) as database, database:
-            database.execute("UPDATE approvals SET arguments = x'00'")
+            database.execute("DROP INDEX approvals_open")
+            database.execute(f"UPDATE approvals SET {change}")
+            row = database.execute("SELECT hash FROM approvals WHERE id = ?", (found.id,))
+            (hash,) = row.fetchone()
         async with approvals_in(Config(), place, decides=True) as command:
             with pytest.raises(DecisionRefused) as refused:
-                await command.approve(found.id, found.hash, None)
-            denied = await command.deny(found.id, found.hash, None)
+                await command.approve(found.id, hash, None)
+            denied = await command.deny(found.id, hash, None)
         monkeypatch.setenv("INTERLOCK_KEY", bytes(range(32)).hex())  # not that of the gateway
         with pytest.raises(ConfigError, match="this database belongs to gateway key"):
             async with approvals_in(Config(), place):

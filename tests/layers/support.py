@@ -35,7 +35,7 @@ def allowed(risk: Risk) -> Around:
 
     def wrap(handle: CallHandler) -> CallHandler:
         async def allow(call: Call) -> Outcome:
-            call.decision = Decision("allow", "", "", (), None, None, risk, False, lambda _: ())
+            call.decision = Decision("allow", "", "", (), None, None, risk, False)
             return await handle(call)
 
         return allow

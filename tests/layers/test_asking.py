@@ -23,7 +23,6 @@ async def ask(upstream: Upstream, layer: Around, effect: str, approvers: tuple[s
         None,
         "write",
         False,
-        lambda _: (),
     )
     await layer(upstream.handle)(call)
 

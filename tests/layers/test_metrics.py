@@ -62,10 +62,13 @@ def test_buckets_of_a_histogram_add_up():
     ]
 
 
-def test_a_label_cannot_end_its_quotes_or_line():
-    metrics = Metrics(gauges=lambda: {"g": ("Help.", by_label("name", {'a"\n\\': 1}))})
+def test_a_label_cannot_end_its_quotes_or_line_or_control_a_terminal():
+    names = {'a"\n\\': 1, "\x1b[2J\u202e": 2}
+    metrics = Metrics(gauges=lambda: {"g": ("Help.", by_label("name", names))})
 
-    assert 'g{name="a\\"\\n\\\\"} 1' in metrics.text().splitlines()
+    lines = metrics.text().splitlines()
+    assert 'g{name="a\\"\\n\\\\"} 1' in lines
+    assert 'g{name="\\\\u001b[2J\\\\u202e"} 2' in lines
     assert metrics.own_share(95) is None
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from interlock.auth import Principal
-from interlock.calls import Caller, Entry
+from interlock.calls import Caller, Entry, Item
 from interlock.config.gateway import Effect, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
-from interlock.policy import Decision, Policy
+from interlock.policy import Policy
 from interlock.schema import condition
 from interlock.types import Tool, ToolAnnotations
 
@@ -102,9 +102,12 @@ def tool(address: str) -> Entry:
     return entry(address, destructive_hint=True) if address == "ops:search_logs" else entry(address)
 
 
-def check_steps(decision: Decision, arguments: dict[str, Any] | None = None) -> None:
+def check_steps(
+    policy: Policy, caller: Caller, item: Entry | Item, arguments: dict[str, Any] | None = None
+) -> None:
     """The steps must lead to the decision."""
-    steps = decision.steps(arguments)
+    decision = policy.decide(caller, item, arguments)
+    steps = policy.steps(caller, item, arguments)
     denials = [step for step in steps if step.verdict == "deny"]
     verdicts = {"allow": "ok", "ask": "ask"}
     if decision.effect == "deny":

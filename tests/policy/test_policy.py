@@ -83,8 +83,8 @@ def test_golden_table_agrees_with_calls_and_explanations(caller: Caller, row: st
         decision = GOLDEN.decide(caller, tool(address), {})
         if expected.islower():
             assert letter(decision) == expected, address
-        check_steps(decision, {})
-        check_steps(GOLDEN.decide(caller, tool(address)))
+        check_steps(GOLDEN, caller, tool(address), {})
+        check_steps(GOLDEN, caller, tool(address))
 
 
 @each_row(
@@ -109,7 +109,7 @@ def test_decision_about_arguments_names_the_rule(
 
     assert (decision.effect, decision.reason, decision.rule) == (effect, reason, rule)
     assert not decision.is_uncertain
-    check_steps(decision, arguments)
+    check_steps(GOLDEN, user(name), tool(address), arguments)
 
 
 def test_a_question_has_the_approvers_expiry_and_record_of_its_rule():
@@ -226,8 +226,8 @@ def test_policy_decisions_equal_those_of_a_naive_implementation(
     for address in ADDRESSES:
         decision = strict.decide(caller, entry(address), arguments)
         assert decision.effect == naive(rules, principal, address, arguments)
-        check_steps(decision, arguments)
-        check_steps(strict.decide(caller, entry(address)))
+        check_steps(strict, caller, entry(address), arguments)
+        check_steps(strict, caller, entry(address))
 
 
 @pytest.mark.slow("tries many examples")

@@ -48,6 +48,23 @@ def test_remembered_callers_and_rights_are_limited(monkeypatch: pytest.MonkeyPat
         assert sum(rights) <= strict._remembered <= 20
 
 
+def test_tools_that_the_same_rules_decide_about_share_one_right():
+    strict = compiled(
+        rule("all", "allow", "*", "*:*"),
+        rule("no", "deny", "*", "crm:drop_*"),
+        risks={"crm": ToolRisk(read=("get_*",))},
+    )
+    caller = user("user:a", "mcp:crm:*")
+    for number in range(100):
+        assert strict.decide(caller, entry(f"crm:get_{number}")).risk == "read"
+        assert strict.decide(caller, entry(f"crm:put_{number}")).effect == "allow"
+        assert strict.decide(caller, entry(f"crm:drop_{number}")).rule == "no"
+        assert strict.decide(caller, entry(f"wiki:get_{number}")).reason == "scope"
+
+    (rights,) = strict._callers.values()
+    assert len({id(right) for _, right in rights.tools.values()}) == 4
+
+
 def test_the_hash_changes_with_every_rule_that_changes_a_decision():
     one = rule("a", "allow", "*", "*:*", arguments={"a": {"const": 1}})
     other = rule("a", "allow", "*", "*:*", arguments={"a": {"const": 2}})

@@ -36,7 +36,7 @@ def test_read_only_policy_denies_tools_that_may_write():
     assert read_only.decide(LOCAL, entry("crm:get"), {}).effect == "allow"
     decision = read_only.decide(LOCAL, entry("crm:put"), {})
     assert decision.reason == "read_only"
-    check_steps(decision, {})
+    check_steps(read_only, LOCAL, entry("crm:put"), {})
 
 
 @each_row(
@@ -121,8 +121,8 @@ def test_resources_and_prompts_have_separate_policy_rules():
     assert strict.decide(user("a", view="empty"), docs).reason == "not_in_view"
     assert strict.decide(user("a", view="crm"), docs).effect == "allow"
     assert strict.decide(user("a", "mcp:git:*"), docs).reason == "scope"
-    check_steps(strict.decide(LOCAL, docs))
-    check_steps(strict.decide(LOCAL, review, {}), {})
+    check_steps(strict, LOCAL, docs)
+    check_steps(strict, LOCAL, review, {})
 
 
 def test_caller_with_an_unknown_view_is_denied_everything():
@@ -159,7 +159,7 @@ def test_condition_on_the_empty_name_is_checked(part: str):
         caller = user("a", claims=values)
         decision = strict.decide(caller, entry("crm:a"), values)
         assert decision.effect == effect
-        check_steps(decision, values)
+        check_steps(strict, caller, entry("crm:a"), values)
 
 
 @each_row("name", ["group:leads", "caller", "*"])

@@ -1,7 +1,10 @@
+import unicodedata
 from typing import Any
 
 from interlock.text import quoting
 from tests.support.rows import each_row
+
+_HIDDEN = ("Cc", "Cf", "Zl", "Zp")  # categories: controls, formats, separators of lines
 
 
 @each_row(
@@ -46,6 +49,15 @@ def test_clip_returns_one_short_line() -> None:
 
 def test_clip_replaces_control_characters() -> None:
     assert quoting.clip("a\x1b[2J\x00\u202eb\ud800\u2028c é") == "a\ufffd[2J\ufffd\ufffdb\ufffd c é"
+
+
+def test_each_character_that_shows_nothing_is_escaped() -> None:
+    signs = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+    hidden = [char for char in map(chr, range(0x110000)) if unicodedata.category(char) in _HIDDEN]
+
+    assert [char for char in hidden if quoting.visible(char) == char] == [*signs]  # are drawn
+    assert quoting.visible("a\u200d \U0001d173") == "a\\u200d \\ud834\\udd73"
+    assert quoting.visible("é \u0301 日本 😀") == "é \u0301 日本 😀"
 
 
 def test_place_formats_a_path_into_a_document() -> None:

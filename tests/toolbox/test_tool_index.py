@@ -93,6 +93,22 @@ def test_the_word_list_is_small_and_each_line_has_a_meaning() -> None:
     assert all(re.fullmatch(r"[a-z ]+: [a-z0-9 ]+", line) for line in WORDS.strip().splitlines())
 
 
+@each_row(
+    "query, best",
+    [
+        ("Which domains do we have?", "dns:domain-list"),
+        ("domains", "dns:domain-create"),  # not a question: the order of the configuration
+        ("how do I delete a domain", "dns:domain-delete"),
+        ("whichever domain", "dns:domain-create"),
+    ],
+)
+def test_a_question_finds_the_tool_that_reads_unless_it_names_another_action(
+    query: str, best: str
+) -> None:
+    names = ("domain-create", "domain-delete", "domain-list")
+    assert found(index_of([tool(f"dns:{each}") for each in names]), query)[0] == best
+
+
 # Words
 
 

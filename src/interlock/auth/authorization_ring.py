@@ -22,26 +22,23 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from interlock.auth.access_token import AccessToken
 from interlock.auth.gateway_key import GatewayKey
-from interlock.auth.key_ring import SERVED_FOR, TOUCH_EVERY, KeyRing
-from interlock.auth.known_access import KnownAccess, KnownAuthorization, granted_set, set_of
+from interlock.auth.key_ring import SERVED_FOR, TOUCH_EVERY, CredentialFeed, KeyRing
+from interlock.auth.known_access import CLIENT_CLAIM, KnownAccess, KnownAuthorization
 from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
-from interlock.auth.stored_key import TENANT
 from interlock.errors import AuthUnavailable, InterlockError, StoreError
 from interlock.text.timestamps import now_micros
 
-MAX_RIGHTS = 8  # different rights of one authorization that are in memory
 MAX_KEPT = 10_000  # authorizations and tokens in memory; the least recently used one leaves
-CLIENT_CLAIM = "interlock:client"  # the verified host of the caller's client, for rules
 _MICROS = 1_000_000
 _log = logging.getLogger("interlock.gateway")
 
@@ -54,18 +51,6 @@ class AuthorizationSource(Protocol):
     async def list(self, *, active_at: int) -> Sequence[StoredAuthorization]: ...
     async def expired(self, since: int, now: int) -> Sequence[str]: ...
     async def touch(self, used: Mapping[str, tuple[int, int]]) -> None: ...
-
-
-class AuthorizationFeed(Protocol):
-    """Notifies followers when authorizations may have changed; see `ChangeFeed`."""
-
-    def follow(
-        self,
-        kind: Literal["authorizations"],
-        step: Callable[[bool], Awaitable[None]],
-        log: logging.Logger,
-        source: str,
-    ) -> AbstractAsyncContextManager[None]: ...
 
 
 class AuthorizationRing:
@@ -122,7 +107,7 @@ class AuthorizationRing:
         return len(self._known)
 
     @asynccontextmanager
-    async def running(self, feed: AuthorizationFeed) -> AsyncGenerator[AuthorizationRing, None]:
+    async def running(self, feed: CredentialFeed) -> AsyncGenerator[AuthorizationRing, None]:
         """Follow changes in the database; at the end, store when authorizations were used.
 
         Raises:
@@ -137,9 +122,10 @@ class AuthorizationRing:
                 await self._write_uses()
 
     def in_use(self) -> list[StoredPerson]:
-        """Return the people whose tokens were used since their use was last stored."""
-        used = (each for each in self._known.values() if each.used is not None)
-        return list({each.stored.user: each.person for each in used if each.person}.values())
+        """Return the people whose tokens were used within the last minute."""
+        since = self._wall() - int(TOUCH_EVERY * _MICROS)
+        recent = (each for each in self._known.values() if each.used and each.used[0] >= since)
+        return list({each.stored.user: each.person for each in recent if each.person}.values())
 
     # Look-ups
 
@@ -239,23 +225,8 @@ class AuthorizationRing:
         return key is not None and key.stored.state(now or self._wall()) == "active"
 
     def _principal(self, known: KnownAuthorization, token: AccessToken) -> Principal:
-        """Return a token's owner; the same object for the same rights, as policies cache by it."""
-        owner, known.of_key = self.owner_of(known.stored, known.person), self._of_key(known)
-        scopes = granted_set(token.scopes, owner.scopes)
-        fresh = replace(
-            owner,
-            scopes=scopes,
-            key_id=known.stored.id,
-            view=token.view or owner.view,
-            counts_as=known.stored.key or owner.owner,
-        )
-        for made in known.principals:
-            if made == fresh:
-                return made
-        if len(known.principals) >= MAX_RIGHTS:
-            known.principals.clear()
-        known.principals.append(fresh)
-        return fresh
+        known.of_key = self._of_key(known)
+        return known.principal(token)
 
     def _of_key(self, known: KnownAuthorization) -> Principal | None:
         key = self._keys.by_id(known.stored.key) if known.stored.key else None
@@ -266,28 +237,8 @@ class AuthorizationRing:
         known = self._known.get(principal.key_id)
         if known is None:
             return None
-        owner = self.owner_of(known.stored, known.person)
-        scopes = tuple(sorted(each for each in owner.scopes if each.startswith("mcp:")))
+        scopes = tuple(sorted(each for each in known.owner().scopes if each.startswith("mcp:")))
         return self._principal(known, AccessToken(known.stored.id, 0, 0, scopes, principal.view))
-
-    def owner_of(self, stored: StoredAuthorization, person: StoredPerson | None) -> Principal:
-        """Return the person of an authorization, with the rights that the person has now."""
-        tenant = "" if stored.tenant == TENANT else stored.tenant
-        claims = {CLIENT_CLAIM: stored.verified}
-        if stored.key:
-            key = self._keys.by_id(stored.key)
-            if key is None:
-                return Principal(stored.user, claims=claims, tenant=tenant)
-            return replace(key.principal, claims=claims)
-        if person is None:
-            return Principal(stored.user, claims=claims, tenant=tenant)
-        return Principal(
-            stored.user,
-            set_of(person.scopes),
-            person.claims,
-            groups=set_of(person.groups),
-            tenant=tenant,
-        )
 
     def _note_use(self, known: KnownAccess, now: int) -> None:
         authorization = known.authorization
@@ -309,7 +260,7 @@ class AuthorizationRing:
             if self._dropped_since is not None:
                 await self._report_dropped(self._dropped_since)
         finally:
-            self.report_ended(self._is_current)
+            self.report_ended(is_whole=False)
 
     async def refresh(self) -> None:
         """Apply changes in the database now, such as one that this gateway has just made.
@@ -372,11 +323,9 @@ class AuthorizationRing:
             self._tokens.pop(digest, None)
         known.tokens.clear()
 
-    def report_ended(
-        self, is_active: Callable[[KnownAuthorization, int], bool] | None = None
-    ) -> None:
-        """Report the authorizations that have ended, by whatever `is_active` checks."""
-        now, is_active = self._wall(), is_active or self._is_active
+    def report_ended(self, *, is_whole: bool = True) -> None:
+        """Report the authorizations that have ended; unless `is_whole`, by time or key alone."""
+        now, is_active = self._wall(), self._is_active if is_whole else self._is_current
         try:
             ended = [id for id, each in self._known.items() if not is_active(each, now)]
             for each in self._known.values():
@@ -390,9 +339,10 @@ class AuthorizationRing:
             self._on_end(ended)
 
     async def _write_uses(self) -> None:
-        used = {id: each.used for id, each in self._known.items() if each.used is not None}
+        all = self._known.items()
+        used = {id: each.used for id, each in all if each.used and each.used != each.written}
         if used:
             await self._source.touch(used)
         for id, at in used.items():
-            if (known := self._known.get(id)) is not None and known.used == at:
-                known.used = None
+            if (known := self._known.get(id)) is not None:
+                known.written = at

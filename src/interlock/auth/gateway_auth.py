@@ -41,8 +41,8 @@ class RefusedCredential(Struct, frozen=True):
     """Why a credential was refused, for the audit trail; it does not contain the credential.
 
     Attributes:
-        reason: "no_credential", "two_credentials", "bad_credential", "key_expired" or
-            "key_revoked".
+        reason: "no_credential", "two_credentials", "bad_credential", "key_expired", "key_revoked",
+            or an error of OAuth.
         address: The network address that sent the request; "" if unknown.
         key: The expired or revoked key; None if the key is unknown.
     """

@@ -57,17 +57,17 @@ class KeySource(Protocol):
         ...
 
 
-class KeyFeed(Protocol):
-    """Notifies followers when keys in the database may have changed; see `ChangeFeed`."""
+class CredentialFeed(Protocol):
+    """Notifies followers when credentials in the database may have changed; see `ChangeFeed`."""
 
     def follow(
         self,
-        kind: Literal["keys"],
+        kind: Literal["keys", "authorizations"],
         step: Callable[[bool], Awaitable[None]],
         log: logging.Logger,
         source: str,
     ) -> AbstractAsyncContextManager[None]:
-        """Call `step` regularly in the context, with True if keys may have changed."""
+        """Call `step` regularly in the context, with True if such rows may have changed."""
         ...
 
 
@@ -132,7 +132,7 @@ class KeyRing:
         return len(self._by_id)
 
     @asynccontextmanager
-    async def running(self, feed: KeyFeed) -> AsyncGenerator[KeyRing, None]:
+    async def running(self, feed: CredentialFeed) -> AsyncGenerator[KeyRing, None]:
         """Load the keys and follow changes in the database; at the end, store when keys were used.
 
         Raises:

@@ -143,7 +143,8 @@ class PageSessions:
     Args:
         source: The storage of sessions.
         keys: The API keys that open sessions; None if no key opens a session.
-        is_trusted: Returns whether a user without an API key may still use a session.
+        with_rights: Returns a user without an API key with the rights that the configuration gives
+            now; None if the user may not use a session any more.
         keep: Returns the seconds after which a session ends, even if it is used.
         wall: The wall clock, in microseconds since 1970.
     """
@@ -153,13 +154,13 @@ class PageSessions:
         source: SessionSource,
         keys: KeyRing | None = None,
         *,
-        is_trusted: Callable[[str], bool] = lambda _: True,
+        with_rights: Callable[[Principal], Principal | None] = lambda principal: principal,
         keep: Callable[[], float] = lambda: LONGEST / MICROS,
         wall: Callable[[], int] = now_micros,
     ) -> None:
         self._source = source
         self._keys = keys
-        self._is_trusted = is_trusted
+        self._with_rights = with_rights
         self._keep = keep
         self._wall = wall
         # Owners of sessions that no key opened
@@ -233,9 +234,9 @@ class PageSessions:
             known = self._keys.by_id(stored.key) if self._keys is not None else None
             is_active = known is not None and self._keys is not None and self._keys.is_active(known)
             return known.principal if known is not None and is_active else None
-        if not self._is_trusted(stored.user):
+        made = self._with_rights(principal_of(stored))
+        if made is None:
             return None
-        made = principal_of(stored)
         kept = self._principals.get(stored.id_hash)
         if kept == made:
             return kept

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -105,15 +104,6 @@ class Decision(Struct, frozen=True, eq=False):
     record: Record | None
     risk: Risk
     is_uncertain: bool
-    _explain: Callable[[Mapping[str, Any] | None], tuple[Step, ...]]
-
-    def steps(self, arguments: Mapping[str, Any] | None = None) -> tuple[Step, ...]:
-        """Return all checks with their verdicts, for `explain`; the first denial decides.
-
-        Args:
-            arguments: The call's arguments, because a decision does not store them.
-        """
-        return self._explain(arguments)
 
     def __repr__(self) -> str:
         return f"Decision({self.effect!r}, {self.reason!r}, {self.rule!r})"

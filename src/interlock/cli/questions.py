@@ -24,7 +24,7 @@ from interlock.errors import CapabilityError, RemoteError
 from interlock.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from interlock.models import Model, complete
 from interlock.protocol.envelope import encode
-from interlock.text.quoting import visible_json
+from interlock.text.quoting import asked, quoted, visible_json
 from interlock.types import (
     CreateMessageParams,
     CreateMessageResult,
@@ -77,7 +77,7 @@ class TerminalQuestions:
     async def _elicit(self, server: str, question: ElicitParams) -> ElicitResult:
         async with self._prompt.turn():
             try:
-                say(f"server {safe_line(server)} asks: {safe(question.message)}")
+                say(asked(f"server {safe_line(server)}", safe(question.message)))
                 if question.mode == "url":
                     return await self._open(question.url or "")
                 return await self._fill(question.requested_schema or {})
@@ -145,7 +145,7 @@ class TerminalQuestions:
                     REFUSED, f"the model answered this server {used} times (limit {MAX_SAMPLES})"
                 )
             say(f"server {safe_line(server)} wants {model().name} to answer:")
-            say(safe("\n".join(each.content for each in messages)))
+            say(quoted(safe("\n".join(each.content for each in messages))))
             try:
                 answer = await self._prompt.choice("Ask the model? [y]es, [n]o: ", "yes", "no")
             except NoAnswer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
@@ -10,6 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from interlock import aio
 from interlock.errors import RemoteProtocolError
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
@@ -105,7 +107,7 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
             listing.truncated = f"{kind.method}: cut after {MAX_BYTES / 2**20:g} MiB"
             break
         page = decode(ListPage, raw, f"{kind.method} result")
-        _add(listing, seen, kind, page)
+        await _add(listing, seen, kind, page)
         ttl_ms = min(ttl_ms, page.ttl_ms)
         cursor = page.next_cursor
         if len(listing) > MAX_ITEMS or (len(listing) == MAX_ITEMS and cursor is not None):
@@ -130,7 +132,7 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
     return listing
 
 
-def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -> None:
+async def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -> None:
     """Decode a page's items one by one; name malformed and repeated items in `skipped`."""
     if page.result_type != "complete":
         raise RemoteProtocolError(f"{kind.method} returned unknown resultType {page.result_type!r}")
@@ -140,6 +142,8 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
     if not isinstance(raws, list):
         raise RemoteProtocolError(f"{kind.method} returned no list of {kind.noun}s")
     for place, raw in enumerate(raws):
+        if place % aio.SLICE == aio.SLICE - 1:
+            await asyncio.sleep(0)
         if len(listing.skipped) > MAX_SKIPPED:
             return
         try:

@@ -251,6 +251,7 @@ class Assembly:
 
     async def _reload(self, config: Config) -> list[str]:
         services, described = self.services, described_parts(self.parts)
+        before = self.parts.settings
         parts = make_parts(config, services.environ, self.parts)
         if parts.plugins.found:
             await parts.plugins.load(PluginStore(services.database))
@@ -261,7 +262,8 @@ class Assembly:
         services.recorder.configured(described, described_parts(parts))
         await services.pins.replace(parts.settings.lock, self.server.toolbox.upstreams)
         self.front.reloaded()
-        if services.front_door is not None:
+        is_same = (before.issuers, before.oauth) == (parts.settings.issuers, parts.settings.oauth)
+        if services.front_door is not None and not is_same:
             services.front_door.ring.reconfigured()
         return restart_needed(self.started, parts.settings)
 

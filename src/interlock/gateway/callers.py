@@ -70,10 +70,6 @@ class GatewayCallers:
         """Return the issuers that users can log in at, for the pages."""
         return [each for each in self._parts().settings.issuers if each.client_id]
 
-    def is_trusted(self, user: str) -> bool:
-        """Return whether a user without an API key may still use a session."""
-        return is_trusted(self._parts().settings.issuers, user)
-
     def full_rights(self, principal: Principal) -> Principal | None:
         """Return a caller with all rights of its person; None if its credential cannot get more."""
         return None if self._grants is None else self._grants.full_rights(principal)

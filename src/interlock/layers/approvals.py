@@ -228,9 +228,11 @@ class Approvals:
         found = await self._decidable(id, hash, by)
         if self.state(found) != "pending":
             raise _not_pending(found, self.state(found))
-        if found.arguments is None:
+        shown = found.arguments
+        if shown is None or arguments_hash(self._key, canonical(shown)) != hash:
             text = (
-                f"the arguments of approval {id} cannot be decrypted with this gateway key; deny it"
+                f"the arguments of approval {id} were encrypted with another gateway key, or the "
+                "database was changed; deny it"
             )
             raise DecisionRefused(text, "approval_unreadable")
         return await self._decide(found, "approved", by, note, surface)

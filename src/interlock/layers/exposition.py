@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from interlock.histogram import Histogram
+from interlock.text.quoting import visible
 
 COUNTER = "_total"  # the end of a counter's name
 Labels = tuple[tuple[str, str], ...]
@@ -120,4 +121,6 @@ def _labels(labels: Labels) -> str:
 
 
 def _escaped(text: str) -> str:
+    if not text.isprintable():  # names of servers' tools may have what controls a terminal
+        text = "\n".join(map(visible, text.split("\n")))
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

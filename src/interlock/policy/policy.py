@@ -13,11 +13,20 @@ from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
-from interlock.calls.decision import Decision
+from interlock.calls.decision import Decision, Step
 from interlock.config import Config
-from interlock.config.gateway import BUILT_IN, OWN, PolicyRules, Risk, Rule, View, ViewSearch
+from interlock.config.gateway import (
+    BUILT_IN,
+    OWN,
+    Kind,
+    PolicyRules,
+    Risk,
+    Rule,
+    View,
+    ViewSearch,
+)
 from interlock.config.servers import ToolRisk
-from interlock.policy.rights import CallerRights, PluginTools, Right
+from interlock.policy.rights import CallerRights, PluginTools
 from interlock.policy.rules import (
     EVERYTHING,
     NOTHING,
@@ -43,7 +52,7 @@ LOCAL_RULES = PolicyRules(
 BUILT_IN_RISKS = {BUILT_IN: ToolRisk(read=("Read", "Glob", "Grep"))}
 OWN_RISKS = {OWN: ToolRisk(read=("*",))}
 MAX_CALLERS = 4_096  # callers whose rights are cached
-MAX_TOOLS = 10_000  # tools whose matching rules are cached
+MAX_TOOLS = 50_000  # tools whose matching rules are cached
 MAX_RIGHTS = 100_000  # cached pairs of caller and tool
 
 
@@ -170,7 +179,7 @@ class Policy:
         if rights is None or rights.principal is not principal:
             rights = self._remember(principal)
         if isinstance(entry, Item):  # not cached, because callers can send any number of names
-            right = Right(rights, entry.kind, entry.server, entry.name, self.risk(entry))
+            right = rights.right(entry.kind, entry.server, entry.name, self.risk(entry))
             return right.decide(arguments)
         found = rights.tools.get(entry.address)
         if found is None or found[0] is not entry.tool:
@@ -179,13 +188,21 @@ class Policy:
                 self._remembered = 0
                 rights = self._remember(principal)
             rules = self._rules_for(entry)
-            right = Right(rights, "tools", entry.server, entry.tool.name, self.risk(entry), rules)
+            right = rights.right("tools", entry.server, entry.tool.name, self.risk(entry), rules)
             found = rights.tools[entry.address] = entry.tool, right
             self._remembered += 1
         right = found[1]
         if arguments is not None and right.certain is not None:
             return right.certain
         return right.decide(arguments)
+
+    def steps(
+        self, caller: Caller, entry: Entry | Item, arguments: Mapping[str, Any] | None = None
+    ) -> tuple[Step, ...]:
+        """Return all checks of `decide` with their verdicts; the first denial decides."""
+        kind: Kind = entry.kind if isinstance(entry, Item) else "tools"
+        name = entry.name if isinstance(entry, Item) else entry.tool.name
+        return self._rights_of(caller).steps(kind, entry.server, name, self.risk(entry), arguments)
 
     def _rules_for(self, entry: Entry) -> Sequence[CompiledRule]:
         """Return the rules that match a tool, which are the same for all callers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from interlock.auth.principal import Principal
@@ -12,6 +12,7 @@ from interlock.policy.rules import MISSING, CompiledRule, CompiledView, Scopes, 
 from interlock.text import quoting
 
 MAX_SHOWN = 10  # failed rules shown in the text of a step
+MAX_SHARED = 1_000  # rights of a caller that tools and other items share
 
 
 class PluginTools(Protocol):
@@ -27,7 +28,10 @@ class PluginTools(Protocol):
 
 
 class CallerRights:
-    """A principal's rules, groups, scopes and view, which apply to every tool."""
+    """A principal's rules, groups, scopes and view, which apply to every tool.
+
+    Tools that the same rules decide about share one `Right`, so that thousands of tools need few.
+    """
 
     def __init__(
         self,
@@ -47,58 +51,149 @@ class CallerRights:
         self.read_only = read_only
         self.rules = [each for each in rules or () if each.is_for(principal, names)]
         self.rules_set = frozenset(self.rules)
-        self.tools: dict[str, tuple[object, Right]] = {}
+        self.tools: dict[str, tuple[object, Right]] = {}  # by address
+        self._shared: dict[tuple[object, ...], Right] = {}
 
-
-class Right:
-    """The rights of a caller to a tool, before conditions on arguments are checked."""
-
-    __slots__ = (
-        "_caller",
-        "_kind",
-        "_listed",
-        "_name",
-        "_otherwise",
-        "_risk",
-        "_rules",
-        "_server",
-        "_table",
-        "certain",
-    )
-
-    def __init__(
+    def right(
         self,
-        caller: CallerRights,
         kind: Kind,
         server: str,
         name: str,
         risk: Risk,
-        rules: Sequence[CompiledRule] | None = None,
-    ) -> None:
-        self._caller = caller
-        self._kind: Kind = kind
-        self._server = server
-        self._name = name
-        self._risk: Risk = risk
-        if rules is None:
-            rules = [
+        matching: Iterable[CompiledRule] | None = None,
+    ) -> Right:
+        """Return the right to an item.
+
+        Args:
+            kind: The item's kind.
+            server: The name of the item's server.
+            name: The item's name at the server.
+            risk: The item's risk.
+            matching: The rules, of all callers, that match the item; None to look them up.
+        """
+        obstacle = self._find_obstacle(kind, server, name, risk)
+        rules: tuple[CompiledRule, ...] = ()
+        if not obstacle:
+            if matching is None:
+                matching = (
+                    each
+                    for each in self.rules
+                    if each.kind == kind and each.patterns.match(server, name)
+                )
+            rules = tuple(
                 each
-                for each in caller.rules
-                if each.kind == kind and each.patterns.match(server, name)
-            ]
-        self._rules = [
-            each
-            for each in rules
-            if each in caller.rules_set and (each.risk is None or each.risk == risk)
+                for each in matching
+                if each in self.rules_set and (each.risk is None or each.risk == risk)
+            )
+            if self.all_rules is not None and server != OWN:
+                obstacle = "no_rule"
+        key = rules, obstacle, risk
+        right = self._shared.get(key)
+        if right is None:
+            if len(self._shared) >= MAX_SHARED:
+                self._shared.clear()
+            right = self._shared[key] = Right(rules, obstacle, risk)
+        return right
+
+    def _find_obstacle(self, kind: Kind, server: str, name: str, risk: Risk) -> Reason:
+        """Return why a call is denied before any rule is checked; "" if the rules decide."""
+        plugin = self._plugin(kind, server, name)
+        if plugin and not self._has(plugin):
+            return "not_installed"
+        if not self.view.admits(kind, server, name):
+            return "not_in_view"
+        if not self.scopes.cover(server, name, risk):
+            return "scope"
+        return "read_only" if self.read_only and risk == "write" else ""
+
+    def _plugin(self, kind: Kind, server: str, name: str) -> str:
+        if self.plugins is None or kind != "tools":
+            return ""
+        return self.plugins.plugin_of(server, name)
+
+    def _has(self, plugin: str) -> bool:
+        return self.plugins is not None and self.plugins.has(self.principal.id, plugin)
+
+    # Explaining
+
+    def steps(
+        self, kind: Kind, server: str, name: str, risk: Risk, arguments: Mapping[str, Any] | None
+    ) -> tuple[Step, ...]:
+        """Return each check that a decision makes, with its verdict."""
+        view = self.principal.view
+        in_view = self.view.admits(kind, server, name)
+        covered = self.scopes.cover(server, name, risk)
+        scopes = quoting.clip(", ".join(sorted(self.principal.scopes))) or "no scope"
+        what = kind.removesuffix("s")
+        steps = [
+            Step("view", "ok" if in_view else "deny", f"view {view}" if view else f"all {kind}"),
+            Step(
+                "scope",
+                "ok" if covered else "deny",
+                scopes if covered else _uncovered(scopes, what, risk),
+            ),
         ]
-        obstacle = self._find_obstacle()
-        if obstacle:
-            self._rules = []
+        plugin = self._plugin(kind, server, name)
+        if plugin:
+            is_missing = not self._has(plugin)
+            detail = f"plugin {plugin} is {'not ' * is_missing}installed"
+            steps.insert(0, Step("plugin", "deny" if is_missing else "ok", detail))
+        if self.read_only:
+            is_denied = risk == "write"
+            detail = f"only risk read is allowed; this {what} is of risk {risk}"
+            steps.append(Step("read_only", "deny" if is_denied else "ok", detail))
+        return (*steps, self._explain_rules(kind, server, name, risk, arguments))
+
+    def _explain_rules(
+        self, kind: Kind, server: str, name: str, risk: Risk, arguments: Mapping[str, Any] | None
+    ) -> Step:
+        if self.all_rules is None:
+            return Step("policy", "ok", "no policy; scopes and views decide")
+        rules = [
+            each
+            for each in self.all_rules
+            if each.kind == kind and each.patterns.match(server, name)
+        ]
+        facts = tuple(each.fact(self.principal, self.names, risk, arguments) for each in rules)
+        decisive = next((index for index, fact in enumerate(facts) if fact.holds), None)
+        misses = sorted((fact for fact in facts if fact.is_telling), key=_distance)[:MAX_SHOWN]
+        if decisive is None:
+            may_hold = [fact for fact in facts if fact.holds is None and fact.effect != "deny"]
+            verdict: Literal["ok", "ask", "deny"] = "ok" if server == OWN else "deny"
+            if may_hold:
+                verdict = "ask" if all(each.effect == "ask" for each in may_hold) else "ok"
+            told = "; ".join(map(str, misses)) or "no rule is for it"
+            return Step("policy", verdict, told, facts)
+        rule = rules[decisive].rule
+        misses = [fact for fact in misses if fact.failed in ("", "claims", "arguments")]
+        told = f"rule {rule.id}"
+        if rule.effect == "ask":
+            told += f", {' or '.join(rule.approvers)} must approve"
+        words: dict[Effect, Literal["ok", "ask", "deny"]] = {
+            "allow": "ok",
+            "ask": "ask",
+            "deny": "deny",
+        }
+        return Step("policy", words[rule.effect], "; ".join([told, *map(str, misses)]), facts)
+
+
+class Right:
+    """The rights of a caller to tools, before conditions on arguments are checked.
+
+    Args:
+        rules: The rules that match the tools and the caller.
+        obstacle: Why a call is denied to which no rule applies; "" if it is allowed.
+        risk: The risk of the tools.
+    """
+
+    __slots__ = ("_listed", "_otherwise", "_risk", "_rules", "_table", "certain")
+
+    def __init__(self, rules: Sequence[CompiledRule], obstacle: Reason, risk: Risk) -> None:
+        self._risk: Risk = risk
+        self._rules = rules
         self._table = [(each.engines, self._decision(each, False)) for each in self._rules]
-        if not obstacle and (caller.all_rules is None or server == OWN):
-            self._otherwise = Decision("allow", "", "", (), None, None, risk, False, self.steps)
-        else:
-            self._otherwise = self._denied(obstacle or "no_rule")
+        effect: Effect = "deny" if obstacle else "allow"
+        self._otherwise = Decision(effect, obstacle, "", (), None, None, risk, False)
         self._listed = self._list()
         # The decision about every call, if it does not depend on arguments.
         self.certain: Decision | None = None if self._table else self._otherwise
@@ -127,29 +222,6 @@ class Right:
                 return decision
         return self._otherwise
 
-    def _find_obstacle(self) -> Reason:
-        """Return why the call is denied before any rule is checked; "" if the rules decide."""
-        caller = self._caller
-        if self._plugin and not self._has_plugin:
-            return "not_installed"
-        if not caller.view.admits(self._kind, self._server, self._name):
-            return "not_in_view"
-        if not caller.scopes.cover(self._server, self._name, self._risk):
-            return "scope"
-        return "read_only" if caller.read_only and self._risk == "write" else ""
-
-    @property
-    def _plugin(self) -> str:
-        plugins = self._caller.plugins
-        if plugins is None or self._kind != "tools":
-            return ""
-        return plugins.plugin_of(self._server, self._name)
-
-    @property
-    def _has_plugin(self) -> bool:
-        caller = self._caller
-        return caller.plugins is not None and caller.plugins.has(caller.principal.id, self._plugin)
-
     def _list(self) -> Decision:
         """Decide whether the tool is listed, as if the arguments met every allowing condition."""
         certain = next((each for each in self._rules if not each.checks), None)
@@ -171,76 +243,7 @@ class Right:
             rule.record,
             self._risk,
             is_uncertain,
-            self.steps,
         )
-
-    def _denied(self, reason: Reason) -> Decision:
-        return Decision("deny", reason, "", (), None, None, self._risk, False, self.steps)
-
-    # Explaining
-
-    def steps(self, arguments: Mapping[str, Any] | None) -> tuple[Step, ...]:
-        """Return each check that `decide` makes, with its verdict."""
-        caller = self._caller
-        view = caller.principal.view
-        in_view = caller.view.admits(self._kind, self._server, self._name)
-        covered = caller.scopes.cover(self._server, self._name, self._risk)
-        scopes = quoting.clip(", ".join(sorted(caller.principal.scopes))) or "no scope"
-        what = self._kind.removesuffix("s")
-        steps = [
-            Step(
-                "view",
-                "ok" if in_view else "deny",
-                f"view {view}" if view else f"all {self._kind}",
-            ),
-            Step(
-                "scope",
-                "ok" if covered else "deny",
-                scopes if covered else _uncovered(scopes, what, self._risk),
-            ),
-        ]
-        if self._plugin:
-            is_missing = not self._has_plugin
-            detail = f"plugin {self._plugin} is {'not ' * is_missing}installed"
-            steps.insert(0, Step("plugin", "deny" if is_missing else "ok", detail))
-        if caller.read_only:
-            is_denied = self._risk == "write"
-            detail = f"only risk read is allowed; this {what} is of risk {self._risk}"
-            steps.append(Step("read_only", "deny" if is_denied else "ok", detail))
-        return (*steps, self._explain_rules(arguments))
-
-    def _explain_rules(self, arguments: Mapping[str, Any] | None) -> Step:
-        caller = self._caller
-        if caller.all_rules is None:
-            return Step("policy", "ok", "no policy; scopes and views decide")
-        rules = [
-            each
-            for each in caller.all_rules
-            if each.kind == self._kind and each.patterns.match(self._server, self._name)
-        ]
-        facts = tuple(
-            each.fact(caller.principal, caller.names, self._risk, arguments) for each in rules
-        )
-        decisive = next((index for index, fact in enumerate(facts) if fact.holds), None)
-        misses = sorted((fact for fact in facts if fact.is_telling), key=_distance)[:MAX_SHOWN]
-        if decisive is None:
-            may_hold = [fact for fact in facts if fact.holds is None and fact.effect != "deny"]
-            verdict: Literal["ok", "ask", "deny"] = "ok" if self._server == OWN else "deny"
-            if may_hold:
-                verdict = "ask" if all(each.effect == "ask" for each in may_hold) else "ok"
-            told = "; ".join(map(str, misses)) or "no rule is for it"
-            return Step("policy", verdict, told, facts)
-        rule = rules[decisive].rule
-        misses = [fact for fact in misses if fact.failed in ("", "claims", "arguments")]
-        told = f"rule {rule.id}"
-        if rule.effect == "ask":
-            told += f", {' or '.join(rule.approvers)} must approve"
-        words: dict[Effect, Literal["ok", "ask", "deny"]] = {
-            "allow": "ok",
-            "ask": "ask",
-            "deny": "deny",
-        }
-        return Step("policy", words[rule.effect], "; ".join([told, *map(str, misses)]), facts)
 
 
 def _uncovered(scopes: str, what: str, risk: Risk) -> str:

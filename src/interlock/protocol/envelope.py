@@ -396,9 +396,10 @@ def _check_closely(frame: bytes) -> None:
         raise ParseError(f"message has an integer of over {MAX_DIGITS} digits", INVALID_REQUEST)
     brackets = bare.translate(_CURLY_TO_SQUARE, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):
-        if not brackets:
-            return
-        brackets = brackets.replace(b"[]", b"")
+        inner = brackets.replace(b"[]", b"")
+        if len(inner) == len(brackets):  # nothing is closed, so further rounds would change nothing
+            break
+        brackets = inner
     if brackets:
         raise ParseError(f"message is over {MAX_DEPTH} levels deep, or broken", INVALID_REQUEST)
 

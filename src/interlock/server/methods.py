@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from interlock import revisions
+from interlock import aio, revisions
 from interlock.context import LEVELS, Context
 from interlock.errors import (
     InputRequired,
@@ -51,6 +51,7 @@ from interlock.types import (
 
 MAX_VALUES = 100  # completion values in one result
 MAX_CACHED_PAGES = 1_024  # encoded pages of all lists, revisions and views together
+MAX_CACHED_BYTES = 64 * 1024 * 1024  # of these pages
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 """Answers a request with an encoded result, or raises an error."""
@@ -126,6 +127,7 @@ class Methods:
         self._encoder = Encoder(info)
         self.tasks = Tasks(task_store, task_ttl, subscribers, self._encoder)
         self._pages: dict[tuple[Kind, str, Hashable, str], bytes] = {}
+        self._pages_size = 0  # bytes of these
         self._offered: dict[str, Handler] = {}
         self._version = -1  # the catalogue's version from which the capabilities were derived
         self.table: dict[str, Handler] = {
@@ -165,7 +167,7 @@ class Methods:
     def _renew(self) -> None:
         """Derive the capabilities and handlers again, after the catalogue has changed."""
         self._version = self._catalogue.version
-        self._pages.clear()
+        self._forget_pages()
         has = self._catalogue.capabilities()
         self._offered = {
             method: handler for method, handler in self.table.items() if _offers(has, method)
@@ -236,21 +238,39 @@ class Methods:
         key = (kind, context.revision, self._catalogue.view(context), cursor)
         page = self._pages.get(key)
         if page is None:
-            items, next_cursor = self._catalogue.page(kind, cursor, context)
-            page = self._encoder.listing(
-                kind,
-                items,
-                context.revision,
-                next_cursor=next_cursor,
-                ttl_ms=self._list_ttl_ms,
-                cache_scope="private",
-                meta=None if cursor else self._catalogue.list_meta(kind, context),
-            )
-            if len(self._pages) >= MAX_CACHED_PAGES:
-                self._pages.clear()
-            if self._catalogue.view(context) == key[2]:  # a predicate may depend on the time
+            version = self._catalogue.version
+            page = await self._page(kind, cursor, context)
+            # The list may have changed meanwhile, and a predicate may depend on the time
+            if version == self._catalogue.version and self._catalogue.view(context) == key[2]:
+                is_full = len(self._pages) >= MAX_CACHED_PAGES
+                if is_full or self._pages_size + len(page) > MAX_CACHED_BYTES:
+                    self._forget_pages()
                 self._pages[key] = page
+                self._pages_size += len(page)
         return page
+
+    async def _page(self, kind: Kind, cursor: str, context: Context) -> bytes:
+        """Encode a page of a list; other tasks run while many items are encoded."""
+        items, next_cursor = self._catalogue.page(kind, cursor, context)
+        meta = None if cursor else self._catalogue.list_meta(kind, context)
+        encoded = []
+        for count, item in enumerate(items, 1):
+            encoded.append(self._encoder.item(item, context.revision))
+            if count % aio.SLICE == 0:
+                await asyncio.sleep(0)
+        return self._encoder.listing(
+            kind,
+            encoded,
+            context.revision,
+            next_cursor=next_cursor,
+            ttl_ms=self._list_ttl_ms,
+            cache_scope="private",
+            meta=meta,
+        )
+
+    def _forget_pages(self) -> None:
+        self._pages.clear()
+        self._pages_size = 0
 
     # Tools, resources, prompts
 

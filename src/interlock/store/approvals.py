@@ -97,7 +97,8 @@ class Approval(Struct, frozen=True, kw_only=True):
         id: The id of the approval.
         call: The id of the call that requested it.
         state: The stored state; see `state_at`.
-        arguments: The call's arguments; None in lists, and if they were encrypted with another key.
+        arguments: The call's arguments; None in lists, and if they were encrypted with another key,
+            or another program changed what the approval is for.
         approvers: The principals who may decide, written as in the rule.
         created: The time at which the approval was requested.
         expires: The time of expiry.
@@ -385,13 +386,16 @@ class ApprovalStore:
 
     def _approval(self, row: Row[Any]) -> Approval:
         fields = dict(row._mapping)
-        fields.pop("binding", None)
+        binding = fields.pop("binding")
         fields["approvers"] = msgspec.json.decode(fields["approvers"], type=tuple[str, ...])
         opened = None
         if (sealed := fields.setdefault("arguments", None)) is not None:
             opened = self._key.unseal(SEALED_FOR, sealed, bound_to(fields["id"]))
         fields["arguments"] = None if opened is None else msgspec.json.decode(opened)
-        return Approval(**fields)
+        found = Approval(**fields)
+        if binding != self._hash(found.binding):  # another program changed the row
+            return msgspec.structs.replace(found, arguments=None)
+        return found
 
 
 _of = tables.approvals.c

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -199,6 +200,11 @@ def _additions(made: StoredAuthorization) -> list[Statement]:
     return [*((sql, [row]) for sql, row in steps), change_statement(KIND, made.id)]
 
 
+@lru_cache(1_024)  # most clients and people have the same few, which memory then has once
+def _names(encoded: str) -> tuple[str, ...]:
+    return msgspec.json.decode(encoded, type=tuple[str, ...])
+
+
 def _encoded(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -214,6 +220,6 @@ def _row(made: StoredAuthorization) -> dict[str, Any]:
 def _authorization(row: Row[Any]) -> StoredAuthorization:
     fields = dict(row._mapping)
     for name in ("places", "scopes"):
-        fields[name] = msgspec.json.decode(fields[name], type=tuple[str, ...])
+        fields[name] = _names(fields[name])
     fields["proven"] = bool(fields["proven"])
     return StoredAuthorization(**fields)

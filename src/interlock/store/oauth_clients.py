@@ -32,7 +32,7 @@ class StoredClient(Struct, frozen=True, kw_only=True):
         id: The client's id; or a host, "localhost" or "SCHEME:" for all clients of that place.
         name: The client's name for display.
         state: "created" for a client that exists by this row only.
-        redirects: The redirect URIs of a created client.
+        redirects: The redirect URIs of a created client; () for all others.
         secret_hash: SHA-256 of the secret of a created client; b"" if it has none.
         jwks_url: The URL of the public keys of a created client; "" if it has none.
         created_by: The operator.

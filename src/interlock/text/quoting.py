@@ -10,11 +10,12 @@ import msgspec
 MAX_ECHO = 80  # characters of a value shown in a message
 
 # Characters that are invisible or change the direction of text: soft hyphen, joiners, bidi marks
-# and overrides, fillers, variation selectors, tags, surrogates.
+# and overrides, fillers, variation selectors, controls of hieroglyphs, shorthand and music, tags,
+# surrogates.
 INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 
 
@@ -31,6 +32,16 @@ def visible_json(value: Any) -> str:
     """Return a value as indented JSON, with each hidden character as an escape."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return "\n".join(map(visible, text.split("\n")))
+
+
+def asked(server: str, text: str) -> str:
+    """Return a server's question with its name; no further line looks like another's question."""
+    return f"{server} asks:\n{quoted(text)}" if "\n" in text else f"{server} asks: {text}"
+
+
+def quoted(text: str) -> str:
+    """Return each line of a foreign text with a mark before it."""
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
 def _escape(match: re.Match[str]) -> str:

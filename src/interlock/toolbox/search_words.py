@@ -14,6 +14,10 @@ there these they thing things this those to too under up upon us using ve very w
 were what when where which while who whom whose why will with without would you your yours
 """
 
+# Words with which a question begins, and words in the names of tools that answer one.
+QUESTIONS = "which what who whose where when how is are does do did has have was were why any"
+READING = "list get read search find query show view describe fetch count"
+
 # "meant: said": each word of a line stands for the words before the colon, too.
 WORDS = """
 create add: make new build compose draft register insert setup establish write put prepare begin

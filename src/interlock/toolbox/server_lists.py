@@ -126,11 +126,11 @@ class ServerLists:
         """Remove a user's lists; return whether the user had lists."""
         return self._users.remove(owner)
 
-    def _merged(self, pooled: PooledClient, listing: Listing[Tool]) -> Listing[Tool]:
+    async def _merged(self, pooled: PooledClient, listing: Listing[Tool]) -> Listing[Tool]:
         """Replace one user's list of tools; return the tools of all users together."""
         if not self._access.is_personal:
             return listing
-        offered = self._offered(listing, pooled)
+        offered = await self._offered(listing, pooled)
         return self._users.merge(
             TOOLS,
             owner_of(pooled.key),
@@ -167,7 +167,7 @@ class ServerLists:
             except TimeoutError:
                 name = self._name
                 _log.warning("server %r: its resources and prompts are not listed yet", name)
-        await self._check_and_install(self._merged(pooled, listing), pooled)
+        await self._check_and_install(await self._merged(pooled, listing), pooled)
 
     async def restore(self) -> bool:
         """Offer the tools last compared with the pins; return whether tools were found.
@@ -189,7 +189,7 @@ class ServerLists:
             if not self._access.is_personal:
                 instructions = await self._checked.instructions_seen_last()
             await self._checked.check([offered_server(launch, instructions), *tools], TOOL_KINDS)
-            self._install_tools(listing)
+            await self._install_tools(listing)
         return True
 
     # Changes
@@ -257,8 +257,8 @@ class ServerLists:
         if pooled is not self.connection:
             return
         self._problem = ""
-        listing = self._merged(pooled, listing)
-        offered = self._offered(listing, pooled)
+        listing = await self._merged(pooled, listing)
+        offered = await self._offered(listing, pooled)
         if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (
             self.tools.listing.skipped
         ):
@@ -283,29 +283,31 @@ class ServerLists:
         async with self._checked.lock:
             if not await self._checked.check_again():
                 return
-            self.tools.install(self.tools.listing, self._clients.notes("missing"))
+            await self.tools.install(self.tools.listing, self._clients.notes("missing"))
             self._items.install_prompts()
         self._on_change()
 
-    def _offered(self, listing: Listing[Tool], pooled: PooledClient) -> list[Offered]:
+    async def _offered(self, listing: Listing[Tool], pooled: PooledClient) -> list[Offered]:
         """Return the parts to pin from a list of tools, and from the server itself."""
-        behind, stated = self._clients.behind, self._clients.stated
-        tools = [
-            offered_tool(each, behind(each["name"]), stated(each["name"]))
-            for each in listing.definitions
-        ]
+        behind, stated, tools = self._clients.behind, self._clients.stated, []
+        for count, each in enumerate(listing.definitions, 1):
+            tool = offered_tool(each, behind(each["name"]), stated(each["name"]))
+            tools.append(tool)
+            _ = tool.hash  # computed now, as `hash` is cached
+            if count % aio.SLICE == 0:
+                await asyncio.sleep(0)
         # If each user has a credential, instructions may name the user, so they are not pinned.
         instructions = None if self._access.is_personal else pooled.client.instructions
         return [offered_server(self._launch, instructions), *tools]
 
     async def _check_and_install(self, listing: Listing[Tool], pooled: PooledClient) -> None:
         async with self._checked.lock:
-            await self._checked.check(self._offered(listing, pooled), TOOL_KINDS)
-            self._install_tools(listing)
+            await self._checked.check(await self._offered(listing, pooled), TOOL_KINDS)
+            await self._install_tools(listing)
             self._items.install_prompts()
 
-    def _install_tools(self, listing: Listing[Tool]) -> None:
-        self.tools.install(listing, self._clients.notes("missing"))
+    async def _install_tools(self, listing: Listing[Tool]) -> None:
+        await self.tools.install(listing, self._clients.notes("missing"))
         ttl = listing.ttl or LIST_TTL
         if self._ttl is not None:
             ttl = min(listing.ttl or self._ttl, self._ttl)

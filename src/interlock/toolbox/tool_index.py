@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from interlock.toolbox.search_words import STOP_WORDS, WORDS
+from interlock.toolbox.search_words import QUESTIONS, READING, STOP_WORDS, WORDS
 from interlock.types import JsonObject
 
 MAX_QUERY = 1_000  # characters of a query that are read
@@ -33,6 +33,8 @@ STEP = 50  # tools that are indexed between two yields of `update`
 K1 = 1.2
 MAX_COUNT = 4  # occurrences of a word in a field that count
 ALTERNATIVE = 0.6  # the weight of an alternative, compared with the word itself
+ANSWERS = 1.2  # the factor for tools that read, if the query is a question
+MOST = 1.3 * 1.5 * ANSWERS  # the largest factor of `_bonus`; the least is 0.7
 _IN_NAME = 1.0  # added to the weight of a term, which is less, if the tool's name contains the term
 _TINY = 1e-9  # less than the score of any match
 
@@ -96,10 +98,12 @@ class _Ranking:
         scores: The sum of the scores of all words.
         words: The words that the tool matches, a bit for each.
         covered: The terms of the tool's name that are matched, a bit for each meaning.
+        is_question: Whether the query begins like a question, which a tool that reads answers.
     """
 
-    def __init__(self, visible: bytearray) -> None:
+    def __init__(self, visible: bytearray, *, is_question: bool = False) -> None:
         self.visible = visible
+        self.is_question = is_question
         self.count = sum(visible)
         self.scores = [0.0] * len(visible)
         self.words = [0] * len(visible)
@@ -231,12 +235,12 @@ class ToolIndex:
         words = query_terms(query)
         if not words or limit < 1:
             return []
-        ranking = _Ranking(self._visible(mask))
+        is_question = _QUESTION.match(query) is not None
+        ranking = _Ranking(self._visible(mask), is_question=is_question)
         for position, term in enumerate(words):
             self._match(term, 1 << position, ranking)
         scores = ranking.scores
-        # No bonus changes a score to less than 0.7 or more than 1.95 of it
-        least = max(0.7 / 1.95 * nlargest(limit, scores)[-1], _TINY) if scores else _TINY
+        least = max(0.7 / MOST * nlargest(limit, scores)[-1], _TINY) if scores else _TINY
         ranked = [
             (-score * self._bonus(slot, words, ranking), self._order[self._addresses[slot]], slot)
             for slot, score in enumerate(scores)
@@ -273,12 +277,17 @@ class ToolIndex:
         return found
 
     def _bonus(self, slot: int, words: Mapping[str, str], ranking: _Ranking) -> float:
-        """Return the factor for how much of the query and of the tool's names are matched."""
+        """Return the factor for how much of the query and of the tool's names are matched.
+
+        "Which branches exist?" matches tools that list, create and delete branches alike, so a
+        question has a further factor for the tools that read.
+        """
         names, servers = self._names[slot], self._servers[slot]
         return (
             (0.7 + 0.3 * ranking.words[slot].bit_count() / len(words))
             * (1 + 0.3 * ranking.covered[slot].bit_count() / len(names))
             * (1 + 0.5 * len(servers & words.keys()) / len(servers))
+            * (ANSWERS if ranking.is_question and names & _READING else 1.0)
         )
 
     def _match(self, term: str, bit: int, ranking: _Ranking) -> None:
@@ -361,6 +370,7 @@ _CJK = re.compile(
     "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002ffff]+)"
 )
 _VOWEL = re.compile(r"[aeiouy]")
+_QUESTION = re.compile(rf"\s*(?:{'|'.join(QUESTIONS.split())})\b", re.IGNORECASE)
 
 
 def _terms(text: str) -> list[str]:
@@ -438,6 +448,9 @@ def _alternatives() -> dict[str, tuple[str, ...]]:
 def name_terms(name: str) -> frozenset[str]:
     """Return the terms of a name."""
     return frozenset(_terms(name))
+
+
+_READING = name_terms(READING)
 
 
 def query_terms(query: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 
@@ -9,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock import schema
+from interlock import aio, schema
 from interlock.calls import Entry
 from interlock.client.listing import Listing
 from interlock.config import ToolFilter
@@ -113,33 +114,63 @@ class ToolList:
         """Mark the tools as stale because their server is down, or as current."""
         self.entries = tuple(replace(each, stale=stale) for each in self.entries)
 
-    def install(self, listing: Listing[Tool], notes: Sequence[str]) -> None:
-        """Replace the tools by a new list.
+    async def install(self, listing: Listing[Tool], notes: Sequence[str]) -> None:
+        """Replace the tools by a new list; other tasks run while many tools are read.
+
+        A tool whose definition and pin have not changed keeps its `Entry`, so that what others
+        have made of it stays valid.
 
         Args:
             listing: The server's list.
             notes: Further lines for `missing`.
         """
-        self.listing = listing
-        self._schemas.clear()
-        self.validators.clear()
+        before = self._sources()
         missing = [*listing.skipped, *notes]
         unusable = [Unusable(_name_in(line), line) for line in listing.skipped]
         if listing.truncated:
             missing.append(listing.truncated)
         entries: list[Entry] = []
-        for tool, definition in zip(listing, listing.definitions, strict=True):
+        pairs = zip(listing, listing.definitions, strict=True)
+        for count, (tool, definition) in enumerate(pairs, 1):
+            if count % aio.SLICE == 0:
+                await asyncio.sleep(0)
             if len(entries) == MAX_TOOLS:
                 missing.append(f"the list is cut after {MAX_TOOLS} tools of {len(listing)}")
                 break
             try:
-                entries.append(self._entry(tool, definition))
+                known = before.get(tool.name)
+                entries.append(self._kept(known, definition) or self._entry(tool, definition))
             except (SchemaError, InvalidArguments) as error:
                 missing.append(f"tool {tool.name!r}: {error}")
                 unusable.append(self._unusable(tool, error))
+        self.listing = listing
+        self._schemas = {each.tool.name: each.input_schema for each in entries}
+        self.validators = {}
         self.entries = tuple(entries)
         self.unusable = tuple(unusable)
         self.missing = tuple(missing)
+
+    def _sources(self) -> dict[str, tuple[JsonObject, Entry]]:
+        """Return the tools by name, each with the definition of which it was made."""
+        entries = {each.tool.name: each for each in self.entries}
+        pairs = zip(self.listing, self.listing.definitions, strict=True)
+        return {
+            tool.name: (definition, entries[tool.name])
+            for tool, definition in pairs
+            if tool.name in entries
+        }
+
+    def _kept(self, known: tuple[JsonObject, Entry] | None, definition: JsonObject) -> Entry | None:
+        """Return the tool as it was before, if a new list would make an equal one; else None."""
+        if known is None or known[0] != definition:
+            return None
+        entry, name = known[1], known[1].tool.name
+        parts = self._checked.hash("tool", name), self._checked.risk(name), self._operation_of(name)
+        if parts != (entry.pin, entry.risk, entry.operation):
+            return None
+        if self._checked.obstacle("tool", name):
+            return None
+        return replace(entry, stale=False) if entry.stale else entry
 
     def _entry(self, tool: Tool, definition: JsonObject) -> Entry:
         if not tool.name:
@@ -152,7 +183,6 @@ class ToolList:
         encoded = checked_input(given)  # raises an error now rather than in the first call
         if encoded is not given:
             tool = replace(tool, input_schema=msgspec.json.decode(encoded))
-        self._schemas[tool.name] = encoded
         if len(tool.description) > MAX_DESCRIPTION:
             tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
             definition = {**definition, "description": tool.description}

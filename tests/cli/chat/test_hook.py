@@ -24,6 +24,7 @@ RULES = [
         "tools": [f"{BUILT_IN}:*"],
         "risk": "read",
     },
+    {"id": "no-web", "effect": "deny", "who": ["*"], "tools": [f"{BUILT_IN}:WebFetch"]},
     {"id": "shell", "effect": "ask", "who": ["*"], "tools": [f"{BUILT_IN}:Bash"]},
 ]
 
@@ -66,6 +67,7 @@ def test_call_that_needs_an_approval_makes_claude_code_ask(interlock, policy: Pa
     ("stdin", "reason"),
     [
         (asked("Write", path="x"), "claude-built-in:Write is denied"),
+        (asked("WebFetch"), "claude-built-in:WebFetch is denied by rule no-web (denied_by_rule)"),
         (asked("mcp__other__tool"), "other:tool is denied"),
         (asked("mcp__gateway__time__now"), "gateway:time__now is denied"),  # only with --gateway
         (asked(f"mcp__{BUILT_IN}__Read"), "no server may have the name 'claude-built-in'"),

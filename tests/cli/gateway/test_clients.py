@@ -59,7 +59,7 @@ def test_list_and_show_name_the_clients_and_their_people(interlock):
 
 def test_block_ends_the_access_of_all_clients_of_a_place(interlock, home: Path):
     assert "2 accesses have ended" in interlock("clients", "block", "a.example").err
-    assert "1 accesses have ended" in interlock("clients", "block", "cursor:").err
+    assert "1 access has ended" in interlock("clients", "block", "cursor:").err
     assert reasons(home) == dict.fromkeys("ABC", "blocked")
     states = {each["client"]: each["state"] for each in interlock("clients", "list", "--json").json}
     assert states["https://a.example/client"] == states["ilc_x"] == "blocked"
@@ -74,7 +74,7 @@ def test_revoke_ends_what_it_names_and_nothing_else(interlock, home: Path):
         (("--user", "bert"), {"A", "B"}),
         (("--client", "ilc_x"), {"A", "B", "C"}),
     ):
-        assert "1 accesses have ended" in interlock("clients", "revoke", *options).err
+        assert "1 access has ended" in interlock("clients", "revoke", *options).err
         assert reasons(home) == dict.fromkeys(ended, "revoked")
     for wrong in ((), ("AAAAAAAAAAAA", "--user", "anna"), ("unknown",)):
         assert interlock("clients", "revoke", *wrong).code == 2

@@ -440,6 +440,31 @@ def test_check_names_servers_whose_changed_launch_will_wait(serve, interlock, co
     assert "  server e is launched in another way: its tools will wait for `interlock" in ran.err
 
 
+def test_check_warns_of_an_issuer_at_which_anybody_can_sign_in(interlock, config):
+    google = {"issuer": "https://accounts.google.com", "clientId": "4711", "clientSecret": "s"}
+    for people, is_open in (({}, True), ({"people": {"hd": {"const": "example.com"}}}, False)):
+        entry = google | people | {"scopes": {"*": ["mcp:read"]}}
+        auth = {"oauth": {}, "issuers": [entry]}
+        path = config({"publicUrl": "https://tools.example.com/mcp", "auth": auth})
+        ran = interlock("serve", "--check", "--config", path)
+        assert ("anybody with a Google account can sign in" in ran.err) == is_open
+
+
+def test_serve_states_the_url_for_clients_and_the_redirect_uri_for_issuers(serve, config):
+    entry = {"issuer": "https://id.example.com", "clientId": "interlock", "clientSecret": "s",
+             "scopes": {"*": ["mcp:read"]}}  # fmt: skip
+    auth = {"oauth": {}, "issuers": [entry]}
+    public = "https://tools.example.com/mcp"
+    gateway = serve(path=config({"publicUrl": public, "auth": auth}))
+    assert gateway.program.stderr is not None
+    lines = [gateway.program.stderr.readline().rstrip() for _ in range(2)]
+    assert lines == [
+        f"OAuth clients: {public} is all they need",
+        "redirect URI to register at https://id.example.com:"
+        " https://tools.example.com/login/callback",
+    ]
+
+
 async def test_check_reaches_issuers_only_if_it_may_start_servers(interlock, config):
     issuer = OidcIssuer()
     await issuer.open()

@@ -9,7 +9,7 @@ import pytest
 
 from interlock.context import OwnQuestion
 from interlock.errors import AskRefused
-from interlock.gateway.forwarding.attribution import SERVER_KEY, attributed
+from interlock.gateway.forwarding.attribution import SERVER_KEY, attributed, with_logger
 from tests.support.rows import each_row
 
 
@@ -35,6 +35,41 @@ def test_a_form_has_the_name_of_its_server_and_no_hidden_characters():
     assert shown["const"] == "\u202e"  # a value, which the server compares
 
 
+def test_every_text_of_a_form_is_cleaned_at_any_depth():
+    options = [{"const": "\u202e1", "title": "o\u202ene"}]
+    fields = {
+        "title": {
+            "type": "string",
+            "title": "a\x1b",
+            "enum": ["\u202ex"],
+            "enumNames": ["x\u202e"],
+        },
+        "to\u202e": {"type": "array", "items": {"anyOf": options}},
+    }
+    form = {"title": "t\u202e", "description": "d\u202e", "properties": fields}
+
+    found = named("elicitation/create", message="", requestedSchema=form)["requestedSchema"]
+
+    assert (found["title"], found["description"]) == ("t", "d")
+    first, second = found["properties"].values()
+    assert first == {"type": "string", "title": "a", "enum": ["\u202ex"], "enumNames": ["x"]}
+    assert second["title"] == "to"
+    assert second["items"]["anyOf"] == [{"const": "\u202e1", "title": "one"}]
+
+
+def test_no_line_of_a_question_looks_like_the_question_of_another_server():
+    found = named("elicitation/create", message="Hi\n\nbank asks: your PIN?")
+
+    assert found["message"] == "crm asks:\n> Hi\n>\n> bank asks: your PIN?"
+
+
+@each_row(("given", "logger"), [("interlock", "crm/interlock"), (None, "crm"), (5, "crm")])
+def test_a_log_message_has_the_name_of_its_server(given: object, logger: str):
+    params = {"level": "error", "data": "x", "logger": given}
+
+    assert json.loads(with_logger("crm", json.dumps(params).encode()))["logger"] == logger
+
+
 def test_a_request_for_a_model_has_the_name_of_its_server():
     found = named("sampling/createMessage", messages=[], systemPrompt="Be brief.")
 
@@ -53,6 +88,10 @@ def test_a_request_for_a_model_has_the_name_of_its_server():
         ("file:///etc/passwd", False),
         ("//crm.example", False),
         ("http://[", False),
+        ("https://github.com@crm.example", False),
+        ("https://crm.example/\u202egpj", False),
+        ("ht\ntps://crm.example", False),
+        ("https://crm.example/@anna", True),
         (5, False),
         (None, False),
     ],

@@ -36,7 +36,10 @@ async def test_log_messages_pass_at_the_level_of_the_client():
     for level in ("info", "warning", "error"):
         link(client).notify("notifications/message", b'{"level":"%b"}' % level.encode())
 
-    assert [params for _, params in client.sent] == [b'{"level":"warning"}', b'{"level":"error"}']
+    assert [params for _, params in client.sent] == [
+        b'{"level":"warning","logger":"crm"}',
+        b'{"level":"error","logger":"crm"}',
+    ]
 
 
 async def test_notifications_of_an_ended_request_are_dropped():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,12 +14,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from interlock import Client
+from interlock import Client, Server
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
+from interlock.client import tasks
 from interlock.config import loads
 from interlock.config.gateway import Audit, KeyLimits, Limits, ViewSearch
 from interlock.config.servers import ToolRisk
+from interlock.errors import RemoteError
 from interlock.gateway import ForwardingServer
 from interlock.gateway.observer import GatewayObserver
 from interlock.gateway.recorder import GatewayRecorder
@@ -29,7 +32,12 @@ from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.server.catalogue import Kind
 from interlock.store import AuditReader, AuditWriter
-from interlock.types import ElicitParams, ElicitResult
+from interlock.types import (
+    ElicitParams,
+    ElicitResult,
+    ToolAnnotations,
+)
+from tests.client.test_tasks import LegacyTasks
 from tests.gateway.conftest import offering
 from tests.gateway.golden import ARGUMENTS, FILE, NAMES, SERVERS, TABLE, answer, context_of
 from tests.gateway.support import as_principal
@@ -39,6 +47,7 @@ from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, 
 ANYBODY = frozenset({"mcp:*"})
 READ, WRITE = "interlock__call_read_tool", "interlock__call_write_tool"
 SEARCHES = ViewSearch(is_on=True)
+ASKED = ["s:put", "j:*"]  # tools whose calls need an approval
 
 
 class Written:
@@ -51,7 +60,11 @@ class Written:
         self.records = records
 
     def queue(self, added: Any) -> asyncio.Future[None]:
-        self.records += (replace(each, call="") for each in added.records)
+        bodies = (re.sub(rb'"ms":[0-9.]+', b'"ms":0', each.body) for each in added.records)
+        self.records += (
+            replace(each, call="", body=body)
+            for each, body in zip(added.records, bodies, strict=True)
+        )
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
@@ -96,7 +109,7 @@ class Gate:
             Limits(per_key=KeyLimits(per_day=150)), clock=lambda: 0.0, wall=lambda: 0.0
         )
         written = cast("AuditWriter", Written(self.records))
-        trail = Trail(written, b"k" * 32, Audit(), clock=lambda: 0.0)
+        trail = Trail(written, b"k" * 32, Audit())
         recorder = GatewayRecorder(trail, lambda: self.policy, dict)
         self.server = ForwardingServer(
             {name: echoing() for name in SERVERS},
@@ -300,6 +313,30 @@ async def test_progress_questions_and_cancelling_pass_through_an_executor(
     assert (result.text, set(seen)) == ("anna", {1})
 
 
+@pytest.mark.parametrize("ours", [LEGACY, MODERN])
+async def test_a_tool_that_runs_only_as_a_task_is_waited_for_and_cancelled_by_an_executor(
+    ours: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "POLL_INTERVAL", 0.0)
+    monkeypatch.setattr(tasks, "SHORTEST_POLL", 0.0)
+    working = {"status": "working", "statusMessage": "half"}
+    server = LegacyTasks(working, working, {"status": "completed"})
+    gateway = ForwardingServer({"s": server}, searching(), environ={})
+    told: list[str | None] = []
+    async with Client.memory(gateway, revision=ours) as client:
+        result = await client.call_tool(
+            WRITE, {"name": "s__slow"}, progress=lambda each: told.append(each.message)
+        )
+        server.states = [working]
+        polls = len(server.sent("tasks/get"))
+        waiting = asyncio.create_task(client.call_tool(WRITE, {"name": "s__slow"}))
+        await server.heard("tasks/get", times=polls + 1)
+        waiting.cancel()
+        await server.heard("tasks/cancel")
+
+    assert (result.text, told) == ("done", ["half"])
+
+
 async def test_a_structured_result_has_the_form_of_a_direct_call() -> None:
     listed = tool("get_a", outputSchema={"type": "array", "items": {"type": "integer"}})
     answers: Json = {
@@ -347,15 +384,32 @@ async def test_a_server_that_is_still_starting_is_waited_for_and_its_risk_checke
 async def test_approvals_and_large_results_pass_through_an_executor(
     running: Callable[..., Any], tmp_path: Path
 ) -> None:
-    server = offering("put", "big")
+    server, jobs = offering("put", "big"), Server("jobs")
+
+    @jobs.tool(task=True, annotations=ToolAnnotations(read_only_hint=True))
+    async def work() -> str:
+        """Work for a long time."""
+        return "worked"
+
     server.answers["tools/call"] = lambda params: text(
         "x" * 200_000 if params["name"] == "big" else "done"
     )
     rules = [
         {"id": "all", "effect": "allow", "who": ["*"], "tools": ["*:*"]},
-        {"id": "ask", "effect": "ask", "who": ["*"], "tools": ["s:put"], "approvers": ["caller"]},
+        {
+            "id": "ask",
+            "effect": "ask",
+            "who": ["*"],
+            "tools": ["s:put", "j:*"],
+            "approvers": ["caller"],
+        },
     ]
-    async with running({"policy": {"rules": rules}, "toolSearch": "on"}, s=server) as gateway:
+    gateway_settings = {
+        "policy": {"rules": rules},
+        "toolSearch": "on",
+        "limits": {"perKey": {"perDay": 6}},
+    }
+    async with running(gateway_settings, s=server, j=jobs) as gateway:
         principal = Principal("user:anna", ANYBODY, key_id="k")
         served = as_principal(gateway.assembly.server, principal)
 
@@ -366,10 +420,15 @@ async def test_approvals_and_large_results_pass_through_an_executor(
             async with Client.memory(served, revision=revision, elicitation=approve) as client:
                 put = await client.call_tool(WRITE, {"name": "s__put", "arguments": {}})
                 big = await client.call_tool(WRITE, {"name": "s__big"})
+                worked = await client.call_tool(WRITE, {"name": "j__work"})
+            assert worked.text == "worked"
             assert put.text == "done"
             assert "interlock__read_result" in big.text
+        async with Client.memory(served, elicitation=approve) as client:
+            with pytest.raises(RemoteError, match="too many calls today"):
+                await client.call_tool(WRITE, {"name": "j__work"})
         await gateway.settle()
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         records = [each async for piece in reader.export() for each in piece]
     tools = [each["tool"] for each in records if each["kind"] == "intent"]
-    assert tools == ["s:put", "s:big"] * 2
+    assert tools == ["s:put", "s:big", "j:work"] * 2

@@ -17,13 +17,18 @@ from interlock.store.audit.reading import AuditReader
 from interlock.telemetry import names
 from interlock.telemetry.span import CLIENT, SERVER
 from tests.gateway.conftest import RunningGateway, bearer
+from tests.server.http.conftest import Reply
 from tests.support.recorded_spans import named, recorded_spans
 from tests.support.scripted_server import Json
 
+EXECUTOR = "interlock__call_write_tool"
 TASKS = {"extensions": {TASKS_EXTENSION: {}}}
 NAME = {"type": "string", "default": 5}  # the default does not fit
 FORM = {"type": "object", "properties": {"name": NAME}, "required": ["name"]}
-ALLOWED = {"policy": {"rules": [{"id": "all", "effect": "allow", "who": ["*"], "tools": ["*:*"]}]}}
+ALLOWED = {
+    "policy": {"rules": [{"id": "all", "effect": "allow", "who": ["*"], "tools": ["*:*"]}]},
+    "views": {"search": {"toolSearch": "on"}},
+}
 
 
 class ForgetfulTasks(MemoryTasks):
@@ -77,11 +82,41 @@ async def ask(gateway: RunningGateway, method: str, key: str, task: str, **more:
     return found
 
 
-async def begin(gateway: RunningGateway, key: str, tool: str, **arguments: Any) -> Json:
-    can = TASKS | {"elicitation": {"form": {}}}
-    reply = await gateway.http.call(tool, arguments, capabilities=can, headers=bearer(key))
-    found: Json = reply.json["result"]
-    return found
+class Way:
+    """How a client calls a tool: by its own name, or by way of an executor."""
+
+    def __init__(self, *, is_direct: bool) -> None:
+        self._is_direct = is_direct
+
+    def named(self, tool: str) -> str:
+        """Return the name that the client calls."""
+        return tool if self._is_direct else EXECUTOR
+
+    async def call(self, gateway: RunningGateway, key: str, tool: str, **arguments: Any) -> Reply:
+        """Call a tool, without tasks."""
+        return await self._send(gateway, key, tool, arguments)
+
+    async def begin(self, gateway: RunningGateway, key: str, tool: str, **arguments: Any) -> Json:
+        """Return the result of a call as a client that has tasks and answers questions."""
+        can = TASKS | {"elicitation": {"form": {}}}
+        found: Json = (await self._send(gateway, key, tool, arguments, capabilities=can)).json
+        assert isinstance(found, dict)
+        return found.get("result") or found
+
+    async def _send(
+        self, gateway: RunningGateway, key: str, tool: str, arguments: Json, **more: Any
+    ) -> Reply:
+        if self._is_direct:
+            return await gateway.http.call(tool, arguments, headers=bearer(key), **more)
+        given = {"name": tool, "arguments": arguments}
+        return await gateway.http.call(
+            EXECUTOR, given, path="/mcp/search", headers=bearer(key), **more
+        )
+
+
+@pytest.fixture(params=[True, False], ids=["directly", "by an executor"])
+def way(request: pytest.FixtureRequest) -> Way:
+    return Way(is_direct=request.param)
 
 
 async def state(gateway: RunningGateway, key: str, task: str, status: str) -> Json:
@@ -98,6 +133,7 @@ async def events(folder: Path) -> list[tuple[str, str, str]]:
     async with AuditReader.open(folder / "gateway.db") as reader:
         every = [each async for piece in reader.export() for each in piece]
     assert len({each["call"] for each in every if each.get("call")}) == 1
+    assert {each["tool"] for each in every if each.get("call")} <= {"jobs:slow", "jobs:greet"}
     return [
         (each["kind"], each.get("reason", ""), each.get("event", ""))
         for each in every
@@ -106,11 +142,11 @@ async def events(folder: Path) -> list[tuple[str, str, str]]:
 
 
 async def test_task_is_polled_under_an_id_of_the_gateway_and_recorded_to_its_end(
-    running: Callable[..., Any], jobs: Jobs, tmp_path: Path
+    running: Callable[..., Any], jobs: Jobs, tmp_path: Path, way: Way
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:
         key = await gateway.key()
-        made = await begin(gateway, key, "jobs__slow")
+        made = await way.begin(gateway, key, "jobs__slow")
         during = (await ask(gateway, "tasks/get", key, made["taskId"]))["result"]
         jobs.go_on.set()
         after = await state(gateway, key, made["taskId"], "completed")
@@ -128,10 +164,10 @@ async def test_task_is_polled_under_an_id_of_the_gateway_and_recorded_to_its_end
     ]
 
 
-async def test_task_is_cancelled_at_its_server(running: Callable[..., Any], jobs: Jobs):
+async def test_task_is_cancelled_at_its_server(running: Callable[..., Any], jobs: Jobs, way: Way):
     async with running(ALLOWED, jobs=jobs.server) as gateway:
         key = await gateway.key()
-        made = await begin(gateway, key, "jobs__slow")
+        made = await way.begin(gateway, key, "jobs__slow")
         reply = await ask(gateway, "tasks/cancel", key, made["taskId"])
         await jobs.was_cancelled.wait()
         await state(gateway, key, made["taskId"], "cancelled")
@@ -140,17 +176,17 @@ async def test_task_is_cancelled_at_its_server(running: Callable[..., Any], jobs
 
 
 async def test_requests_about_a_task_have_spans_that_are_linked_to_its_call(
-    running: Callable[..., Any], jobs: Jobs
+    running: Callable[..., Any], jobs: Jobs, way: Way
 ):
     with recorded_spans() as spans:
         async with running(ALLOWED, jobs=jobs.server) as gateway:
             key = await gateway.key()
-            made = await begin(gateway, key, "jobs__slow")
+            made = await way.begin(gateway, key, "jobs__slow")
             await ask(gateway, "tasks/get", key, made["taskId"])
             await ask(gateway, "tasks/cancel", key, made["taskId"])
             await jobs.was_cancelled.wait()
 
-    call = named(spans, "tools/call jobs__slow")
+    call = named(spans, f"tools/call {way.named('jobs__slow')}")
     for method in ("tasks/get", "tasks/cancel"):
         sent = next(each for each in spans if (each.kind, each.name) == (CLIENT, method))
         (served,) = (each for each in spans if each.id == sent.parent)
@@ -160,11 +196,11 @@ async def test_requests_about_a_task_have_spans_that_are_linked_to_its_call(
 
 
 async def test_question_of_a_task_is_answered_by_the_client(
-    running: Callable[..., Any], jobs: Jobs, tmp_path: Path
+    running: Callable[..., Any], jobs: Jobs, tmp_path: Path, way: Way
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:
         key = await gateway.key()
-        made = await begin(gateway, key, "jobs__greet")
+        made = await way.begin(gateway, key, "jobs__greet")
         asking = await state(gateway, key, made["taskId"], "input_required")
         ((question, asked),) = asking["inputRequests"].items()
         answers = {question: {"action": "accept", "content": {"name": "Ada"}}}
@@ -178,11 +214,11 @@ async def test_question_of_a_task_is_answered_by_the_client(
 
 
 async def test_task_id_gives_no_access_to_another_user_or_without_the_right_to_its_tool(
-    running: Callable[..., Any], jobs: Jobs
+    running: Callable[..., Any], jobs: Jobs, way: Way
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:
         anna, ben = await gateway.key("anna"), await gateway.key("ben")
-        made = await begin(gateway, anna, "jobs__slow")
+        made = await way.begin(gateway, anna, "jobs__slow")
         replies = [
             await ask(gateway, method, ben, made["taskId"], **more)
             for method, more in [
@@ -203,10 +239,12 @@ async def test_task_id_gives_no_access_to_another_user_or_without_the_right_to_i
     assert len({each["error"]["message"] for each in replies}) == 1
 
 
-async def test_result_of_a_task_stays_within_the_budget(running: Callable[..., Any], jobs: Jobs):
+async def test_result_of_a_task_stays_within_the_budget(
+    running: Callable[..., Any], jobs: Jobs, way: Way
+):
     async with running(ALLOWED, jobs=jobs.server) as gateway:
         key = await gateway.key()
-        made = await begin(gateway, key, "jobs__slow", size=400_000)
+        made = await way.begin(gateway, key, "jobs__slow", size=400_000)
         jobs.go_on.set()
         after = await state(gateway, key, made["taskId"], "completed")
 
@@ -216,13 +254,13 @@ async def test_result_of_a_task_stays_within_the_budget(running: Callable[..., A
 
 
 async def test_client_without_tasks_waits_for_the_result_or_gets_the_missing_capability(
-    running: Callable[..., Any], jobs: Jobs
+    running: Callable[..., Any], jobs: Jobs, way: Way
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:
         key = await gateway.key()
         jobs.go_on.set()
-        plain = await gateway.call("jobs__slow", key)
-        required = await gateway.call("jobs__greet", key)
+        plain = await way.call(gateway, key, "jobs__slow")
+        required = await way.call(gateway, key, "jobs__greet")
 
     assert plain.text == "done"
     needed = required.json["error"]["data"]["requiredCapabilities"]
@@ -230,11 +268,11 @@ async def test_client_without_tasks_waits_for_the_result_or_gets_the_missing_cap
 
 
 async def test_task_unknown_to_its_server_looks_like_a_task_that_never_existed(
-    running: Callable[..., Any], jobs: Jobs
+    running: Callable[..., Any], jobs: Jobs, way: Way
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:
         key = await gateway.key()
-        made = await begin(gateway, key, "jobs__slow")
+        made = await way.begin(gateway, key, "jobs__slow")
         jobs.go_on.set()
         await state(gateway, key, made["taskId"], "completed")
         jobs.kept.has_forgotten = True

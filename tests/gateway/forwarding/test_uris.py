@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.gateway.forwarding.uris import Uris
+from interlock.gateway.forwarding.uris import MAX_LINKS, Uris
+from tests.support.rows import each_row
 
 
 def test_unique_uri_is_unchanged_and_shared_uri_gets_its_servers_prefix():
@@ -32,3 +33,56 @@ def test_prefixed_uri_can_be_split_whatever_the_server_is_called(server: str):
     assert uris.split(uris.shown(server, "x://1/2")) == (server, "x://1/2")
     assert uris.split("x://1/2") is None
     assert uris.split("interlock://servers/unknown/x://1") is None
+
+
+@each_row(
+    ("uris", "shown"),
+    [
+        ({"a": ["x://{id}"], "b": ["x://{id}/page"]}, ["a", "b"]),  # "{id}" may be "7/page"
+        ({"a": ["x://{id}"], "b": ["{+any}"], "c": ["y://{id}"]}, ["a", "b", "c"]),
+        ({"a": ["x://{id}", "x://{id}/page"], "b": ["y://{id}"], "c": ["x:{id}"]}, ["a", "c"]),
+        ({"a": ["x://{id}"], "b": ["y://{id}", "x://1"]}, []),  # a listed one is found first
+    ],
+)
+def test_templates_that_may_match_one_uri_get_their_servers_prefix(
+    uris: dict[str, list[str]], shown: list[str]
+):
+    compared = Uris()
+    compared.compare(uris)
+
+    assert [each for each in uris if compared.is_prefixed(each)] == shown
+
+
+@each_row(
+    ("uri", "prefix"),
+    [
+        ("x://listed", "interlock://servers/b/"),
+        ("x://a/7", "interlock://servers/b/"),
+        ("linked://1", "interlock://servers/b/"),
+        ("interlock://servers/a/x://1", "interlock://servers/b/"),
+        ("x://own", ""),
+        ("x://b/7", ""),
+        ("free://1", ""),
+    ],
+)
+def test_link_to_another_servers_uri_leads_to_the_server_that_links(uri: str, prefix: str):
+    uris = Uris()
+    uris.compare({"a": ["x://listed", "x://a/{id}"], "b": ["x://own", "x://b/{id}"]})
+    uris.link("a", "linked://1")
+
+    assert uris.link("b", uri) == prefix + uri
+    assert uris.linked(prefix + uri) == ("b", uri)
+    assert uris.linked("linked://1") == ("a", "linked://1")
+
+
+def test_remembered_links_of_each_server_are_bounded():
+    uris = Uris()
+    uris.link("a", "x://first")
+    assert uris.link("b", "y" * 5_000) == "y" * 5_000
+    for number in range(MAX_LINKS + 1):
+        uris.link("b", f"y://{number}")
+
+    assert uris.linked("x://first") == ("a", "x://first")
+    assert uris.linked("y" * 5_000) is None
+    assert uris.linked("y://0") is None
+    assert uris.linked(f"y://{MAX_LINKS}") is not None

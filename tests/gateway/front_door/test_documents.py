@@ -38,6 +38,18 @@ async def test_client_with_a_document_is_known_by_its_host(door, host: Host):
         assert host.fetches == 1
 
 
+async def test_rule_can_name_a_proven_client_and_no_name_passes_for_it(door, host: Host):
+    proven = {"interlock:client": {"const": "127.0.0.1"}}
+    rule = {"id": "x", "effect": "allow", "who": ["*"], "tools": ["crm:x"], "claims": proven}
+    async with door(policy={"rules": [rule]}) as visitor:
+        await visitor.register(client_name="127.0.0.1")
+        liar = await visitor.log_in()
+        assert "done" not in (await visitor.call(liar["access_token"])).body.decode()
+        use(visitor, host)
+        tokens = await visitor.log_in()
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+
+
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_module, "NEW", Rate(1_000, 1))
@@ -156,7 +168,7 @@ async def test_client_of_a_blocked_place_is_refused_though_its_access_did_not_en
         tokens = await visitor.log_in()
         assert (await visitor.call(tokens["access_token"])).text == "done"
         front = visitor.gateway.assembly.services.front_door
-        await front.decisions.put(StoredClient(id="claude.ai", state="blocked"))
+        await front.clients.store.put(StoredClient(id="claude.ai", state="blocked"))
         await front.clients.refresh()
         assert (await visitor.call(tokens["access_token"])).code == 401
 
@@ -225,6 +237,14 @@ async def test_outage_of_the_host_ends_no_login(door, host: Host):
         host.raw = web.Response(status=503)
         assert (await visitor.refresh(tokens["refresh_token"])).code == 200
         assert (await visitor.authorize(visitor.query())).code == 400
+        documents._known.clear()  # as after a restart
+        host.raw = web.Response(status=503)
+        late = await visitor.refresh(tokens["refresh_token"])
+        assert (late.code, late.json["error"]) == (503, "temporarily_unavailable")
+        documents._known.clear()
+        host.raw = web.Response(status=404)
+        gone = await visitor.refresh(tokens["refresh_token"])
+        assert (gone.code, gone.json["error"]) == (400, "invalid_client")
 
 
 async def test_client_that_signs_keeps_its_refresh_token(door, host: Host):

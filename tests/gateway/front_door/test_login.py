@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from interlock.auth import authorization_ring
 from interlock.calls import Caller
 from interlock.gateway.front_door import door_app
 from interlock.gateway.front_door import tokens as tokens_module
+from interlock.gateway.front_door.operating import ClientOperations
 from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros
 from tests.gateway.conftest import RESOURCE, bearer
@@ -55,7 +57,7 @@ async def test_a_person_sees_the_client_and_its_request_and_can_grant_less(door)
         shown = (await visitor.shown(visitor.query())).json
         assert shown["client"]["name"] == "Client"
         assert shown["client"]["verified"] is None
-        assert shown["client"]["redirect"] == "client.example.com"
+        assert shown["client"]["place"] == "client.example.com"
         assert shown["user"] == "user:anna"
         assert (shown["scopes"], shown["before"]) == (["mcp:*"], False)
         assert shown["tools"]["all"] == 2
@@ -572,6 +574,40 @@ async def test_blocked_client_gets_no_page_and_no_tokens_while_others_go_on(door
         assert (await visitor.authorize(visitor.query())).code == 200
 
 
+async def test_created_client_logs_in_with_its_secret_and_outlives_a_block(door):
+    async with door() as visitor:
+        front = visitor.gateway.assembly.services.front_door
+        operations = ClientOperations(front.store, front.clients.store, lambda _: None, "user:boss")
+        made = await operations.create("Reports", [visitor.redirect], has_secret=True)
+        await front.clients.refresh()
+        visitor.client = made.stored.id
+        code = (await visitor.answer())["code"]
+        assert (await visitor.redeem(code, client_secret="x")).json["error"] == "invalid_client"
+        basic = b64encode(f"{made.stored.id}:{made.secret}".encode()).decode()
+        form = {"grant_type": "authorization_code", "code": code, "code_verifier": visitor.verifier}
+        headers = {**FORM, "authorization": f"Basic {basic}"}
+        body = urlencode(form).encode()
+        reply = await visitor.gateway.http.request("POST", "/token", body, headers)
+        assert reply.code == 200, reply.body
+        assert (await visitor.operate("block", visitor.client)).json["ended"] == 1
+        assert (await visitor.authorize(visitor.query())).code == 400
+        assert (await visitor.call(reply.json["access_token"])).code == 401
+        await visitor.operate("allow", visitor.client)
+        assert (await visitor.authorize(visitor.query())).code == 200
+
+
+async def test_key_of_a_view_grants_access_to_its_view_only(door):
+    async with door(views={"one": {}}) as visitor:
+        bound = Visitor(visitor.gateway)
+        await bound.register()
+        await bound.sign_in(await visitor.gateway.key("bob", view="one"))
+        tokens = await bound.log_in(bound.query(resource=None))
+        assert (await bound.call(tokens["access_token"], "/mcp/one")).text == "done"
+        assert (await bound.call(tokens["access_token"])).code == 401
+        refused = await bound.decide(bound.query())
+        assert (refused.code, b'"invalid_target"' in refused.body) == (400, True)
+
+
 async def test_only_listed_clients_may_ask(door):
     auth = {"oauth": {"clients": ["claude.ai", "cursor:", "localhost"], "registration": True}}
     async with door(auth=auth) as visitor:
@@ -665,6 +701,7 @@ async def test_what_people_and_clients_did_is_recorded(door, tmp_path):
     assert actions == ["denied", "allowed", "redeemed", "allowed", "redeemed", "ended"]
     assert found[-1]["why"] == "reused"
     assert all(each["user"] == "user:anna" for each in found)
+    assert "invalid_grant" in [each["reason"] for each in lines if each["kind"] == "refused"]
 
 
 async def test_person_connects_a_server_on_the_way_and_comes_back(running, notes: Notes):

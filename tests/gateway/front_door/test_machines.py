@@ -39,6 +39,19 @@ async def test_a_key_is_the_id_and_the_secret_of_a_program(door):
         assert (await visitor.call(tokens.json["access_token"])).code == 401
 
 
+async def test_processes_of_one_key_do_not_end_each_others_access(door):
+    async with door() as visitor:
+        key = await visitor.gateway.key("ci")
+        form = {"grant_type": "client_credentials", "client_id": key.split("_")[1]}
+        tokens = [await visitor.token(**form, client_secret=key) for _ in range(25)]
+        read = await visitor.token(**form, client_secret=key, scope="mcp:read")
+        assert read.json["scope"] == "mcp:read"
+        for each in tokens:
+            assert (await visitor.call(each.json["access_token"])).text == "done"
+        front = visitor.gateway.assembly.services.front_door
+        assert len(await front.store.list(user="user:ci")) == 2
+
+
 @pytest.fixture
 def enterprise(running: Callable[..., Any]) -> Callable[..., Any]:
     """Run a gateway that accepts statements of an issuer."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from interlock.auth.authorization_ring import CLIENT_CLAIM
+from interlock.auth.known_access import CLIENT_CLAIM
+from interlock.calls import Caller
+from interlock.config import loads
 from interlock.gateway.front_door.metadata import BY_JWT
+from interlock.policy import Policy
 from interlock.store import AuditReader
 from interlock.text.timestamps import now_micros
+from tests.docs.page import ROOT, blocks
 from tests.gateway.conftest import RESOURCE, offering
 from tests.gateway.front_door.document_host import REDIRECT, Host, host
 from tests.gateway.front_door.test_machines import JAG, statement
@@ -137,6 +143,20 @@ async def test_every_client_logs_in_calls_and_refreshes_twice_at_once(
         await _log_in_by_document(visitor, host)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_configuration_on_the_page_of_an_issuer_logs_people_in(organisation, shape: str):
+    found = list(blocks((ROOT / f"docs/operate/identity/{shape}.md").read_text()))
+    (file,) = (json.loads(each.text) for each in found if each.title == "gateway.json")
+    (claims,) = (json.loads(each.text) for each in found if each.language == "text")
+    (entry,) = file["gateway"]["auth"]["issuers"]
+    own = {name: entry[name] for name in ("groups", "scopes")}
+    async with organisation(shape, **own) as (visitor, person, issuer):
+        of_token = ("iss", "aud", "sub", "azp", "scope", "scp")
+        issuer.claims |= {name: each for name, each in claims.items() if name not in of_token}
+        await sign_in(visitor, person)
+        assert (await visitor.log_in())["scope"] == "mcp:read"
+
+
 async def _log_in_by_document(visitor: Visitor, host: Host) -> None:
     """Log in as Claude does, and as ChatGPT does with and without a signature."""
     for name, signs in (("claude", False), ("chatgpt", False), ("signing", True)):
@@ -253,6 +273,7 @@ async def test_issuer_that_does_not_answer_changes_nothing_for_a_day(organisatio
         assert again.code == 503  # while the issuer need not be asked again
         issuer.is_down = False
         later(visitor, 24.2)
+        assert (await visitor.call(goes_on.json["access_token"])).code == 503
         front = visitor.gateway.assembly.services.front_door
         await front.rechecks._ask_about(front.ring.in_use())  # as calls do in the background
         await front.ring.refresh()
@@ -304,6 +325,47 @@ async def test_statement_about_a_person_changes_nothing_for_one_who_signed_in(or
         later(visitor, 1.1)
         issuer.is_disabled = True
         assert (await visitor.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
+
+
+async def test_tokens_of_one_person_lead_to_the_same_decisions(organisation):
+    choose = random.Random(4711)
+
+    def rule(number: int) -> dict[str, Any]:
+        made = {
+            "id": f"r{number}",
+            "effect": choose.choice(["allow", "deny", "ask"]),
+            "who": [choose.choice(["*", "group:support", "group:others"])],
+            "tools": [choose.choice(["crm:x", "crm:*", "crm:y"])],
+        }
+        if choose.random() < 0.5:
+            email = choose.choice(["anna@example.com", "bob@example.com"])
+            made["claims"] = {"email": {"const": email}}
+        if choose.random() < 0.3:
+            made["arguments"] = {"amount": {"maximum": 5}}
+        return made
+
+    async with organisation("okta", audience=RESOURCE) as (visitor, person, issuer):
+        await sign_in(visitor, person)
+        assembly = visitor.gateway.assembly
+        token = (await visitor.log_in())["access_token"].encode()
+        jwt = issuer.signed(**issuer.claims | {"aud": RESOURCE}).encode()
+        found = (
+            await assembly.services.front_door.ring.find(token),
+            await assembly.parts.issuers.find(jwt),
+        )
+        one, other = (Caller(each.principal) for each in found)
+        seen = set()
+        for _ in range(200):
+            rules = [rule(number) for number in range(choose.randrange(1, 5))]
+            settings = {"policy": {"rules": rules}}
+            file = {"mcpServers": {"crm": {"command": "x"}}, "gateway": settings}
+            policy = Policy(loads(json.dumps(file).encode()).gateway.policy, {}, {}, {})
+            for entry in assembly.server.toolbox.tools:
+                for arguments in (None, {"amount": 1}, {"amount": 9}):
+                    decided = policy.decide(one, entry, arguments)
+                    assert repr(decided) == repr(policy.decide(other, entry, arguments)), rules
+                    seen.add(decided.effect)
+        assert seen == {"allow", "ask", "deny"}
 
 
 async def test_equal_subjects_of_two_issuers_are_two_people(organisation):

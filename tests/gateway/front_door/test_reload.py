@@ -56,3 +56,18 @@ async def test_reload_changes_clients_views_and_issuers_and_ends_nothing_else(or
         assert (await visitor.call(of_key["access_token"])).text == "done"
         assert (await visitor.call(one["access_token"], "/mcp/one")).code == 404
         assert (await visitor.call(of_person["access_token"])).code == 401
+
+
+async def test_front_door_that_leaves_the_configuration_is_closed_at_once(door):
+    async with door() as visitor:
+        tokens, gateway = await visitor.log_in(), visitor.gateway
+        assert (await visitor.call(tokens["access_token"])).text == "done"
+        crm = offering("x", "y")
+        off = {"publicUrl": RESOURCE, "lock": {"mode": "off"}}
+        assert await gateway.reload(off, crm=crm) == ["auth.oauth"]
+        assert (await visitor.call(tokens["access_token"])).code == 401
+        assert (await visitor.refresh(tokens["refresh_token"])).code == 404
+        assert (await visitor.authorize(visitor.query())).code == 404
+        assert await gateway.reload(off | {"auth": {"oauth": {}}}, crm=crm) == []
+        assert (await visitor.refresh(tokens["refresh_token"])).code == 200
+        assert (await visitor.call(tokens["access_token"])).text == "done"

@@ -152,7 +152,7 @@ async def test_login_never_leads_to_another_site(running, issuer: OidcIssuer):
             assert data_of(await Person(gateway, issuer).log_in(to))["to"] == "/", to
 
 
-async def test_session_ends_when_its_issuer_is_removed_from_the_configuration(
+async def test_session_has_the_rights_of_a_new_configuration_and_ends_with_its_issuer(
     running, issuer: OidcIssuer
 ):
     issuer.claims["groups"] = ["ops"]
@@ -160,8 +160,13 @@ async def test_session_ends_when_its_issuer_is_removed_from_the_configuration(
         person = Person(gateway, issuer)
         page = await person.log_in()
         before = await person.me(page)
+        narrow = issuer.entry(scopes={"ops": ["mcp:read"]})
+        await gateway.reload({"auth": {"issuers": [narrow]}})
+        narrowed = await person.me(page)
         await gateway.reload({})
         after = await person.me(page)
 
+    assert "admin:read" in before["scopes"]
+    assert narrowed["scopes"] == ["mcp:read"]
     assert before["user"] == f"{issuer.url}#4711"
     assert after["status"] == 401

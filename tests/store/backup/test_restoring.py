@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -124,6 +125,11 @@ def link(path: Path) -> None:
     path.symlink_to(path.parent.parent / "other")
 
 
+def unsign(path: Path) -> None:
+    """Change the list as somebody without the key would."""
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"key": "", "mac": ""}))
+
+
 def pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
@@ -139,6 +145,7 @@ def pipe(path: Path) -> None:
         ("database.db", pipe, "is not a file"),
         ("backup.json", cut, "is damaged: use another backup"),
         ("backup.json", change, "is damaged|was changed after the backup"),
+        ("backup.json", unsign, "is not signed, but there is a gateway key in"),
         ("backup.json", Path.unlink, "is not a backup: it has no backup.json"),
         ("backup.json", link, "is a symbolic link"),
     ],

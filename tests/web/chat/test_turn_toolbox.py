@@ -143,9 +143,7 @@ def rule(kind: str) -> Any:
     def wrap(handle: CallHandler) -> CallHandler:
         async def decided(call: Call) -> Outcome:
             if call.kind == kind:
-                call.decision = Decision(
-                    *("ask", "", "a", ("caller",), None, None, "write", False), lambda _: ()
-                )
+                call.decision = Decision(*("ask", "", "a", ("caller",), None, None, "write", False))
             return await handle(call)
 
         return decided

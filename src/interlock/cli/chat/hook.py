@@ -139,16 +139,16 @@ class _Hook:
         call.decision = decision = policy.decide(call.caller, item, call.arguments)
         if self._config.gateway is not None and not self._is_recorded_elsewhere:
             asyncio.run(self._announce(decision))
-        by = f" by rule {decision.rule}" if decision.rule else ""
+        address = safe_line(item.address)
+        by = f" by rule {safe_line(decision.rule)}" if decision.rule else ""
         if decision.effect == "deny":
-            address = safe_line(item.address)
-            _say(f"interlock: {address} is denied{safe_line(by)} ({decision.reason})")
+            _say(f"interlock: {address} is denied{by} ({decision.reason})")
             return DENIED
         if decision.effect == "ask":
             output = {
                 "hookEventName": "PreToolUse",
                 "permissionDecision": "ask",
-                "permissionDecisionReason": f"{item.address} needs an approval{by}",
+                "permissionDecisionReason": f"{address} needs an approval{by}",
             }
             try:
                 click.echo(msgspec.json.encode({"hookSpecificOutput": output}).decode())

@@ -105,7 +105,7 @@ def block(client: str, config: Path | None) -> None:
       interlock clients block chatgpt.com
     """
     found = _with(config_option.load(config), lambda each: each.decide(client, "blocked"))
-    say(f"blocked {client}; {found} accesses have ended")
+    say(f"blocked {client}; {_ended(found)}")
 
 
 @clients.command()
@@ -142,7 +142,7 @@ def revoke(id: str, user: str, client: str, config: Path | None) -> None:
         except InvalidArguments as error:
             raise click.UsageError(str(error)) from None
 
-    say(f"{_with(config_option.load(config), work)} accesses have ended")
+    say(_ended(_with(config_option.load(config), work)))
 
 
 @clients.command()
@@ -192,6 +192,10 @@ def create(
     if has_secret:
         emit(made["secret"])
         say("the second line is the client's secret; it is not shown again")
+
+
+def _ended(count: int) -> str:
+    return "1 access has ended" if count == 1 else f"{count} accesses have ended"
 
 
 def _with(config: Config, work: Callable[[ClientOperations], Awaitable[_T]]) -> _T:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
 
 YOUNG_OBJECTS = 10_000  # new objects between two runs of the garbage collector
+MANY_TOOLS = 500  # further tools whose definitions are taken from the garbage collector at once
 
 
 @click.command()
@@ -362,9 +363,28 @@ def _is_collected(stream: TextIO | None) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
+def freeze_as_it_grows(toolbox: Toolbox) -> None:
+    """Take all objects from the garbage collector, now and whenever there are many more tools.
+
+    These objects stay. Looking at them again would block the event loop: for a second, if the
+    servers have 20,000 tools.
+    """
+    frozen = -MANY_TOOLS
+
+    def freeze() -> None:
+        nonlocal frozen
+        count = sum(len(each.entries) for each in toolbox.upstreams.values())
+        if count >= frozen + MANY_TOOLS:
+            frozen = count
+            gc.freeze()
+
+    freeze()
+    toolbox.listeners.add(freeze)
+
+
 def _announce(toolbox: Toolbox, worker: Worker | None, key_file: str, served: Served) -> None:
     open_log(logging.WARNING)
-    gc.freeze()  # these objects stay, so the garbage collector need not look at them again
+    freeze_as_it_grows(toolbox)
     if worker is not None and not worker.announces:
         return
     say(f"serving at {served.url}")

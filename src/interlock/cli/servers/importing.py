@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,7 @@ from interlock.cli import config_option
 from interlock.cli.servers.client_files import application_folder
 from interlock.cli.terminal import emit_json, emit_table, safe_line, say, warn
 from interlock.errors import ConfigError
+from interlock.text.quoting import visible
 from interlock.text.surrogates import path_text
 
 if TYPE_CHECKING:
@@ -93,8 +95,8 @@ def import_(
         emit_table(
             (
                 each.program,
-                safe_line(each.name),
-                safe_line(_what(each.server)),
+                visible(each.name),
+                visible(_line(each.server)),
                 _WORDS[each.state] + (f": {safe_line(each.detail)}" if each.detail else ""),
             )
             for each in found
@@ -119,7 +121,7 @@ def _tell_consents(found: list[FoundServer]) -> None:
 
     for each in found:
         for line in consents(each.server) if each.server is not None else ():
-            say(f"{safe_line(each.name)} of {each.program} {safe_line(line)}")
+            say(f"{visible(each.name)} of {each.program} {visible(line)}")
 
 
 def _suggest(found: list[FoundServer]) -> int:
@@ -279,6 +281,15 @@ def _what(server: Any) -> str:
     if url is not None:
         return str(url)
     return " ".join([getattr(server, "command", ""), *getattr(server, "args", ())])
+
+
+def _line(server: Any) -> str:
+    """Return what a server runs or contacts; values of variables may be secret."""
+    if getattr(server, "command", None) is None:
+        return _what(server)
+    folder = f" in {server.cwd}" if server.cwd else ""
+    variables = [f"{name}=…" for name in server.env]
+    return " ".join([*variables, shlex.join([server.command, *server.args])]) + folder
 
 
 def _shown(found: FoundServer) -> dict[str, str | list[str]]:

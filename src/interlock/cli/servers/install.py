@@ -15,8 +15,9 @@ import msgspec
 from interlock.cli import config_option
 from interlock.cli.servers.server_file import split
 from interlock.cli.signals import run
-from interlock.cli.terminal import safe_line, say, warn
+from interlock.cli.terminal import say, warn
 from interlock.errors import ConfigError
+from interlock.text.quoting import visible
 
 if TYPE_CHECKING:
     from interlock.cli.servers.client_files import ClientFile
@@ -152,7 +153,7 @@ def _tell_consents(server: str, config: Path | None) -> None:
         return
     _, found = config_option.find(config_option.load(config), server)
     for line in consents(found):
-        say(f"{safe_line(server)} {safe_line(line)}")
+        say(f"{visible(server)} {visible(line)}")
 
 
 def _interpreter() -> str:

@@ -25,8 +25,9 @@ from interlock.cli.servers.add import add
 from interlock.cli.servers.importing import import_
 from interlock.cli.servers.login import delete_login, login, logout
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say, warn
+from interlock.cli.terminal import emit_json, emit_table, is_terminal, say, warn
 from interlock.errors import ConfigError
+from interlock.text.quoting import visible
 
 if TYPE_CHECKING:
     from interlock.cli.servers.login_status import Login
@@ -184,9 +185,9 @@ def trust(yes: bool) -> None:
     found = load(path)
     say(f"{path} would start or contact:")
     for name, server in found.servers.items():
-        say(f"  {safe_line(name)}: {safe_line(_whole(server))}")
+        say(f"  {visible(name)}: {visible(_whole(server))}")  # a line break may begin a command
         for line in consents(server):
-            say(f"    {safe_line(line)}")
+            say(f"    {visible(line)}")
     for reason in found.ignored.values():
         warn(f"{reason}; this server is ignored")
     if not yes:

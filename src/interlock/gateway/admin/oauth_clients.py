@@ -93,7 +93,7 @@ def _of(gate: Operations, request: ApiRequest) -> ClientOperations:
 
         return record
 
-    return ClientOperations(door.store, door.decisions, recording, request.principal.id)
+    return ClientOperations(door.store, door.clients.store, recording, request.principal.id)
 
 
 ROUTES = (

@@ -33,7 +33,7 @@ async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
     """Return the tools that a key or user sees, the missing tools, and the denied tools."""
     wanted: ToolQuery = request.query
     caller, _ = await gate.caller(wanted.key, wanted.user, wanted.view)
-    tools, missing = gate.server.tools_of(caller)
+    tools, missing = await gate.server.tools_of(caller)
     if wanted.search:
         return JsonReply({"tools": await _found(gate, caller, wanted, tools), "missing": missing})
     seen = {each["address"] for each in (*tools, *missing)}
@@ -54,7 +54,7 @@ async def _found(
 
 async def list_own(gate: Operations, request: ApiRequest) -> JsonReply:
     """Return the tools that the caller sees, and the missing tools."""
-    return _listed(request, *gate.server.tools_of(Caller(request.principal)))
+    return _listed(request, *await gate.server.tools_of(Caller(request.principal)))
 
 
 def _listed(

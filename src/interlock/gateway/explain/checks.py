@@ -13,7 +13,7 @@ from interlock.config.variables import CALLER_CLAIM
 from interlock.errors import InvalidArguments, LimitExceeded
 from interlock.gateway.explain.explanation import Check, ExplainedCall
 from interlock.gateway.forwarding.refusals import UNKNOWN
-from interlock.policy import Decision, Step
+from interlock.policy import Policy, Step
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
@@ -228,13 +228,13 @@ CHECKS: list[Callable[[ExplainedCall], Check | None]] = [
 
 
 def policy_checks(
-    decision: Decision,
+    policy: Policy,
     entry: Entry | Item,
     caller: Caller,
     arguments: Mapping[str, Any] | None,
 ) -> Iterator[Check]:
     """Yield the policy's checks, each with the change that would make the check pass."""
-    for step in decision.steps(arguments):
+    for step in policy.steps(caller, entry, arguments):
         reason, change = ("", "") if step.verdict == "ok" else _why(step, entry, caller)
         yield Check(step.step, step.verdict, step.detail, reason, change)
 

@@ -192,7 +192,7 @@ class Explainer:
             [each for each in self._credentials if each["server"] == server],
             self._accepted,
             approval,
-            {each.step: each for each in policy_checks(decision, known, caller, arguments)},
+            {each.step: each for each in policy_checks(self._policy, known, caller, arguments)},
         )
 
 

@@ -17,7 +17,7 @@ from interlock.text import quoting
 from interlock.types import JsonObject
 
 SERVER_KEY = "interlock/server"  # in `_meta` of a question: the name of the server that asks
-_SHOWN = ("title", "description")  # texts of a form's field
+_SHOWN = frozenset(("title", "description"))  # texts of a form
 
 
 def attributed(server: str, method: str, params: bytes) -> bytes:
@@ -33,13 +33,8 @@ def attributed(server: str, method: str, params: bytes) -> bytes:
     question: JsonObject = msgspec.json.decode(params or b"{}")
     if method == "elicitation/create":
         _check_url(server, question)
-        message = _plain(question.get("message", ""))
-        question["message"] = f"{server} asks: {message}"
-        form = question.get("requestedSchema")
-        properties = form.get("properties") if isinstance(form, dict) else None
-        for field in properties.values() if isinstance(properties, dict) else ():
-            if isinstance(field, dict):
-                field |= {name: _plain(field[name]) for name in _SHOWN if name in field}
+        question["message"] = quoting.asked(server, str(_plain(question.get("message", ""))))
+        _clean(question.get("requestedSchema"))
     elif method == "sampling/createMessage":
         told = _plain(question.get("systemPrompt", ""))
         source = f"This request comes from the server {server}."
@@ -49,8 +44,34 @@ def attributed(server: str, method: str, params: bytes) -> bytes:
     return msgspec.json.encode(question)
 
 
+def with_logger(server: str, params: bytes) -> bytes:
+    """Return the params of a server's log message with the server's name before its logger's."""
+    message = msgspec.json.decode(params, type=dict[str, Any])
+    logger = message.get("logger")
+    message["logger"] = f"{server}/{logger}" if isinstance(logger, str) and logger else server
+    return msgspec.json.encode(message)
+
+
 def _plain(text: Any) -> Any:
     return texts.visible(text) if isinstance(text, str) else text
+
+
+def _clean(form: Any) -> None:
+    """Clean the texts of a form that people see, at any depth; its values stay as they are."""
+    if isinstance(form, list):
+        for each in form:
+            _clean(each)
+    if not isinstance(form, dict):
+        return
+    for name, each in form.items():
+        if name in _SHOWN and isinstance(each, str):
+            form[name] = _plain(each)
+        elif name == "enumNames" and isinstance(each, list):
+            form[name] = [*map(_plain, each)]
+        else:
+            _clean(each)
+            if isinstance(each, dict) and "type" in each and not _is_plain(name):
+                each.setdefault("title", _plain(name))  # a field, which is shown by its name
 
 
 def _check_url(server: str, question: JsonObject) -> None:
@@ -58,11 +79,17 @@ def _check_url(server: str, question: JsonObject) -> None:
         return
     url = question.get("url")
     try:
-        scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+        parts = urlsplit(url) if isinstance(url, str) and _is_plain(url) else urlsplit("")
+        scheme, has_user = parts.scheme, "@" in parts.netloc
     except ValueError:
-        scheme = ""
-    if scheme not in ("http", "https"):
+        scheme, has_user = "", False
+    if scheme not in ("http", "https") or has_user:
         shown = f"a URL of the scheme {quoting.echo(scheme)}" if scheme else "no valid URL"
+        shown = "a URL with a user name, which looks like another host" if has_user else shown
         raise AskRefused(
             f"{server} asks to open {shown}; only http and https are passed on", "cannot_ask"
         )
+
+
+def _is_plain(url: str) -> bool:
+    return " " not in url and quoting.visible(url) == url

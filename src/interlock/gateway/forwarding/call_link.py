@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.context import LEVELS, Context
-from interlock.gateway.forwarding.attribution import attributed
+from interlock.gateway.forwarding.attribution import attributed, with_logger
 from interlock.protocol import Progress
 
 PROGRESS_GAP = 0.05  # seconds between two notifications of a call's progress
@@ -51,12 +51,16 @@ class CallLink(Struct, eq=False):
         return self.context.link.caller
 
     def notify(self, method: str, params: bytes) -> None:
-        """Forward a notification, except log messages below the client's level."""
+        """Forward a notification; log messages get the server's name, or are dropped below the
+        client's level.
+        """
         context = self.context
         if context.finished:
             return
-        if method == "notifications/message" and not _is_wanted(params, context.log_level):
-            return
+        if method == "notifications/message":
+            if not _is_wanted(params, context.log_level):
+                return
+            params = with_logger(self.server, params)
         context.link.notify(method, params)
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
+from interlock import aio
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
 from interlock.config.gateway import OWN, Risk
@@ -22,7 +23,13 @@ from interlock.gateway.forwarding.items import (
 )
 from interlock.gateway.forwarding.offers import ListedItem, Offers
 from interlock.gateway.forwarding.refusals import REASON_KEY
-from interlock.gateway.forwarding.tool import CLAUDE_CODE, ForwardedTool, StartingTool, UnusableTool
+from interlock.gateway.forwarding.tool import (
+    CLAUDE_CODE,
+    ForwardedTool,
+    LoadingTool,
+    StartingTool,
+    UnusableTool,
+)
 from interlock.layers.kept_results import URI
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
@@ -38,8 +45,8 @@ from interlock.types import (
 
 MISSING_KEY = "interlock/missing"
 MAX_FOUND = 100_000  # cached pairs of caller and tool
-MAX_CALLERS = 64  # callers that search, whose tools are cached
-MAX_RISKS = 4_096  # callers that search, whose risks are cached
+MAX_CALLABLE = 400_000  # cached pairs of caller and tool that the caller may call
+MAX_CALLERS = 4_096  # callers whose tools are cached
 RIGHTS_AT_ONCE = 200  # tools whose rights are decided before other tasks run
 RISKS: tuple[Risk, ...] = ("read", "write")
 _OURS = f"{OWN}__"  # the start of the names of interlock's own tools
@@ -74,9 +81,11 @@ class ToolboxCatalogue:
             each.wire_name: ForwardedTool(each, each.wire_name, "", forwarder)
             for each in toolbox.own.entries
         }
+        self._unknown = unknown
         self._executors = [Executor(risk, self._find_tool, unknown, forwarder) for risk in RISKS]
         self._callable: dict[Hashable, dict[str, ForwardedTool]] = {}  # see `callable_tools`
-        self._risks: dict[Hashable, set[Risk]] = {}  # see `_risks_for`
+        self._pairs = 0  # of caller and tool in `_callable`
+        self._risks: dict[Hashable, frozenset[Risk]] = {}  # see `_risks_for`
         self._callers_in = -1  # the version in which `_callable` and `_risks` were filled
         # By the view that has plain names, or "", and by whether schemas are the servers' own
         self._offers: dict[tuple[str, bool], Offers] = {}
@@ -122,19 +131,17 @@ class ToolboxCatalogue:
 
     def _visible(self, kind: Kind, context: Context) -> Iterator[EncodedDefinition]:
         caller = Caller(context.principal)
-        offers = self._offers_to(caller)
-        if kind == "tools" and self._in_force.policy.view_of(caller).search.is_on:
-            yield from self._listed_beside_search(context)
-            return
         if kind == "tools":
-            is_empty, is_short = True, _is_claude_code(context)
-            for tool in offers.tools.values():
-                if self.offers(caller, tool.entry):
-                    is_empty = False
+            tools = self.callable_tools(caller)
+            if tools and self._in_force.policy.view_of(caller).search.is_on:
+                yield from self._listed_beside_search(context)
+            elif tools:
+                is_short = _is_claude_code(context)
+                for tool in tools.values():
                     yield tool.listed_shortly if is_short else tool.listed
-            if not is_empty:
                 yield from (each.listed for each in self._own_tools(context))
             return
+        offers = self._offers_to(caller)
         listed: Mapping[Kind, Mapping[str, ListedItem]] = {
             "resources": offers.resources,
             "resourceTemplates": offers.templates,
@@ -146,23 +153,16 @@ class ToolboxCatalogue:
 
     def _listed_beside_search(self, context: Context) -> Iterator[EncodedDefinition]:
         """Yield what clients that search list: interlock's own tools, and tools always listed."""
-        caller = Caller(context.principal)
-        if next(self._callable_to(caller), None) is not None:
-            for own in self._own_tools(context):
-                meta = own.definition.get("_meta", {}) | _ALWAYS_LOAD
-                yield EncodedDefinition(encode(own.definition | {"_meta": meta}))
-            is_short = _is_claude_code(context)
-            for tool in self._always_listed(caller):
-                yield tool.listed_shortly if is_short else tool.listed
+        for own in self._own_tools(context):
+            meta = own.definition.get("_meta", {}) | _ALWAYS_LOAD
+            yield EncodedDefinition(encode(own.definition | {"_meta": meta}))
+        is_short = _is_claude_code(context)
+        for tool in self._always_listed(Caller(context.principal)):
+            yield tool.listed_shortly if is_short else tool.listed
 
     def _always_listed(self, caller: Caller) -> Iterator[ForwardedTool]:
-        for tool in self._offers_to(caller).tools.values():
-            if self._in_force.policy.lists(caller, tool.entry) and self.offers(caller, tool.entry):
-                yield tool
-
-    def _callable_to(self, caller: Caller) -> Iterator[ForwardedTool]:
-        for tool in self._offers_to(caller).tools.values():
-            if self.offers(caller, tool.entry):
+        for tool in self.callable_tools(caller).values():
+            if self._in_force.policy.lists(caller, tool.entry):
                 yield tool
 
     def callable_tools(self, caller: Caller) -> Mapping[str, ForwardedTool]:
@@ -171,20 +171,58 @@ class ToolboxCatalogue:
         key = basis_of_rights(caller.principal)
         found = self._callable.get(key)
         if found is None:
-            found = {tool.entry.address: tool for tool in self._callable_to(caller)}
-            self._callable[key] = found
+            tools = self._offers_to(caller).tools.values()
+            found = {each.entry.address: each for each in tools if self.offers(caller, each.entry)}
+            self._keep_callable(key, found)
         return found
+
+    def _keep_callable(self, key: Hashable, tools: dict[str, ForwardedTool]) -> None:
+        self._callable[key] = tools
+        self._pairs += len(tools)
+
+    def _is_loaded(self, caller: Caller) -> bool:
+        """Return whether `callable_tools` is quick."""
+        key = basis_of_rights(caller.principal)
+        if self._callers_in == self.version and key in self._callable:
+            return True
+        return len(self._offers_to(caller).tools) <= RIGHTS_AT_ONCE
 
     async def load_callable(self, caller: Caller) -> Mapping[str, ForwardedTool]:
         """Return `callable_tools`; other tasks run while the rights of many tools are decided."""
-        key = basis_of_rights(caller.principal)
-        if self._callers_in != self.version or key not in self._callable:
-            tools = [*self._offers_to(caller).tools.values()]
-            for start in range(0, len(tools), RIGHTS_AT_ONCE):
-                for tool in tools[start : start + RIGHTS_AT_ONCE]:
-                    self.may_use(caller, tool.entry)  # the policy remembers its decision
+        if self._is_loaded(caller):
+            return self.callable_tools(caller)
+        version, offers = self.version, self._offers_to(caller)
+        found: dict[str, ForwardedTool] = {}
+        for count, tool in enumerate([*offers.tools.values()], 1):
+            if self.offers(caller, tool.entry):
+                found[tool.entry.address] = tool
+            if count % RIGHTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return self.callable_tools(caller)
+        for count, problem in enumerate([*offers.problems()], 1):
+            self.may_use(caller, problem.item)  # the policy remembers its decision
+            if count % RIGHTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if version == self.version:
+            self._forget_callers()
+            self._keep_callable(basis_of_rights(caller.principal), found)
+        return self.callable_tools(caller)  # after a change, most decisions are still remembered
+
+    async def prepare(self, context: Context) -> None:
+        """Do the long work for a client's list of tools, so that `page` is quick.
+
+        Other tasks run while the definitions of many tools are encoded.
+        """
+        caller, is_short = Caller(context.principal), _is_claude_code(context)
+        tools = await self.load_callable(caller)
+        while not self._in_force.policy.view_of(caller).search.is_on:
+            rest = [each for each in tools.values() if not each.is_encoded(is_short=is_short)]
+            if not rest:
+                break
+            for count, each in enumerate(rest, 1):
+                _ = each.listed_shortly if is_short else each.listed  # cached
+                if count % aio.SLICE == 0:
+                    await asyncio.sleep(0)
+            tools = await self.load_callable(caller)  # the tools may have changed meanwhile
 
     def waiting_tools(self, caller: Caller) -> Iterator[str]:
         """Yield the addresses of tools that the caller may call after an operator accepts them."""
@@ -215,20 +253,21 @@ class ToolboxCatalogue:
         key = basis_of_rights(caller.principal)
         risks = self._risks.get(key)
         if risks is None:
-            risks = self._risks[key] = set()
-            for tool in self._callable_to(caller):
-                risks.add(self._in_force.policy.risk(tool.entry))
-                if len(risks) == len(RISKS):
+            found: set[Risk] = set()
+            for tool in self.callable_tools(caller).values():
+                found.add(self._in_force.policy.risk(tool.entry))
+                if len(found) == len(RISKS):
                     break
+            risks = self._risks[key] = frozenset(found)
         return risks
 
     def _forget_callers(self) -> None:
         """Clear what is cached for each caller, after a change or if it is too much."""
-        is_full = len(self._callable) >= MAX_CALLERS or len(self._risks) >= MAX_RISKS
+        is_full = len(self._callable) >= MAX_CALLERS or self._pairs >= MAX_CALLABLE
         if self._callers_in != self.version or is_full:
             self._callable.clear()
             self._risks.clear()
-            self._callers_in = self.version
+            self._pairs, self._callers_in = 0, self.version
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
         """Return metadata: items missing from the caller's list, and why a tool list is empty."""
@@ -239,20 +278,19 @@ class ToolboxCatalogue:
         if kind != "tools":
             return {}
         if self._in_force.policy.view_of(caller).search.is_on:
-            is_empty = next(self._callable_to(caller), None) is None
-            return {REASON_KEY: "nothing_granted"} if is_empty else {}
+            return {} if self.callable_tools(caller) else {REASON_KEY: "nothing_granted"}
         missing = self._missing_of(self._offers_to(caller), caller)
         if missing:
             asking = caller_of(context)
             return {MISSING_KEY: [self._for_caller(each, asking) for each in missing]}
-        is_empty = next(self._visible(kind, context), None) is None
-        return {REASON_KEY: "nothing_granted"} if is_empty else {}
+        return {} if self.callable_tools(caller) else {REASON_KEY: "nothing_granted"}
 
-    def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
+    async def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the tools listed for a caller, and the missing tools with reasons."""
-        offers = self._offers_to(caller)
-        seen = []
-        for name, tool in offers.tools.items():
+        offers, seen = self._offers_to(caller), []
+        for count, (name, tool) in enumerate([*offers.tools.items()], 1):
+            if count % RIGHTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             decision = self._in_force.policy.decide(caller, tool.entry)
             if decision.effect == "deny":
                 continue
@@ -305,11 +343,7 @@ class ToolboxCatalogue:
             executors = (each.name for each in self._executors_for(caller))
             return hash((*executors, *(each.fingerprint for each in self._always_listed(caller))))
         if kind == "tools":
-            seen = [
-                each.fingerprint
-                for each in offers.tools.values()
-                if self.offers(caller, each.entry)
-            ]
+            seen = [each.fingerprint for each in self.callable_tools(caller).values()]
             missing = [each["address"] for each in self._missing_of(offers, caller)]
             return hash((*seen, *missing))
         listed = offers.prompts.values() if kind == "prompts" else offers.all_resources()
@@ -360,10 +394,27 @@ class ToolboxCatalogue:
         tool: AnyTool | None = self.find("tools", name, context)
         return tool
 
-    def _find_own(self, name: str, context: Context) -> ForwardedTool | Executor | None:
-        if not name.startswith(_OURS) or next(self._visible("tools", context), None) is None:
+    def _find_own(self, name: str, context: Context) -> AnyTool | None:
+        if not name.startswith(_OURS):
+            return None
+        caller = Caller(context.principal)
+        if not self._is_loaded(caller):
+            return LoadingTool(name, partial(self._loaded, name, context))
+        if not self.callable_tools(caller):
             return None
         return next((each for each in self._own_tools(context) if each.name == name), None)
+
+    async def _loaded(self, name: str, context: Context) -> AnyTool:
+        """Return one of interlock's own tools, after the rights of its caller are decided.
+
+        Raises:
+            UnknownTool: The caller has no such tool.
+        """
+        await self.load_callable(Caller(context.principal))
+        found = self._find_own(name, context)
+        if found is None:
+            raise self._unknown(name, caller_of(context))
+        return found
 
     def _find_unusable(
         self, offers: Offers, name: str, context: Context
@@ -404,17 +455,17 @@ class ToolboxCatalogue:
         listed = offers.resources.get(uri)
         if listed is not None:
             return listed.item if self.offers(caller, listed.item) else None
+        linked = self._uris.linked(uri)
+        if linked is not None:
+            item = Item("resources", *linked)
+            return item if self.may_use(caller, item) else None
         for template in offers.templates.values():
             if template.pattern.may_match(uri) and self._sees(caller, template.item):
                 _, original = self._uris.split(uri) or ("", uri)
                 item = Item("resources", template.item.server, original)
                 if self.may_use(caller, item):
                     return item
-        linked = self._uris.linked(uri)
-        if linked is None:
-            return None
-        item = Item("resources", *linked)
-        return item if self.may_use(caller, item) else None
+        return None
 
     def find_hidden(self, kind: Kind, name: str, caller: Caller) -> Entry | Item | None:
         """Return the item with this name, even if the caller may not use it."""

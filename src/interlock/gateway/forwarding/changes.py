@@ -83,6 +83,7 @@ class Changes:
         self._seen = {key: each for key, each in self._seen.items() if key in principals}
         changed: dict[ListKind, set[Hashable]] = {kind: set() for kind in KINDS}
         for basis, principal in principals.items():
+            await self._catalogue.load_callable(Caller(principal))
             before, now = self._seen.get(basis), self._lists_of(principal)
             self._seen[basis] = now
             for kind in KINDS:
@@ -96,7 +97,13 @@ class Changes:
     def _remember(self, subscriber: Subscriber) -> None:
         basis = basis_of_rights(subscriber.principal)
         if basis not in self._seen:
-            self._seen[basis] = self._lists_of(subscriber.principal)
+            self._start(self._note_lists(basis, subscriber.principal))
+
+    async def _note_lists(self, basis: Hashable, principal: Principal | None) -> None:
+        version = self._catalogue.version
+        await self._catalogue.load_callable(Caller(principal))
+        if version == self._catalogue.version:  # otherwise `_check` notifies the subscriber
+            self._seen.setdefault(basis, self._lists_of(principal))
 
     def _lists_of(self, principal: Principal | None) -> dict[ListKind, int]:
         return {kind: self._catalogue.fingerprint(kind, principal) for kind in KINDS}

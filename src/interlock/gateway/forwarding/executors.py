@@ -20,7 +20,12 @@ from interlock.context import Context
 from interlock.errors import CallRefused, InterlockError, InvalidArguments, UnknownTool
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.refusals import reason_of, refusal
-from interlock.gateway.forwarding.tool import ForwardedTool, StartingTool, UnusableTool
+from interlock.gateway.forwarding.tool import (
+    ForwardedTool,
+    LoadingTool,
+    StartingTool,
+    UnusableTool,
+)
 from interlock.protocol.envelope import encode
 from interlock.server.catalogue import EncodedDefinition
 from interlock.toolbox.names import wire_name
@@ -64,7 +69,7 @@ DEFINITIONS: dict[Risk, Tool] = {
 }
 NAMES: dict[Risk, str] = {risk: wire_name(OWN, each.name) for risk, each in DEFINITIONS.items()}
 
-AnyTool: TypeAlias = "ForwardedTool | UnusableTool | StartingTool | Executor"
+AnyTool: TypeAlias = "ForwardedTool | UnusableTool | StartingTool | LoadingTool | Executor"
 
 
 class Executor:
@@ -116,6 +121,8 @@ class Executor:
         tool = self._find(name, context)
         if isinstance(tool, StartingTool):
             tool = await tool.started(context)
+        elif isinstance(tool, LoadingTool):
+            tool = await tool.loaded()
         if tool is None:
             raise self._unknown(name, caller_of(context))
         item = self._item if isinstance(tool, Executor) else tool.item

@@ -148,6 +148,7 @@ class Forwarder:
             return result
         members = decode(dict[str, Raw], result, "tools/call result")
         blocks = decode(list[dict[str, Any]], members.get("content", Raw(b"[]")), "content")
+        has_changed = False
         for block in blocks:
             resource = block.get("resource") if block.get("type") == "resource" else block
             if not isinstance(resource, dict):
@@ -155,7 +156,8 @@ class Forwarder:
             uri = resource.get("uri")
             if isinstance(uri, str) and not uri.startswith(URI):  # a gateway's URI, or a forged one
                 resource["uri"] = self.uris.link(entry.server, uri)
-        if not self.uris.is_prefixed(entry.server):
+                has_changed = has_changed or resource["uri"] != uri
+        if not has_changed:
             return result
         return Raw(encode_large(members | {"content": blocks}))
 

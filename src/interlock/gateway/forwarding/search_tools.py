@@ -197,7 +197,7 @@ class SearchTools:
 
     async def explained(self, query: str, limit: int, caller: Caller) -> list[Found]:
         """Return what a model of a caller would find, and why."""
-        tools = self._catalogue().callable_tools(caller)
+        tools = await self._catalogue().load_callable(caller)
         addresses = await self.search([query], limit, tools)
         index = self._finder().index
         return [Found(tools[each], index.matches(query, each)) for each in addresses]
@@ -264,7 +264,7 @@ class SearchTools:
         """Answer a call for the definitions of tools."""
         caller = call.caller
         by_name: dict[str, ForwardedTool] = {}
-        for tool in self._catalogue().callable_tools(caller).values():
+        for tool in (await self._catalogue().load_callable(caller)).values():
             for name in (tool.name, tool.short_name):
                 by_name[name] = tool
         lines, members, unknown = [], [], []

@@ -203,6 +203,8 @@ class ForwardingServer:
             if method not in _LIMITED:
                 if method in _LISTS and (waiting := self._waiting_for(context)):
                     await self._start(waiting, context)
+                if method == "tools/list":
+                    await self._catalogue.prepare(context)
                 return await self._methods.answer(request, context)
             if self._in_force.admit is not None:
                 try:
@@ -298,9 +300,9 @@ class ForwardingServer:
             {name: text for name, each in usable.items() if (text := each.instructions)}
         )
 
-    def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
+    async def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the tools listed for a caller, and the missing tools with reasons."""
-        return self._catalogue.tools_of(caller)
+        return await self._catalogue.tools_of(caller)
 
     async def test(self, server: str) -> tuple[float, str]:
         """Send a request to a server; return its duration in seconds, and the error or ""."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any
 
@@ -66,7 +66,6 @@ class ForwardedTool:
         self.entry = entry
         self.name = name
         self.state = state
-        self.fingerprint = hash((name, state, entry.definition))
         self._is_original = is_original
         self._forwarder = forwarder
 
@@ -77,6 +76,15 @@ class ForwardedTool:
         if not self._is_original:
             schema = portable(schema).encoded
         return _listed(self.entry, self.name, self.state, schema)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """A number that changes when the definition that clients see changes."""
+        return hash((self.name, self.state, self.entry.definition))
+
+    def is_encoded(self, *, is_short: bool) -> bool:
+        """Return whether the definition with the tool's name, or its short one, has been made."""
+        return ("listed_shortly" if is_short else "listed") in self.__dict__
 
     @cached_property
     def _renames(self) -> Renames | None:
@@ -223,6 +231,37 @@ class StartingTool:
             raise UnknownTool(f"unknown tool {self.definition['name']!r}")
         tool: ForwardedTool | UnusableTool = found
         return self._refused if isinstance(found, StartingTool) else tool
+
+
+class LoadingTool:
+    """A tool of interlock itself, whose caller's rights to many tools must be decided first.
+
+    Args:
+        name: The tool's name for clients.
+        load: Returns the tool, after the rights are decided.
+    """
+
+    def __init__(self, name: str, load: Callable[[], Awaitable[Any]]) -> None:
+        self.definition: JsonObject = {"name": name, "inputSchema": {"type": "object"}}
+        self._load = load
+
+    async def call(self, arguments: Raw | None, context: Context) -> Any:
+        """Call the tool.
+
+        Raises:
+            UnknownTool: The caller has no such tool.
+            InterlockError: See `ForwardedTool.call`.
+        """
+        context.tool = tool = await self.loaded()
+        return await tool.call(arguments, context)
+
+    async def loaded(self) -> Any:
+        """Return the tool itself, when the rights are decided.
+
+        Raises:
+            UnknownTool: The caller has no such tool.
+        """
+        return await self._load()
 
 
 class UnusableTool:

@@ -1,20 +1,24 @@
 """The URIs under which clients see the servers' resources.
 
 1. A URI stays unchanged as long as no other server has the same URI.
-2. If two servers have the same URI, all URIs of both get the prefix `interlock://servers/SERVER/`.
-   They keep it until the process ends, so that clients can store the URIs.
-3. A resource that a result links to can be read like a listed resource. If several servers link to
-   the same URI, the first link applies.
+2. If two servers have the same URI, or templates that may match the same URI, all URIs of both get
+   the prefix `interlock://servers/SERVER/`. They keep it until the process ends, so that clients
+   can store the URIs.
+3. A resource that a result links to can be read like a listed resource. The link gets the prefix
+   if the URI belongs to another server, because that server lists it, has linked to it before, or
+   has a template for it: reading it must not ask a server that did not offer it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote
 
 PREFIX = "interlock://servers/"
-MAX_LINKS = 10_000  # remembered links
+MAX_LINKS = 10_000  # remembered links of one server
+MAX_LINK = 2_048  # characters of a remembered link
 
 
 class Uris:
@@ -22,7 +26,11 @@ class Uris:
 
     def __init__(self) -> None:
         self._prefixed: set[str] = set()
-        self._linked: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._owners: dict[str, str] = {}  # the servers of listed resources and templates
+        # The texts before "{" of the templates without prefix, sorted; none begins with another.
+        self._starts: list[tuple[str, str]] = []
+        self._linked: dict[str, tuple[str, str]] = {}
+        self._links: dict[str, OrderedDict[str, None]] = {}  # remembered links by server
 
     def compare(self, uris: Mapping[str, Iterable[str]]) -> None:
         """Find servers that have the same URI, and prefix their URIs from now on.
@@ -31,19 +39,50 @@ class Uris:
             uris: The URIs of resources and templates, by the server's name.
         """
         owners: dict[str, str] = {}
+        starts: dict[str, frozenset[str]] = {}
         for server, each in uris.items():
             for uri in each:
                 owner = owners.setdefault(uri, server)
                 if owner != server:
                     self._prefixed |= {owner, server}
+                start, brace, _ = uri.partition("{")
+                if brace:
+                    starts[start] = starts.get(start, frozenset()) | {server}
+        outer: list[tuple[str, frozenset[str]]] = []
+        outermost = []
+        for start in sorted(starts):
+            while outer and not start.startswith(outer[-1][0]):
+                outer.pop()
+            servers = starts[start] | (outer[-1][1] if outer else frozenset())
+            if len(servers) > 1:
+                self._prefixed |= servers
+            if not outer:
+                outermost += [(start, server) for server in starts[start]]
+            outer.append((start, servers))
+        self._owners = {uri: each for uri, each in owners.items() if each not in self._prefixed}
+        self._starts = [each for each in outermost if each[1] not in self._prefixed]
 
     def link(self, server: str, uri: str) -> str:
         """Remember a URI that a server's result links to; return the URI for clients."""
         shown = self.shown(server, uri)
-        self._linked.setdefault(shown, (server, uri))
-        if len(self._linked) > MAX_LINKS:
-            self._linked.popitem(last=False)
+        if shown == uri and self._is_foreign(server, uri):
+            shown = _with_prefix(server, uri)
+        links = self._links.setdefault(server, OrderedDict())
+        if shown not in links and len(shown) <= MAX_LINK:
+            self._linked[shown], links[shown] = (server, uri), None
+            if len(links) > MAX_LINKS:
+                del self._linked[links.popitem(last=False)[0]]
         return shown
+
+    def _is_foreign(self, server: str, uri: str) -> bool:
+        """Return whether a URI without prefix belongs to another server."""
+        if uri.startswith(PREFIX):
+            return True
+        owners = {self._linked.get(uri, (server, uri))[0], self._owners.get(uri, server)}
+        place = bisect_right(self._starts, (uri, chr(0x10FFFF)))
+        if place and uri.startswith(self._starts[place - 1][0]):
+            owners.add(self._starts[place - 1][1])
+        return owners != {server}
 
     def linked(self, shown: str) -> tuple[str, str] | None:
         """Return a remembered link's server and original URI; None for an unknown link."""
@@ -54,7 +93,7 @@ class Uris:
 
     def shown(self, server: str, uri: str) -> str:
         """Return the URI that clients see in place of a server's URI."""
-        return f"{PREFIX}{quote(server, safe='')}/{uri}" if server in self._prefixed else uri
+        return _with_prefix(server, uri) if server in self._prefixed else uri
 
     def split(self, uri: str) -> tuple[str, str] | None:
         """Return a prefixed URI's server and original URI; None for a URI without prefix."""
@@ -63,3 +102,7 @@ class Uris:
         server, _, original = uri.removeprefix(PREFIX).partition("/")
         server = unquote(server)
         return (server, original) if server in self._prefixed else None
+
+
+def _with_prefix(server: str, uri: str) -> str:
+    return f"{PREFIX}{quote(server, safe='')}/{uri}"

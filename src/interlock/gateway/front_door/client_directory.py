@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 
+from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.gateway.front_door.clients import FrontClient, Registrations, is_listed, places_of
 from interlock.gateway.front_door.documents import Documents, is_document
 from interlock.gateway.front_door.request import OAuthError
+from interlock.gateway.front_door.surroundings import Surroundings
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.oauth_clients import OAuthClientStore, StoredClient
 
@@ -21,8 +23,7 @@ class ClientDirectory:
     Args:
         store: The clients that an operator created, blocked or allowed.
         registrations: The clients that registered themselves.
-        documents: The clients with a document.
-        allowed: Returns the places of clients that may ask; None for all.
+        gateway: The gateway.
         on_change: Called after operators have decided about clients.
     """
 
@@ -30,14 +31,13 @@ class ClientDirectory:
         self,
         store: OAuthClientStore,
         registrations: Registrations,
-        documents: Documents,
-        allowed: Callable[[], Collection[str] | None],
+        gateway: Surroundings,
         on_change: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._registrations = registrations
-        self._documents = documents
-        self._allowed = allowed
+        self.store = store
+        self.registrations = registrations
+        self._gateway = gateway
+        self._documents = Documents(gateway.fetcher, is_local=gateway.is_local)
         self._on_change = on_change
         self._stored: dict[str, StoredClient] = {}
         self._blocked: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class ClientDirectory:
         Raises:
             StoreError: The database is unavailable.
         """
-        self._stored = {each.id: each for each in await self._store.list()}
+        self._stored = {each.id: each for each in await self.store.list()}
         blocked = (id for id, each in self._stored.items() if each.state == "blocked")
         self._blocked = frozenset(blocked)
         self._on_change()
@@ -80,11 +80,11 @@ class ClientDirectory:
         """
         client = await self._found(id, is_known=is_known)
         if self.is_blocked(client.id, places_of(client)):
-            raise OAuthError("invalid_client", f"{client.label} is blocked here", 401)
+            raise OAuthError("invalid_client", f"the client {client.label} is blocked here", 401)
         stored = self._stored.get(id)
-        if stored is None and not is_listed(client, self._allowed()):
+        if stored is None and not is_listed(client, self._gateway.own.clients):
             places = ", ".join(sorted(places_of(client)))
-            text = f"{client.label} is not among the clients that may ask here ({places})"
+            text = f"the client {client.label} is not among those that may ask here ({places})"
             raise OAuthError("invalid_client", text, 401)
         return client
 
@@ -94,9 +94,15 @@ class ClientDirectory:
             return decided.state == "blocked"
         return any(each in self._blocked for each in places)
 
+    def may_act(self, stored: StoredAuthorization) -> bool:
+        """Return whether operators and the configuration still permit an authorization."""
+        if not self._gateway.has_door or self.is_blocked(stored.client, stored.places):
+            return False
+        return self._gateway.is_trusted(stored.user)
+
     async def _found(self, id: str, *, is_known: bool) -> FrontClient:
         stored = self._stored.get(id)
-        if stored is not None and stored.state == "created":
+        if stored is not None and stored.redirects:
             return FrontClient(
                 id=id,
                 name=stored.name,
@@ -105,7 +111,7 @@ class ClientDirectory:
                 secret_hash=stored.secret_hash,
                 jwks=stored.jwks_url or None,
             )
-        if (client := self._registrations.find(id)) is not None:
+        if (client := self.registrations.find(id)) is not None:
             return client
         if is_document(id):
             return await self._documents.find(id, is_known=is_known)

@@ -22,6 +22,7 @@ from interlock.auth import Principal
 from interlock.auth.page_session import PAGE_KEY
 from interlock.auth.stored_key import TENANT
 from interlock.calls import Caller
+from interlock.errors import AuthRequired
 from interlock.gateway.front_door import redirects
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.door_parts import DoorParts
@@ -35,7 +36,7 @@ from interlock.gateway.front_door.request import (
     read_query,
 )
 from interlock.gateway.front_door.tokens import MICROS, Decided, TokenIssuer
-from interlock.server.http.json_api import ApiRequest, Problem
+from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.types import JsonObject
 
 WINDOW = 600  # seconds for which what was shown can be decided
@@ -103,24 +104,17 @@ class Consent:
         client = await self._clients.find(query.values.get("client_id", ""))
         return query, client, client.check_redirect(query.values.get("redirect_uri", ""))
 
-    async def show(self, raw: str, request: ApiRequest) -> JsonObject:
-        """Return all that a person must know to decide.
+    # The routes
 
-        Raises:
-            Problem: The request cannot be granted.
-        """
-        person = request.principal
-        checked = await self._check(raw, person)
-        return await self._shown(raw, checked, request)
+    async def show(self, request: ApiRequest) -> JsonObject:
+        """Return all that a person must know to decide."""
+        raw = request.body.query
+        return await self._shown(raw, await self._check(raw, request), request)
 
-    async def decide(self, decision: ConsentDecision, request: ApiRequest) -> JsonObject:
-        """Return where the browser takes the answer.
-
-        Raises:
-            Problem: The request cannot be granted, or something else was shown.
-        """
-        person = request.principal
-        checked = await self._check(decision.query, person)
+    async def decide(self, request: ApiRequest) -> JsonObject:
+        """Allow or deny a request; return where the browser takes the answer."""
+        decision, person = request.body, request.principal
+        checked = await self._check(decision.query, request)
         shown = await self._shown(decision.query, checked, request)
         now = self._window(self._wall())
         if not any(
@@ -140,29 +134,37 @@ class Consent:
         if decision.scopes is not None:
             scopes = tuple(each for each in scopes if each in decision.scopes)
         if not scopes:
-            raise Problem(400, "bad_request", "scopes: leave at least one ticked, or deny")
+            raise Problem(400, "bad_request", "leave at least one scope ticked, or deny")
         decided = await self._decided(checked, scopes, person)
         code = await self._tokens.issue_code(decided, self._rechecks.described(person))
         self._note("allowed", person, client.id)
         return {"location": answer_url(asked.redirect_uri, issuer, asked.state, code=code)}
 
-    async def allowed_by(self, person: Principal) -> list[JsonObject]:
-        """Return what a person has allowed, the newest first."""
-        now = self._wall()
+    async def list_mine(self, request: ApiRequest) -> JsonObject:
+        """Return what the caller has allowed, the newest first."""
+        person, now = request.principal, self._wall()
         mine = await self._store.list(user=person.id, tenant=_tenant(person), active_at=now)
-        return [each.as_json(now) for each in mine]
+        return {"clients": [each.as_json(now) for each in mine]}
 
-    async def disconnect(self, person: Principal, id: str) -> bool:
-        """End one of a person's authorizations; return whether it is the person's."""
-        stored = await self._store.get(id)
+    async def disconnect(self, request: ApiRequest) -> None:
+        """End one of the caller's authorizations."""
+        person, stored = request.principal, await self._store.get(request.path["id"])
         if stored is None or (stored.user, stored.tenant) != (person.id, _tenant(person)):
-            return False
+            raise not_found("no such authorization")
         await self._tokens.end([stored], "revoked")
-        return True
 
     # What is asked for
 
-    async def _check(self, raw: str, person: Principal) -> _Checked:
+    async def _check(self, raw: str, request: ApiRequest) -> _Checked:
+        if request.http.header(PAGE_KEY) is None:
+            text = "only a session of the pages can decide"
+            raise AuthRequired(text, 401, reason="no_credential")
+        try:
+            return await self._checked(raw, request.principal)
+        except OAuthError as error:
+            raise Problem(400, error.error, error.text) from None
+
+    async def _checked(self, raw: str, person: Principal) -> _Checked:
         query, client, uri = await self.opened(raw)
         asked = check_request(query, uri, self._resources())
         if person.view and person.view != asked.view:
@@ -173,11 +175,8 @@ class Consent:
             asked = msgspec.structs.replace(asked, view=person.view)
         scopes = granted(asked.scopes, person.scopes)
         if not scopes:
-            raise Problem(
-                403,
-                "nothing_granted",
-                f"{person.id} may use no tools of this gateway; ask its operator",
-            )
+            text = f"this gateway has no tool that {person.id} may use; ask its operator"
+            raise Problem(403, "nothing_granted", text)
         return _Checked(client, asked, scopes)
 
     async def _shown(self, raw: str, checked: _Checked, request: ApiRequest) -> JsonObject:
@@ -185,7 +184,7 @@ class Consent:
         caller = msgspec.structs.replace(
             person, scopes=frozenset(checked.scopes), view=asked.view or person.view
         )
-        tools, _ = self._gateway.list_tools(Caller(caller))
+        tools, _ = await self._gateway.list_tools(Caller(caller))
         writes = [each["address"] for each in tools if each.get("risk") != "read"]
         before = await self._store.list(user=person.id, client=client.id, tenant=_tenant(person))
         names = [person.claims.get(name) for name in ("name", "email")]
@@ -237,12 +236,18 @@ class Consent:
 
 def described(client: FrontClient, redirect_uri: str) -> JsonObject:
     """Return what a page says about a client, and where its answer goes."""
+    place = redirects.place_of(redirect_uri)
+    is_app = place.endswith(":")
+    if is_app:
+        named = f"the app on this computer that opens {place} links"
+    else:
+        named = "a program on this computer" if place == "localhost" else place
     return {
         "id": client.id,
         "name": client.name,
         "verified": client.verified or None,
-        "redirect": redirects.place_of(redirect_uri),
-        "local": redirects.is_local(redirect_uri),
+        "place": named,
+        "local": is_app or place == "localhost",
     }
 
 
@@ -252,3 +257,37 @@ def _tenant(principal: Principal) -> str:
 
 def _digest(page_key: str) -> str:
     return sha256(page_key.encode(errors="surrogateescape")).hexdigest()
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/api/authorize",
+        "any",
+        Consent.show,
+        "what an OAuth client asks of the caller, for the page that decides about it",
+        body=AskedQuery,
+    ),
+    Route(
+        "POST",
+        "/api/authorize/decide",
+        "any",
+        Consent.decide,
+        "allows or denies what an OAuth client asks for; returns where the browser goes",
+        body=ConsentDecision,
+    ),
+    Route(
+        "GET",
+        "/me/clients",
+        "any",
+        Consent.list_mine,
+        "the OAuth clients that the caller has allowed",
+    ),
+    Route(
+        "DELETE",
+        "/me/clients/{id}",
+        "any",
+        Consent.disconnect,
+        "ends what the caller allowed to a client",
+    ),
+)

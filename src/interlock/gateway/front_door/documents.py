@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from interlock.config.gateway import Rate
-from interlock.errors import InterlockError
+from interlock.errors import ConnectionClosed, InterlockError
 from interlock.gateway.front_door.clients import FrontClient, Metadata, client_of_document
 from interlock.gateway.front_door.request import OAuthError
 from interlock.layers.limits import Buckets, spend
@@ -48,11 +48,16 @@ class _Busy(OAuthError):
     """No slot for a fetch was free in time."""
 
 
+class _HostFails(OAuthError):
+    """The host answers with an error of its own."""
+
+
 class _Known(Struct):
     """A document in memory: its client or the error, until when, and since when it was good."""
 
     client: FrontClient | None
     error: str
+    is_outage: bool  # whether the error says nothing about the document
     until: float
     good_at: float
 
@@ -102,10 +107,10 @@ class Documents:
         now, known = self._clock(), self._known.get(url)
         if known is None or known.until <= now:
             known = await self._fetched(url)
-        if known.client is None:
-            raise OAuthError("invalid_client", known.error)
         is_stale = known.error and (not is_known or now - known.good_at > USABLE)
-        if is_stale:
+        if known.client is None or is_stale:
+            if is_known and known.is_outage:  # otherwise the client would forget its login
+                raise OAuthError("temporarily_unavailable", known.error, 503)
             raise OAuthError("invalid_client", known.error)
         self._known.move_to_end(url)
         return known.client
@@ -132,7 +137,7 @@ class Documents:
                 text = "too many new clients at once; wait a second"
                 raise OAuthError("temporarily_unavailable", text, 429)
             if self._of_hosts[host] >= PER_HOST:
-                text = f"{host} does not answer; try again later"
+                text = f"the host {host} does not answer; try again later"
                 raise OAuthError("temporarily_unavailable", text, 503)
             task = self._running[url] = asyncio.create_task(self._fetch(url, host))
             task.add_done_callback(lambda _: self._running.pop(url, None))
@@ -145,6 +150,7 @@ class Documents:
 
     async def _fetch(self, url: str, host: str) -> _Known:
         before, client, error, fresh = self._known.get(url), None, "", FAILED
+        is_outage = False
         is_good = before is not None and before.client is not None
         self._of_hosts[host] += 1
         try:
@@ -156,8 +162,9 @@ class Documents:
         except _Busy:  # says nothing about the document
             raise
         except TimeoutError:
-            error = f"{host} has not sent its document within {PATIENCE:g} s"
+            error, is_outage = f"{host} has not sent its document within {PATIENCE:g} s", True
         except InterlockError as failure:
+            is_outage = isinstance(failure, (_HostFails, ConnectionClosed))
             error = f"the document of this client cannot be used: {failure}"
         finally:
             self._of_hosts[host] -= 1
@@ -166,7 +173,7 @@ class Documents:
         now, good_at = self._clock(), self._clock()
         if client is None and before is not None:
             client, good_at = before.client, before.good_at
-        known = self._known[url] = _Known(client, error, now + fresh, good_at)
+        known = self._known[url] = _Known(client, error, is_outage, now + fresh, good_at)
         if len(self._known) > MAX_KEPT:
             self._known.popitem(last=False)
         return known
@@ -187,7 +194,8 @@ class Documents:
 
 def _read(response: FetchedResponse, host: str) -> Metadata:
     if response.status != 200:
-        raise OAuthError("invalid_client", f"{host} answers {response.status}, not 200")
+        kind = _HostFails if response.status >= 500 or response.status == 429 else OAuthError
+        raise kind("invalid_client", f"{host} answers {response.status}, not 200")
     return response.json(Metadata)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -12,20 +13,16 @@ from interlock import aio
 from interlock.auth.authorization_ring import AuthorizationRing
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
-from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_directory import ClientDirectory
 from interlock.gateway.front_door.clients import Registrations
-from interlock.gateway.front_door.consent import Consent
-from interlock.gateway.front_door.consent_routes import ROUTES
-from interlock.gateway.front_door.documents import Documents
+from interlock.gateway.front_door.consent import ROUTES, Consent
 from interlock.gateway.front_door.door_app import DoorApp
 from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.machines import Machines
 from interlock.gateway.front_door.recheck import Rechecks
 from interlock.gateway.front_door.surroundings import Surroundings
 from interlock.gateway.front_door.tokens import TokenIssuer
-from interlock.gateway.logins.organisation_login import SignedIn
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
 from interlock.store.authorizations import AuthorizationStore
@@ -33,20 +30,19 @@ from interlock.store.database.changes import ChangeFeed
 from interlock.store.oauth_clients import OAuthClientStore
 from interlock.store.signed_in import SignedInStore
 
+if TYPE_CHECKING:
+    from interlock.gateway.logins.organisation_login import SignedIn
+
 
 class FrontDoor(DoorParts, frozen=True, kw_only=True):
     """The parts of an open front door.
 
     Attributes:
-        decisions: The operators' decisions about clients.
-        registrations: Registers clients.
         tokens: Issues, replaces and revokes tokens.
         consent: Shows requests to people, and turns their decisions into codes.
         counts: The number of requests by endpoint and outcome.
     """
 
-    decisions: OAuthClientStore
-    registrations: Registrations
     tokens: TokenIssuer
     consent: Consent
     counts: Counter[tuple[str, str]]
@@ -71,7 +67,6 @@ class FrontDoor(DoorParts, frozen=True, kw_only=True):
         return DoorApp(
             beside,
             self,
-            registrations=self.registrations,
             tokens=self.tokens,
             consent=self.consent,
             assertions=assertions,
@@ -96,26 +91,20 @@ async def open_front_door(
     Raises:
         StoreError: The database is unavailable.
     """
-    store, decisions = AuthorizationStore(feed.database), OAuthClientStore(feed.database)
-    people, registrations = SignedInStore(feed.database, secret), Registrations(secret)
-    documents = Documents(gateway.fetcher, is_local=gateway.is_local)
+    store, people = AuthorizationStore(feed.database), SignedInStore(feed.database, secret)
     clients = ClientDirectory(
-        *(decisions, registrations, documents, lambda: gateway.own.clients),
-        lambda: parts.ring.report_ended(),
+        *(OAuthClientStore(feed.database), Registrations(secret), gateway),
+        lambda: ring.report_ended(),
     )
-
-    def may_go_on(stored: StoredAuthorization) -> bool:
-        is_blocked = clients.is_blocked(stored.client, stored.places)
-        return not is_blocked and gateway.is_trusted(stored.user)
-
+    ring = AuthorizationRing(
+        *(store, people.person, secret, keys),
+        may_go_on=clients.may_act,
+        with_rights=gateway.with_rights,
+        on_end=gateway.on_end,
+    )
     parts = DoorParts(
         store=store,
-        ring=AuthorizationRing(
-            *(store, people.person, secret, keys),
-            may_go_on=may_go_on,
-            with_rights=gateway.with_rights,
-            on_end=gateway.on_end,
-        ),
+        ring=ring,
         keys=keys,
         secret=secret,
         clients=clients,
@@ -125,13 +114,6 @@ async def open_front_door(
     )
     tokens = TokenIssuer(parts)
     await feed.set_clock()  # all gateways of a database have its server's time
-    running = parts.ring.running(feed), parts.clients.running(feed)
-    async with running[0], running[1], aio.beside(parts.rechecks.run(parts.ring)):
-        yield FrontDoor(
-            **asdict(parts),
-            decisions=decisions,
-            registrations=registrations,
-            tokens=tokens,
-            consent=Consent(parts, tokens),
-            counts=Counter(),
-        )
+    async with ring.running(feed), clients.running(feed), aio.beside(parts.rechecks.run(ring)):
+        consent = Consent(parts, tokens)
+        yield FrontDoor(**asdict(parts), tokens=tokens, consent=consent, counts=Counter())

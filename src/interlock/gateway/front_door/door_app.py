@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
+from interlock.auth.gateway_auth import RefusedCredential
 from interlock.config.gateway import Rate
 from interlock.errors import AuthUnavailable, ParseError, StoreError
 from interlock.gateway.front_door.assertions import Assertions
@@ -27,7 +28,7 @@ from interlock.gateway.front_door.client_authentication import (
     authenticated,
     with_basic,
 )
-from interlock.gateway.front_door.clients import Metadata, Registrations
+from interlock.gateway.front_door.clients import Metadata
 from interlock.gateway.front_door.consent import Consent, described
 from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.machines import Machines
@@ -69,6 +70,7 @@ MAX_BODY = 65_536  # bytes
 FORM = b"application/x-www-form-urlencoded"
 RATES = {"/authorize": 100, "/token": 200, "/revoke": 200, "/register": 50}  # a second
 _NO_STORE: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
+_RECORDED = ("invalid_client", "invalid_grant")  # refusals that the audit trail has
 _PAGES = ("/authorize", "/clients")
 _POSTS = ("/token", "/revoke", "/register")
 
@@ -79,7 +81,6 @@ class DoorApp:
     Args:
         beside: The application that serves all other paths.
         parts: The shared parts of the front door.
-        registrations: Registers clients.
         tokens: Issues, replaces and revokes tokens.
         consent: Shows requests to people.
         assertions: Verifies signed statements.
@@ -94,7 +95,6 @@ class DoorApp:
         beside: AsgiApp,
         parts: DoorParts,
         *,
-        registrations: Registrations,
         tokens: TokenIssuer,
         consent: Consent,
         assertions: Assertions,
@@ -107,7 +107,6 @@ class DoorApp:
         self._clients = parts.clients
         self._gateway = parts.gateway
         self._resources = parts.gateway.resources
-        self._registrations = registrations
         self._tokens = tokens
         self._consent = consent
         self._assertions = assertions
@@ -127,7 +126,8 @@ class DoorApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         is_metadata = path == WELL_KNOWN or path.startswith(f"{WELL_KNOWN}/")
-        if scope["type"] != "http" or not (
+        is_http = scope["type"] == "http" and self._gateway.has_door
+        if not is_http or not (
             is_metadata or path in _POSTS or (path in _PAGES and scope["method"] == "GET")
         ):
             await self._beside(scope, receive, send)
@@ -184,6 +184,9 @@ class DoorApp:
             answer = await self._posts[path](request)
         except OAuthError as error:
             self._count(path, error.error)
+            if error.error in _RECORDED:
+                refused = RefusedCredential(error.error, request.address or "")
+                self._gateway.recorder.credential_refused(refused)
             await self._send_error(request, error)
             return
         except (StoreError, AuthUnavailable):
@@ -217,7 +220,7 @@ class DoorApp:
             told = msgspec.json.decode(body, type=Metadata)
         except (msgspec.DecodeError, ParseError, RecursionError) as error:
             raise OAuthError("invalid_client_metadata", f"the body is not valid: {error}") from None
-        return self._registrations.register(told)
+        return self._clients.registrations.register(told)
 
     async def _token(self, request: HttpRequest) -> JsonObject:
         form = await self._read_form(request)

@@ -119,4 +119,5 @@ class Machines:
         if not principal.key_id:
             await self._rechecks.stated(principal)
         expires = self._wall() + LIFETIME * MICROS
-        return await self._tokens.grant(Decided.of(client, principal, view, scopes, expires))
+        decided = Decided.of(client, principal, view, scopes, expires)
+        return await self._tokens.grant(decided, is_shared=not client.redirects)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from hashlib import sha256
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.errors import InvalidArguments, StoreError
@@ -75,7 +76,8 @@ class ClientOperations:
     ) -> JsonObject:
         active = [each for each in all if each.state(now) == "active"]
         places = all[0].places
-        named = [decided[each] for each in (id, *places) if each in decided]
+        states = [decided[each].state for each in (id, *places) if each in decided]
+        is_blocked = "blocked" in (states[:1] if id in decided else states)
         return {
             "client": id,
             "name": all[0].name,
@@ -83,7 +85,7 @@ class ClientOperations:
             "places": list(places),
             "people": len({(each.tenant, each.user) for each in active}),
             "lastUsed": rfc3339(max(each.last_used for each in all)),
-            "state": named[0].state if named else "listed",
+            "state": "blocked" if is_blocked else states[0] if states else "listed",
         }
 
     async def show(self, client: str) -> Sequence[JsonObject]:
@@ -99,9 +101,10 @@ class ClientOperations:
             state: "blocked" or "allowed".
         """
         before = {each.id: each for each in await self._decisions.list()}.get(client)
-        stored = StoredClient(id=client, state=state, created_by=self._by, created=now_micros())
-        if before is not None and before.state == "created" and state == "allowed":
-            return 0
+        stored = before or StoredClient(id=client, state=state)
+        # A created client exists by this row, and so it keeps its redirect URIs.
+        now_is: ClientState = "created" if stored.redirects and state == "allowed" else state
+        stored = replace(stored, state=now_is, created_by=self._by, created=now_micros())
         action = "block" if state == "blocked" else "allow"
         record = self._recording({"action": action, "client": client})
         all = await self._store.list() if state == "blocked" else []

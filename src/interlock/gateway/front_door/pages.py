@@ -14,36 +14,76 @@ from interlock.gateway.logins.plain_page import plain_page
 from interlock.text.quoting import visible
 from interlock.types import JsonObject
 
+TITLE = "Access to your tools"
 DELAY = 500  # milliseconds after which Allow can be pressed
-SCRIPT = """
-const data = JSON.parse(document.getElementById("data").textContent);
-const query = location.search.slice(1);
+# Both pages have a form for signing in with a key. `load` shows the page again.
+_COMMON = """
 const said = document.getElementById("said");
-const signIn = document.getElementById("sign-in");
-const decision = document.getElementById("decision");
-const form = signIn.querySelector("form");
-let shown;
+const form = document.querySelector("form");
 
-async function post(path, body) {
+async function send(method, path, body) {
   const headers = {"Content-Type": "application/json"};
   const pageKey = localStorage.getItem("interlock-key");
   if (pageKey && path !== "/api/login") headers["X-Interlock-Key"] = pageKey;
-  const reply = await fetch(path, {method: "POST", headers, body: JSON.stringify(body)});
+  return fetch(path, {method, headers, body: body && JSON.stringify(body)});
+}
+
+function say(text, kind = "problem") {
+  said.className = kind;
+  said.textContent = text && text[0].toUpperCase() + text.slice(1).replace(/[^.?!]$/, "$&.");
+}
+
+async function attempt(work) {
+  say("");
+  try { await work(); } catch { say("The gateway cannot be reached; try again."); }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(async () => {
+    const reply = await send("POST", "/api/login", {key: form.elements.key.value.trim()});
+    const session = await reply.json();
+    if (!reply.ok) return say(session.detail);
+    localStorage.setItem("interlock-key", session.pageKey);
+    form.reset();
+    await load();
+  });
+});
+"""
+SCRIPT = (
+    _COMMON
+    + """
+const data = JSON.parse(document.getElementById("data").textContent);
+const query = location.search.slice(1);
+const title = document.querySelector("h1");
+const signIn = document.getElementById("sign-in");
+const decision = document.getElementById("decision");
+const allow = document.getElementById("allow");
+let shown;
+
+async function post(path, body) {
+  const reply = await send("POST", path, body);
   return [reply, await reply.json()];
 }
 
-function say(text) { said.textContent = text; }
-
 function part(id, text) { document.getElementById(id).textContent = text; }
 
-function list(id, names) {
+// Some of the names are not listed if there are very many.
+function list(id, what, names, count) {
   const place = document.getElementById(id);
-  place.replaceChildren(...names.map((name) => {
-    const item = document.createElement("li");
-    item.textContent = name;
-    return item;
-  }));
+  place.hidden = !count;
+  place.querySelector("summary").textContent = `${what}: ${count}`;
+  const rest = count - names.length;
+  place.querySelector("ul").replaceChildren(...names.concat(rest ? `and ${rest} more` : []).map(
+    (name) => {
+      const item = document.createElement("li");
+      item.textContent = name;
+      return item;
+    },
+  ));
 }
+
+const MEANINGS = {"mcp:*": "all tools", "mcp:read": "all tools that only read"};
 
 function show(asked) {
   shown = asked;
@@ -51,19 +91,20 @@ function show(asked) {
   const who = client.verified || `A program that calls itself "${client.name}"`;
   const names = asked.names.length ? ` (${asked.names.join(", ")})` : "";
   document.title = `Allow ${client.verified || client.name}?`;
-  part("title", `${who} wants to use ${location.host} as ${asked.user}${names}`);
-  part("place", client.local
-    ? "The answer goes to a program on this computer: allow only what you have just started."
-    : `The answer goes to ${client.redirect}.`);
+  title.textContent = `${who} wants to use ${location.host} as ${asked.user}${names}`;
+  const care = client.local ? " Allow only what you have just started." : "";
+  part("place", `The answer goes to ${client.place}.${care}`);
   part("before", asked.before ? "You have allowed this client before." : "");
-  part("count", `It can use ${tools.all} tools; ${tools.write} of them can change something.`);
-  list("writes", tools.writes);
-  list("names", tools.names.filter((name) => !tools.writes.includes(name)));
+  part("count", tools.all ? "" : "It can use no tools at present.");
+  list("writes", "Tools that can change something", tools.writes, tools.write);
+  const reads = tools.names.filter((name) => !tools.writes.includes(name));
+  list("reads", "Tools that only read", reads, tools.all - tools.write);
   const missing = document.getElementById("connect");
   missing.hidden = !asked.connect.length;
   missing.querySelector("div").replaceChildren(...asked.connect.map((each) => {
     const button = document.createElement("button");
-    Object.assign(button, {type: "button", textContent: `Connect ${each.server}`});
+    const textContent = `Connect ${each.server}`;
+    Object.assign(button, {type: "button", className: "other", textContent});
     button.addEventListener("click", () => attempt(() => connect(each)));
     return button;
   }));
@@ -72,33 +113,43 @@ function show(asked) {
     const label = document.createElement("label");
     const box = document.createElement("input");
     Object.assign(box, {type: "checkbox", checked: true, value: scope});
-    label.append(box, ` ${scope}`);
+    const text = document.createElement("span");
+    const meaning = MEANINGS[scope];
+    text.textContent = meaning ? `${meaning} (${scope})` : scope;
+    label.className = "choice";
+    label.append(box, text);
     return label;
   }));
   signIn.hidden = true;
   decision.hidden = false;
-  document.getElementById("title").focus();
-  setTimeout(() => { document.getElementById("allow").disabled = false; }, data.delay);
+  title.tabIndex = -1;
+  title.focus();
+  allow.disabled = true;
+  setTimeout(() => { allow.disabled = false; }, data.delay);
 }
 
 async function load() {
   const [reply, answer] = await post("/api/authorize", {query});
   if (reply.ok) return show(answer);
-  decision.hidden = true;
-  if (reply.status === 401) {
-    signIn.hidden = false;
-    return;
-  }
-  say(answer.detail);
+  // A person who may use nothing can sign in with another account.
+  askWho(reply.status === 401 || reply.status === 403);
+  if (reply.status !== 401) say(answer.detail);
 }
 
-async function decide(allow) {
+function askWho(isAsked) {
+  title.textContent = data.title;
+  decision.hidden = true;
+  signIn.hidden = !isAsked;
+}
+
+async function decide(isAllowed) {
   const boxes = [...document.querySelectorAll("#scopes input")];
   const scopes = boxes.filter((box) => box.checked).map((box) => box.value);
-  const body = {query, seen: shown.seen, allow, scopes};
+  const body = {query, seen: shown.seen, allow: isAllowed, scopes};
   const [reply, answer] = await post("/api/authorize/decide", body);
   if (reply.ok) {
-    say(allow ? "Allowed. You can close this page." : "Denied. You can close this page.");
+    title.textContent = isAllowed ? "Allowed" : "Denied";
+    say("You can close this page.", "");
     decision.hidden = true;
     location.assign(answer.location);
     return;
@@ -116,77 +167,55 @@ async function connect({url, values}) {
   say(answer.detail);
 }
 
-async function attempt(work) {
-  say("");
-  try { await work(); } catch { say("The gateway cannot be reached; try again."); }
-}
-
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  attempt(async () => {
-    const [reply, session] = await post("/api/login", {key: form.elements.key.value.trim()});
-    if (!reply.ok) return say(session.detail);
-    localStorage.setItem("interlock-key", session.pageKey);
-    form.reset();
-    await load();
-  });
+document.getElementById("other").addEventListener("click", () => {
+  askWho(true);
+  signIn.querySelector("a, input").focus();
 });
-document.getElementById("allow").addEventListener("click", () => attempt(() => decide(true)));
+allow.addEventListener("click", () => attempt(() => decide(true)));
 document.getElementById("deny").addEventListener("click", () => attempt(() => decide(false)));
 attempt(load);
 """
+)
 
 
-OWN_SCRIPT = """
-const said = document.getElementById("said");
-const form = document.querySelector("form");
+OWN_SCRIPT = (
+    _COMMON
+    + """
 const place = document.getElementById("clients");
 
-async function send(method, path, body) {
-  const headers = {"Content-Type": "application/json"};
-  const pageKey = localStorage.getItem("interlock-key");
-  if (pageKey && path !== "/api/login") headers["X-Interlock-Key"] = pageKey;
-  return fetch(path, {method, headers, body: body && JSON.stringify(body)});
+function day(time) {
+  return new Date(time).toLocaleString([], {dateStyle: "medium", timeStyle: "short"});
 }
 
 async function load() {
   const reply = await send("GET", "/me/clients");
   form.hidden = reply.status !== 401;
-  if (!reply.ok) return;
+  if (!form.hidden) return say("Sign in to see the clients that you have allowed.", "");
+  if (!reply.ok) return say((await reply.json()).detail);
   const {clients} = await reply.json();
-  said.textContent = clients.length ? "" : "You have not allowed any client.";
+  const text = "These clients can use the tools of this gateway for you.";
+  say(clients.length ? text : "You have not allowed any client.", "");
   place.replaceChildren(...clients.map((each) => {
     const item = document.createElement("li");
     const name = each.verified || `A program that calls itself "${each.name}"`;
     const button = document.createElement("button");
     button.textContent = "Disconnect";
+    button.className = "other";
     button.setAttribute("aria-label", `Disconnect ${each.verified || each.name}`);
     button.addEventListener("click", () => attempt(async () => {
       await send("DELETE", `/me/clients/${each.id}`);
       await load();
     }));
-    item.append(`${name}, last used ${each.lastUsed.slice(0, 10)} `, button);
+    const text = document.createElement("span");
+    text.textContent = `${name}: allowed ${day(each.created)}, last used ${day(each.lastUsed)}`;
+    item.append(text, button);
     return item;
   }));
 }
 
-async function attempt(work) {
-  try { await work(); } catch { said.textContent = "The gateway cannot be reached; try again."; }
-}
-
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  attempt(async () => {
-    const reply = await send("POST", "/api/login", {key: form.elements.key.value.trim()});
-    const session = await reply.json();
-    if (!reply.ok) { said.textContent = session.detail; return; }
-    localStorage.setItem("interlock-key", session.pageKey);
-    form.reset();
-    await load();
-  });
-});
 attempt(load);
 """
+)
 
 
 def own_page(issuers: Sequence[str], begin: Sequence[str]) -> bytes:
@@ -197,9 +226,8 @@ def own_page(issuers: Sequence[str], begin: Sequence[str]) -> bytes:
         begin: The address at which the login of each issuer begins.
     """
     body = f"""
-<p>These clients can use the tools of this gateway for you.</p>
 <output id="said" role="alert"></output>
-<ul id="clients"></ul>
+<ul id="clients" class="rows"></ul>
 <form hidden>{_sign_in(issuers, begin)}</form>
 """
     return plain_page("Clients you have allowed", body, OWN_SCRIPT).encode()
@@ -226,36 +254,36 @@ def consent_page(client: JsonObject, issuers: Sequence[str], begin: Sequence[str
         begin: The address at which the login of each issuer begins.
     """
     name = client["verified"] or f'A program that calls itself "{client["name"]}"'
-    place = "a program on this computer" if client["local"] else client["redirect"]
-    data = json.dumps({"delay": DELAY}).replace("<", "\\u003c")
+    data = json.dumps({"delay": DELAY, "title": TITLE})
     body = f"""
 <noscript><p>This page needs JavaScript to show what you would allow.</p></noscript>
 <output id="said" role="alert"></output>
 <section id="sign-in" hidden>
-<p><b>{escape(name)}</b> asks for access. Its answer goes to {escape(str(place))}.
+<p><b>{escape(name)}</b> asks for access. The answer goes to {escape(client["place"])}.
 First sign in; then you decide.</p>
 <form>{_sign_in(issuers, begin)}</form>
 </section>
 <section id="decision" hidden>
-<h2 id="title" tabindex="-1"></h2>
 <p id="place"></p><p id="before"></p><p id="count"></p>
-<details><summary>Tools that can change something</summary><ul id="writes"></ul></details>
-<details><summary>Tools that only read</summary><ul id="names"></ul></details>
+<details id="writes"><summary></summary><ul></ul></details>
+<details id="reads"><summary></summary><ul></ul></details>
 <section id="connect" hidden><p>These servers need your own account. You can connect them now, or
-later, when a tool asks for it.</p><div></div></section>
-<fieldset><legend>Allowed scopes</legend><div id="scopes"></div></fieldset>
-<p><button id="allow" type="button" disabled>Allow</button>
-<button id="deny" type="button">Deny</button></p>
+later, when a tool asks for it.</p><div class="buttons"></div></section>
+<fieldset><legend>It may use</legend><div id="scopes"></div></fieldset>
+<div class="buttons"><button id="allow" type="button" disabled>Allow</button>
+<button id="deny" type="button" class="other">Deny</button>
+<button id="other" type="button" class="other">Use another account</button></div>
 </section>
 <script type="application/json" id="data">{data}</script>
 """
-    return plain_page("Access to your tools", body, SCRIPT).encode()
+    return plain_page(TITLE, body, SCRIPT).encode()
 
 
 def refused_page(text: str) -> bytes:
     """Return the page for a request that is refused, and that redirects nowhere."""
+    sentence = f"{text[:1].upper()}{text[1:]}".rstrip(".")
     body = (
-        f"<p>{escape(visible(text))}</p>"
+        f"<p>{escape(visible(sentence))}.</p>"
         "<p>Go back to the program that sent you here, and connect it again. If this page came"
         " unasked, close it: nothing was allowed.</p>"
     )

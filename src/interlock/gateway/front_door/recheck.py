@@ -60,6 +60,7 @@ class Rechecks:
         self._wall = wall
         self._process = secrets.token_hex(8)
         self._logins: dict[str, OidcLogin] = {}
+        self._silent: set[str] = set()  # issuers that did not answer last, which was logged
         self._cut: set[str] = set()  # issuers with too many claims, which were logged
 
     # Storing
@@ -187,8 +188,11 @@ class Rechecks:
         try:
             answer = await login.ask_again(refresh_token, subject, keep)
         except InterlockError as error:
-            _log.warning("%s cannot be asked about a person: %s", issuer, error)
+            if issuer not in self._silent:
+                self._silent.add(issuer)
+                _log.warning("%s cannot be asked about people: %s", issuer, error)
             raise _Silent from None
+        self._silent.discard(issuer)
         if answer is not None:
             await self._store.renew(person, self.described(answer.principal), answer.refresh_token)
         elif await self._store.forget(person):

@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredPerson
 from interlock.calls import Caller
 from interlock.config.gateway import FrontDoorSettings, GatewaySettings, Issuer
 from interlock.gateway.callers import is_trusted
 from interlock.gateway.front_door.documents import MAX_DOCUMENT
 from interlock.gateway.front_door.request import Resources
-from interlock.gateway.logins.people import with_current_rights
+from interlock.gateway.logins.people import with_rights_now
 from interlock.gateway.recorder import GatewayRecorder
 from interlock.text.urls import is_loopback, split
 from interlock.types import JsonObject
@@ -36,10 +38,15 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     settings: Callable[[], GatewaySettings]
     public_url: Callable[[], str]
-    list_tools: Callable[[Caller], tuple[list[JsonObject], list[JsonObject]]]
+    list_tools: Callable[[Caller], Awaitable[tuple[list[JsonObject], list[JsonObject]]]]
     missing: Callable[[Caller], Awaitable[Sequence[JsonObject]]]
     on_end: Callable[[Collection[str]], None]
     recorder: GatewayRecorder
+
+    @property
+    def has_door(self) -> bool:
+        """Whether the current configuration has a front door; one that lost it must restart."""
+        return self.settings().oauth is not None
 
     @property
     def own(self) -> FrontDoorSettings:
@@ -57,7 +64,11 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     def with_rights(self, person: StoredPerson) -> StoredPerson | None:
         """Return a person with the rights of the current configuration; None for none."""
-        return with_current_rights(self.issuers(), person)
+        found = with_rights_now(self.issuers(), Principal(person.user, claims=person.claims))
+        if found is None:
+            return None
+        scopes, groups = tuple(sorted(found.scopes)), tuple(sorted(found.groups))
+        return replace(person, scopes=scopes, groups=groups)
 
     def claims_of_rules(self) -> set[str]:
         """Return the names of the claims that rules have conditions on."""

@@ -28,6 +28,7 @@ from interlock.gateway.front_door.request import OAuthError, granted, ours
 from interlock.types import JsonObject
 
 CODE_LIFETIME = 60 * 1_000_000  # microseconds
+SHARED = LIFETIME // 2  # seconds for which an authorization must still last to be shared
 PER_CLIENT = 20  # authorizations of one person for one client; the least used one ends
 MICROS = 1_000_000
 
@@ -158,20 +159,36 @@ class TokenIssuer:
         if stated and self._resources().view_of(stated) != view:
             raise OAuthError("invalid_target", "the code was granted for another resource")
 
-    async def _end_surplus(self, made: StoredAuthorization) -> None:
-        """End the least used authorizations of a person for a client, if there are too many."""
-        active = await self._store.list(
+    async def _active(self, made: StoredAuthorization) -> list[StoredAuthorization]:
+        """Return the active authorizations of the same person for the same client."""
+        return await self._store.list(
             user=made.user, client=made.client, tenant=made.tenant, active_at=made.created
         )
+
+    async def _end_surplus(self, made: StoredAuthorization) -> None:
+        """End the least used authorizations of a person for a client, if there are too many."""
+        active = await self._active(made)
         active.sort(key=lambda each: each.last_used, reverse=True)
         if surplus := active[PER_CLIENT - 1 :]:
             await self.end(surplus, "replaced")
 
-    async def grant(self, decided: Decided) -> JsonObject:
-        """Return an access token that needs no code, without a refresh token."""
+    async def grant(self, decided: Decided, *, is_shared: bool) -> JsonObject:
+        """Return an access token that needs no code, without a refresh token.
+
+        Args:
+            decided: Who acts for whom.
+            is_shared: Whether tokens share an authorization that is young enough, because many
+                processes of one program request them.
+        """
         made = _made(decided, self._wall())
-        await self._end_surplus(made)
-        await self._store.add(made, record=self._recording("redeemed", made))
+        rights, least = (made.view, made.scopes, made.key), made.created + SHARED * MICROS
+        for each in await self._active(made) if is_shared else ():
+            if (each.view, each.scopes, each.key) == rights and each.expires > least:
+                made = each
+                break
+        else:
+            await self._end_surplus(made)
+            await self._store.add(made, record=self._recording("redeemed", made))
         answer = self._answer(made, 0, made.scopes)
         del answer["refresh_token"]
         return answer

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from interlock.auth.issuers import with_groups
 from interlock.auth.jwt import stated_scopes
 from interlock.auth.principal import Principal
-from interlock.auth.stored_authorization import StoredPerson
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError
 from interlock.gateway.callers import issuer_of
@@ -48,19 +47,22 @@ def person_of(issuer: Issuer, claims: JsonObject) -> Principal:
     )
 
 
-def with_current_rights(issuers: Sequence[Issuer], person: StoredPerson) -> StoredPerson | None:
-    """Return a stored person with the groups and scopes that the configuration gives now.
+def with_rights_now(issuers: Sequence[Issuer], principal: Principal) -> Principal | None:
+    """Return a user with the groups and scopes that the configuration gives now.
 
-    None if the issuer is no longer configured, or the operator no longer lets the person in.
+    None if the user's issuer is no longer configured, or the operator no longer lets the user in.
+    Users without an issuer are returned as they are.
     """
-    issuer = issuer_of(issuers, person.user)
+    if "#" not in principal.id:
+        return principal
+    issuer = issuer_of(issuers, principal.id)
     if issuer is None:
         return None
     try:
-        found = person_of(issuer, {"sub": person.user.partition("#")[2], **person.claims})
+        found = person_of(issuer, {"sub": principal.id.partition("#")[2], **principal.claims})
     except AuthError:
         return None
-    return replace(person, scopes=tuple(sorted(found.scopes)), groups=tuple(sorted(found.groups)))
+    return replace(principal, scopes=found.scopes, groups=found.groups)
 
 
 def stored_claims(claims: JsonObject, issuer: Issuer, of_rules: Collection[str]) -> JsonObject:

@@ -25,20 +25,35 @@ body { background: #f6f6f3; color: #1a1c1e }
 main { max-width: 26rem; margin: 12vh auto 0; padding: 1.5rem; border-radius: 10px }
 main { background: #fff; border: 1px solid #dfdfd9; overflow-wrap: anywhere }
 h1 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 1rem }
+h1:focus { outline: none }
 a { color: #0a5f70 }
-label, output { display: block; margin: 1rem 0 }
-input, button { font: inherit; padding: .4rem .8rem; border-radius: 6px }
+label, output { display: block }
+label, output, details { margin: 1rem 0 }
+output:empty, p:empty { display: none }
+.problem { border-left: 4px solid #b3261e; padding-left: .6rem }
+input, button, .button { font: inherit; padding: .4rem .8rem; border-radius: 6px }
 input { width: 100%; box-sizing: border-box; border: 1px solid #85897f }
-input[type="checkbox"] { width: auto }
-fieldset { border: 1px solid #85897f; border-radius: 6px; padding: 0 1rem }
+input[type="checkbox"] { width: auto; flex: none; margin: .25rem 0 0 }
+fieldset { border: 1px solid #85897f; border-radius: 6px; margin: 1rem 0; padding: 0 1rem }
+summary { cursor: pointer }
 ul { padding-left: 1.2rem }
-button { border: 0; background: #0a5f70; color: #fff; font-weight: 500; min-height: 44px }
+.choice, .rows li, .buttons { display: flex; align-items: start; gap: .6rem }
+.buttons, .rows li { flex-wrap: wrap; margin: 1rem 0 }
+.rows { list-style: none; padding: 0 }
+.rows span { flex: 1 12rem }
+button, .button { border: 1px solid #0a5f70; background: #0a5f70; color: #fff }
+button, .button { box-sizing: border-box; font-weight: 500; min-height: 44px }
+.button { display: inline-flex; align-items: center; text-decoration: none }
+button.other { background: none; color: inherit }
+button:disabled { opacity: .5 }
 @media (prefers-color-scheme: dark) {
   body { background: #121416; color: #e9eaeb }
   main { background: #191c1f; border-color: #2b2f33 }
   a { color: #63c9da }
+  .problem { border-color: #f2857d }
   input { background: #0d0f10; border-color: #71777d }
-  button { background: #63c9da; color: #06252b }
+  button, .button { background: #63c9da; border-color: #63c9da; color: #06252b }
+  button.other { background: none; color: inherit }
 }
 """
 

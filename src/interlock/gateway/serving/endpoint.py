@@ -23,6 +23,7 @@ from interlock.gateway.health import health_of
 from interlock.gateway.logins import connect
 from interlock.gateway.logins.connect_pages import ConnectPages
 from interlock.gateway.logins.login_pages import LoginPages
+from interlock.gateway.logins.people import with_rights_now
 from interlock.gateway.serving.admin_app import AdminApp
 from interlock.gateway.serving.view_auth import LatestAuth, in_view
 from interlock.layers.asking import AskCaller
@@ -153,7 +154,7 @@ class Endpoint(GatewayFront):
         self.sessions = PageSessions(
             PageSessionStore(self._services.database),
             self._services.keys,
-            is_trusted=self._callers.is_trusted,
+            with_rights=lambda user: with_rights_now(self.settings.issuers, user),
             keep=lambda: self._assembly.parts.settings.keep.sessions,
         )
         self._operations = Operations(assembly)

@@ -74,6 +74,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
             StoreCorrupt: The list was changed.
         """
         if not self.key:
+            if key is not None:
+                raise StoreCorrupt(
+                    f"{folder} is not signed, but there is a gateway key in {wanted}: anyone could"
+                    " have changed it; restore it on a machine without a key"
+                )
             return
         if key is None or key.fingerprint != self.key:
             found = "there is none" if key is None else f"the key here is {key.id}…"

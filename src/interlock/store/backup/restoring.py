@@ -60,7 +60,7 @@ async def restore(location: str | Path | None, folder: Path) -> Manifest:
         if (manifest.database == "sqlite") != isinstance(found, Path):
             kind = {"sqlite": "a SQLite file", "postgresql": "PostgreSQL"}[manifest.database]
             raise StoreError(f"{folder} is a backup of {kind}: set gateway.database to one")
-        key = GatewayKey.load(beside) if manifest.key and GatewayKey.exists(beside) else None
+        key = GatewayKey.load(beside) if GatewayKey.exists(beside) else None
         manifest.check(key, str(beside / FILE_NAME), folder)
         busy = "another restoration to the same place is running: wait for it"
         name = found.name if isinstance(found, Path) else "postgresql"

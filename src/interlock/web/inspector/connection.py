@@ -257,7 +257,7 @@ class InspectedConnection:
         self.problems = []
         listed = await _listed(client.list_tools) if can.tools is not None else Listing()
         await self._accepts_all.check((), TOOL_KINDS)
-        self.tools.install(listed, ())
+        await self.tools.install(listed, ())
         self.problems += self.tools.missing
         has_resources = can.resources is not None
         wanted: dict[str, tuple[bool, Callable[[], Any]]] = {

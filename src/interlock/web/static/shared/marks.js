@@ -4,11 +4,11 @@ import { html } from "./view.js";
 import { t } from "./text.js";
 
 // Controls but tab and newline; soft hyphen; zero-width and direction characters; variation
-// selectors; byte-order mark; tag characters; private use.
+// selectors; byte-order mark; controls of hieroglyphs, shorthand and music; tags; private use.
 const INVISIBLE =
-  /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u2028-\u202E\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB]|\uDB40[\uDC00-\uDFFF]|[\uE000-\uF8FF]|[\uDB80-\uDBFF][\uDC00-\uDFFF]/g;
+  /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u2028-\u202E\u2060-\u206F\u3164\uE000-\uF8FF\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\u{13430}-\u{1343F}\u{1BCA0}-\u{1BCA3}\u{1D173}-\u{1D17A}\u{E0000}-\u{10FFFF}]/gu;
 
-const ONE = new RegExp(INVISIBLE.source); // without a position that it would keep
+const ONE = new RegExp(INVISIBLE.source, "u"); // without a position that it would keep
 
 /** @param {string} character */
 export function isInvisible(character) {
