@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,9 @@ from unittest import mock
 from msgspec import Raw
 from msgspec.structs import replace
 
+from benchmarks import harness
 from benchmarks.groups.audit import INTENT, OUTCOME
-from benchmarks.groups.gateway import READ, Asker, Gateway, Ours, settings, upstream
+from benchmarks.groups.gateway import READ, Asker, Gateway, Ours, beyond, settings, upstream
 from benchmarks.harness import US, Effort, Program, Row
 from benchmarks.wire import ADD, META, REQUEST, fetch
 from interlock.auth import Principal
@@ -33,7 +35,7 @@ from interlock.store import AuditReader, AuditWriter, KeyStore
 from interlock.store.audit import writer as audit
 from interlock.store.audit.upkeep import DAY, AuditUpkeep
 from tests.gateway.test_golden_table import context_of
-from tests.servers.postgres import Postgres
+from tests.servers.postgres import Postgres, client_programs
 from tests.support.scripted_server import MODERN
 
 TITLE = "Budgets of a gateway"
@@ -46,13 +48,19 @@ RECORDS = 100_000
 RATE, CALLERS = 200, 16  # calls a second, and the threads that make them
 PROGRAM = str(Path(sys.executable).with_name("interlock"))
 KEY = GatewayKey(bytes(range(32)))
+KEY_TEXT = bytes(range(32)).hex()
 
 
 class Served(Gateway):
-    """`interlock serve` with servers on stdio, and keys of as many users."""
+    """`interlock serve` with servers on stdio, and keys of as many users.
 
-    def __init__(self, folder: Path, servers: list[list[str]], users: int = 1) -> None:
-        file, database = folder / "gateway.json", folder / "gateway.db"
+    Its database is a file in the folder, unless another one is given.
+    """
+
+    def __init__(
+        self, folder: Path, servers: list[list[str]], users: int = 1, database: str = ""
+    ) -> None:
+        file, database = folder / "gateway.json", database or str(folder / "gateway.db")
         entries = {
             f"s{number}": {"command": command, "args": arguments}
             for number, (command, *arguments) in enumerate(servers)
@@ -88,7 +96,7 @@ class Served(Gateway):
         return head.encode() + body
 
 
-def gateway_of(database: Path) -> dict[str, object]:
+def gateway_of(database: str) -> dict[str, object]:
     """Return the member `gateway` of the group "gateway", for servers of any name."""
     found: dict = settings(database)
     for rule in found["policy"]["rules"]:
@@ -97,7 +105,7 @@ def gateway_of(database: Path) -> dict[str, object]:
     return found | {"groups": {"staff": users}}
 
 
-async def keys_of(database: Path, users: int) -> list[str]:
+async def keys_of(database: str, users: int) -> list[str]:
     async with KeyStore.open(database) as store:
         made = [await store.create(f"bench{n}", scopes=["mcp:*"]) for n in range(users)]
     return [key for _, key in made]
@@ -291,20 +299,33 @@ async def _longest_waits(place: str) -> tuple[float, float]:
 
 
 def of_backups(effort: Effort) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _beside_backups(effort, Path(folder), str(Path(folder) / "gateway.db"), "SQLite")
+    server = Postgres(sync=True)
+    try:
+        server.start()
+        with tempfile.TemporaryDirectory() as folder:
+            yield from _beside_backups(effort, Path(folder), server.url, "PostgreSQL")
+    finally:
+        server.close()
+
+
+def _beside_backups(effort: Effort, folder: Path, place: str, name: str) -> Iterator[Row]:
+    """Compare calls during backups with calls without one, in turn, of one gateway."""
     beside, alone = [], []
-    with tempfile.TemporaryDirectory() as named:
-        folder = Path(named)
-        place = str(folder / "gateway.db")
+    more = {"INTERLOCK_KEY": KEY_TEXT, "PATH": f"{client_programs()}:{os.environ['PATH']}"}
+    with mock.patch.dict(os.environ, more), mock.patch.dict(harness.ENVIRONMENT, more):
         asyncio.run(_fill(place, RECORDS, GatewayKey.load(folder)))
-        with Served(folder, [bare()]) as gateway:
+        with Served(folder, [bare()], database=place) as gateway:
             for number in range(effort.rounds):
                 command = ["db", "backup", str(folder / f"backup{number}")]
                 command += ["--config", str(folder / "gateway.json")]
                 beside.append(_percentile_while(gateway, [PROGRAM, *command]))
                 alone.append(_percentile_while(gateway, ["sleep", "4"]))
-    rate = f"p99 of a call, {RATE} a second"
-    yield Row(f"{rate}, during backups of {RECORDS:,} records", "s", {US: beside}, {US: 0.05})
-    yield Row(f"{rate}, without a backup", "s", {US: alone})
+    what = f"p99 of a call, {RATE} a second, {name}"
+    added = {US: beyond(alone, beside)}
+    yield Row(f"{what}, without a backup", "s", {US: alone})
+    yield Row(f"added by backups of {RECORDS:,} records", "s", added, {US: 0.05})
 
 
 def _percentile_while(gateway: Served, command: list[str]) -> float:

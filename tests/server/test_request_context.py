@@ -107,6 +107,19 @@ def test_requests_that_differ_in_their_trace_share_what_later_caches_know_by_ide
     assert one.client_info is two.client_info
 
 
+@each_row("is_first", [True, False])
+def test_requests_with_a_trace_alone_share_the_rest(is_first: bool):
+    def read(number: int) -> Stated:
+        new = {"traceparent": TRACE % number}
+        members = {**new, **MODERN} if is_first else {**MODERN, **new}
+        found = stated_in(json.dumps(members, separators=(",", ":")).encode())
+        assert found.meta == members
+        assert found.trace == TraceContext(TRACE % number)
+        return found
+
+    assert read(1).client_capabilities is read(2).client_capabilities
+
+
 @each_row(
     ("encoded", "trace"),
     [
@@ -121,6 +134,10 @@ def test_requests_that_differ_in_their_trace_share_what_later_caches_know_by_ide
         (b'{"x":{"traceparent":"%b"},"tracestate":null}', False),
         (b'{\n "x": 1,\n "traceparent": "%b"\n}', True),
         (b'{"traceparent":"%b"}', True),
+        (b'{"x":1,"traceparent":"%b" }', True),
+        (b'{"x":1 ,"traceparent":"%b","y":2}', True),
+        (b'{"x":["traceparent"],"traceparent":"%b","y":2}', True),
+        (b'{"x\\"traceparent":"%b","y":2}', False),
     ],
 )
 def test_only_a_member_of_meta_itself_is_the_trace(encoded: bytes, trace: bool):

@@ -53,7 +53,7 @@ def test_spans_arrive_in_batches_and_the_last_ones_at_the_end(is_compressed: boo
 def test_a_name_with_half_a_character_does_not_end_the_export(collector: Collector):
     sending = exporter(collector.url, batch=1)
     half = span("execute_tool \ud800x")
-    half.attributes = {"gen_ai.tool.name": "\ud800x"}
+    half.own = {"gen_ai.tool.name": "\ud800x"}
     sending.add(half)
     sending.add(span("later"))
     sending.close(5.0)

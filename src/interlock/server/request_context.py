@@ -220,11 +220,10 @@ def _read_changing(encoded: bytes) -> Stated:
         meta = _decode_changing(encoded)
     except (msgspec.DecodeError, RecursionError):  # also if a member has another kind of value
         return _read(encoded)
-    rest, count = _MEMBERS.subn(b"", encoded)
-    # If the counts differ, a member of such a name is nested or repeated.
-    if count != len(meta) or b"\\" in encoded or len(rest) > MAX_CACHED_META:
+    rest = _without(meta, encoded) if b"\\" not in encoded else None
+    if rest is None or len(rest) > MAX_CACHED_META:
         return _read(encoded)
-    stated = read_cached(rest[:-1].rstrip(b", \t\r\n") + b"}")
+    stated = read_cached(rest)
     return Stated(
         stated.revision,
         {**stated.meta, **meta},
@@ -234,6 +233,20 @@ def _read_changing(encoded: bytes) -> Stated:
         meta.get("progressToken"),
         trace_context(meta.get("traceparent"), meta.get("tracestate")),
     )
+
+
+def _without(meta: _Changing, encoded: bytes) -> bytes | None:
+    """Return an encoded `_meta` that lacks these members; None if one is nested or repeated."""
+    parent = meta.get("traceparent")
+    if isinstance(parent, str) and len(meta) == 1 and encoded.count(b'"traceparent"') == 1:
+        # What most tracing clients send takes half the time of the regular expression.
+        before, found, after = encoded.partition(b'"traceparent":"%b"' % parent.encode())
+        if found and after.startswith(b","):
+            return before + after[1:]
+        if found and before.endswith(b","):
+            return before[:-1] + after
+    rest, count = _MEMBERS.subn(b"", encoded)
+    return rest[:-1].rstrip(b", \t\r\n") + b"}" if count == len(meta) else None
 
 
 def _read(encoded: bytes) -> Stated:

@@ -7,68 +7,90 @@ hexadecimal, enumerations are numbers, 64-bit integers are texts, and members ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from interlock import __version__
 from interlock.layers.exposition import COUNTER, Family, Labels
 from interlock.observing import TraceContext
+from interlock.protocol.envelope import encode_lossy
 from interlock.telemetry import names
-from interlock.telemetry.span import SpanEvent, TraceSpan, Value
-from interlock.text.quoting import replace_surrogates
+from interlock.telemetry.span import SharedAttributes, SpanEvent, TraceSpan, Value
 
 _encode = msgspec.json.Encoder().encode
 _REMOTE = 0x300  # in `flags`: whether the parent is remote is known, and it is
 _LOCAL = 0x100
 _SCOPE = {"name": "interlock", "version": __version__}
-_STATUS_ERROR = 2
-_UNIQUE = frozenset((names.CALL, names.REQUEST_ID, names.TOOL_CALL))  # values of one call
+_FAILED = {"code": 2}
 _CUMULATIVE = {"aggregationTemporality": 2}
 
 
-def request(spans: Iterable[TraceSpan], resource: Mapping[str, Value]) -> bytes:
-    """Return the body of a request that exports spans of one resource."""
-    scope = {"scope": _SCOPE, "spans": [_span(each) for each in spans]}
-    of_resource = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}
-    return _encode_lossy({"resourceSpans": [of_resource]})
+class _Span(Struct, rename="camel", omit_defaults=True, gc=False):
+    trace_id: str
+    span_id: str
+    flags: int
+    kind: int
+    name: str
+    start_time_unix_nano: str
+    end_time_unix_nano: str
+    attributes: list[dict[str, Any] | Raw]
+    parent_span_id: str = ""
+    trace_state: str = ""
+    links: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
+    status: dict[str, int] | None = None
 
 
-def _encode_lossy(value: dict[str, Any]) -> bytes:
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:  # a lone surrogate, such as in the name of a tool
-        return _encode(replace_surrogates(value))
+def head(resource: Mapping[str, Value]) -> bytes:
+    """Return the beginning of all requests that export spans of one resource."""
+    attributes, scope = encode_lossy(_attributes(resource)), _encode(_SCOPE)
+    return (
+        b'{"resourceSpans":[{"resource":{"attributes":%b},"scopeSpans":[{"scope":%b,"spans":['
+    ) % (attributes, scope)
 
 
-def _span(span: TraceSpan) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "traceId": span.trace,
-        "spanId": span.id,
-        "flags": 1 | (_REMOTE if span.is_remote_parent else _LOCAL),
-        "name": span.name,
-        "kind": span.kind,
-        "startTimeUnixNano": str(span.start),
-        "endTimeUnixNano": str(span.end),
-        "attributes": [
-            _attribute(key, value) if key in _UNIQUE else _cached(key, value)
-            for key, value in span.attributes.items()
-        ],
-    }
-    if span.parent:
-        found["parentSpanId"] = span.parent
-    if span.trace_state:
-        found["traceState"] = span.trace_state
+def request(head: bytes, spans: Iterable[bytes]) -> bytes:
+    """Return the body of a request, given the results of `head` and `span`."""
+    return b"%b%b]}]}]}" % (head, b",".join(spans))
+
+
+def span(span: TraceSpan) -> bytes:
+    """Encode a span that has ended."""
+    attributes: list[dict[str, Any] | Raw] = _attributes(span.own)
+    for shared in (span.of_request, span.of_call):
+        if shared is not None:
+            attributes += shared.encoded or _encode_shared(shared)
+    found = _Span(
+        span.trace,
+        span.id,
+        1 | (_REMOTE if span.is_remote_parent else _LOCAL),
+        span.kind,
+        span.name,
+        str(span.start),
+        str(span.end),
+        attributes,
+        span.parent,
+        span.trace_state,
+    )
     if span.links:
-        found["links"] = [_link(each) for each in span.links]
+        found.links = [_link(each) for each in span.links]
     if span.events:
-        found["events"] = [_event(each) for each in span.events]
+        found.events = [_event(each) for each in span.events]
     if span.error:
-        found["attributes"].append(_attribute(names.ERROR, span.error))
-        found["status"] = {"code": _STATUS_ERROR}
-    return found
+        attributes.append(_attribute(names.ERROR, span.error))
+        found.status = _FAILED
+    try:
+        return _encode(found)
+    except UnicodeEncodeError:  # a lone surrogate, such as in the name of a tool
+        return encode_lossy(found)
+
+
+def _encode_shared(attributes: SharedAttributes) -> tuple[Raw, ...]:
+    """Encode attributes that many spans have, for all of them."""
+    attributes.encoded = tuple(Raw(encode_lossy(each)) for each in _attributes(attributes.values))
+    return attributes.encoded
 
 
 def _event(event: SpanEvent) -> dict[str, Any]:
@@ -149,14 +171,11 @@ def _labels(labels: Labels) -> list[dict[str, Any]]:
 # Attributes
 
 
-@lru_cache(2_048)
-def _cached(key: str, value: Value) -> Raw:
-    """Encode an attribute whose value many spans share."""
-    return Raw(_encode_lossy(_attribute(key, value)))
-
-
-def _attributes(attributes: Mapping[str, Value]) -> list[dict[str, Any]]:
-    return [_attribute(key, value) for key, value in attributes.items()]
+def _attributes(attributes: Mapping[str, Value]) -> list[Any]:
+    return [
+        {"key": key, "value": {"stringValue": each} if isinstance(each, str) else _value(each)}
+        for key, each in attributes.items()
+    ]
 
 
 def _attribute(key: str, value: Value) -> dict[str, Any]:

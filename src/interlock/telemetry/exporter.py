@@ -53,8 +53,8 @@ class Exporter:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._settings = settings
-        self._resource = resource
-        self._queue: deque[TraceSpan] = deque()
+        self._head = encoding.head(resource)
+        self._queue: deque[bytes] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -62,12 +62,16 @@ class Exporter:
         self.shown = self._collector.shown
 
     def add(self, span: TraceSpan) -> None:
-        """Queue a span that has ended; drop it if the queue is full. Any thread may call this."""
+        """Queue a span that has ended; drop it if the queue is full. Any thread may call this.
+
+        The span is encoded here, while it is in the processor's cache: in the thread, this would
+        take twice as long and keep the interpreter's lock for milliseconds.
+        """
         queue = self._queue
         if len(queue) >= self._settings.queue:
             self.counts["dropped"] += 1
             return
-        queue.append(span)
+        queue.append(encoding.span(span))
         if self._thread is None:
             self._start()
         elif len(queue) == self._settings.batch:
@@ -82,7 +86,7 @@ class Exporter:
 
     def check(self) -> str:
         """Send an empty request; return the problem, or "" if the collector accepts it."""
-        return self._collector.probe(encoding.request((), self._resource))
+        return self._collector.probe(encoding.request(self._head, ()))
 
     def stop(self, timeout: float) -> None:
         """Send the last spans, within `timeout` seconds; do not wait for that."""
@@ -114,7 +118,7 @@ class Exporter:
         """Send the oldest spans; return whether the collector accepted them."""
         queue = self._queue
         spans = [queue.popleft() for _ in range(min(len(queue), self._settings.batch))]
-        answer = self._collector.send(encoding.request(spans, self._resource), self._count_lost)
+        answer = self._collector.send(encoding.request(self._head, spans), self._count_lost)
         if answer is None:
             self.counts["failed"] += len(spans)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from random import getrandbits
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from interlock.calls import Call
 from interlock.observing import TraceContext
@@ -22,8 +22,20 @@ class SpanEvent(Struct):
     attributes: dict[str, Value]
 
 
+class SharedAttributes(Struct, eq=False):
+    """Attributes that many spans have.
+
+    Attributes:
+        values: The attributes, which never change.
+        encoded: The attributes as the exporter sends them; empty until it has encoded them.
+    """
+
+    values: dict[str, Value]
+    encoded: tuple[Raw, ...] = ()
+
+
 def _new_id() -> str:
-    return f"{getrandbits(64) or 1:016x}"
+    return (getrandbits(64) or 1).to_bytes(8, "big").hex()
 
 
 class TraceSpan(Struct, eq=False):
@@ -34,7 +46,10 @@ class TraceSpan(Struct, eq=False):
         trace_state: The `tracestate` of the trace.
         is_sampled: Whether this span is recorded and exported.
         is_remote_parent: Whether the parent is a span of another process.
-        name, kind, attributes, links, events: The content.
+        name, kind, links, events: The content.
+        own: The attributes that only this span has, or few others.
+        of_request: The attributes of the request; None if the span covers no request.
+        of_call: The attributes of the call, from the end of the span on; None without a call.
         start, end: Nanoseconds since 1970; `start` is 0 if the span is not sampled, and `end` until
             the span ends.
         error: The value of `error.type`; "" without an error.
@@ -55,7 +70,9 @@ class TraceSpan(Struct, eq=False):
     is_remote_parent: bool = False
     start: int = 0
     end: int = 0
-    attributes: dict[str, Value] = {}
+    own: dict[str, Value] = {}
+    of_request: SharedAttributes | None = None
+    of_call: SharedAttributes | None = None
     links: tuple[TraceContext, ...] = ()
     events: tuple[SpanEvent, ...] = ()
     error: str = ""
@@ -63,6 +80,12 @@ class TraceSpan(Struct, eq=False):
     has_call: bool = False
     names_operation: bool = False
     made_context: TraceContext | None = None
+
+    @property
+    def attributes(self) -> dict[str, Value]:
+        """All attributes, but for `error.type`."""
+        shared = (each for each in (self.of_request, self.of_call) if each is not None)
+        return {**self.own, **{key: each.values[key] for each in shared for key in each.values}}
 
     @property
     def context(self) -> TraceContext:

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from random import getrandbits
 from secrets import token_bytes
@@ -31,6 +31,7 @@ from interlock.telemetry.span import (
     CLIENT,
     INTERNAL,
     SERVER,
+    SharedAttributes,
     SpanEvent,
     TraceSpan,
     Value,
@@ -48,7 +49,10 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 32  # of one span
 MAX_NAME = 200  # characters of a name that a provider of models states
+MAX_SHARED = 2_048  # sets of attributes that are kept, because later spans share them
 MAX_CALLS = 4_096  # calls whose context is kept, because a later request may continue the call
+
+_NAMED = ("tools/call", "prompts/get")  # methods whose spans have the name of a tool or prompt
 
 _T = TypeVar("_T")
 
@@ -88,6 +92,8 @@ class Tracer:
         self._ambient = ambient
         self._key = token_bytes(32)
         self._calls: OrderedDict[str, TraceContext] = OrderedDict()
+        self._of_request = lru_cache(MAX_SHARED)(self._make_of_request)
+        self._of_call = lru_cache(MAX_SHARED)(self._make_of_call)
 
     # Spans
 
@@ -100,9 +106,10 @@ class Tracer:
             span.names_operation = parent.names_operation
             span.call = parent.call
         elif parent is None:
-            number = getrandbits(128) or 1
-            sampled = self._sampler(None, number)
-            span = TraceSpan(f"{number:032x}", "", "", sampled, kind, name)
+            number = getrandbits(192)
+            sampled = self._sampler(None, number >> 64)
+            ids = number.to_bytes(24, "big").hex()
+            span = TraceSpan(ids[:32], "", "", sampled, kind, name, ids[32:])
         else:
             value = parent.parent
             trace, id, flags = value[3:35], value[36:52], int(value[53:55], 16)
@@ -138,12 +145,84 @@ class Tracer:
         if not span.is_sampled:
             return
         if call is not None:
-            _describe(span, call)
+            span.own[names.CALL] = call.id
+            decision = call.decision
+            risk, rule = ("", "") if decision is None else (decision.risk, decision.rule)
+            span.of_call = self._of_call(call.entry.server, risk, rule)
         if self._max_text is not None:
-            for key, value in span.attributes.items():
-                if isinstance(value, str):
-                    span.attributes[key] = value[: self._max_text]
+            span.own = self._shortened(span.own)
         self._export(span)
+
+    # Attributes
+
+    def _make_of_request(
+        self,
+        method: str,
+        name: str,
+        revision: str,
+        is_operation: bool,
+        is_http: bool,
+        address: tuple[str, int] | None,
+    ) -> SharedAttributes:
+        """Return the attributes that all spans of such a request have.
+
+        Args:
+            method: The method.
+            name: The tool or prompt; "" for neither.
+            revision: The protocol's revision; "" if it is not known yet.
+            is_operation: Whether the span counts as the operation of its call.
+            is_http: Whether the request is sent over HTTP.
+            address: The server's host and port; None if it is this process, or a child of it.
+        """
+        found: dict[str, Value] = {names.METHOD: method}
+        if revision:
+            found[names.REVISION] = revision
+        if is_operation:
+            found[names.OPERATION] = names.EXECUTE_TOOL
+        if name:
+            found[names.PROMPT if method == "prompts/get" else names.TOOL] = name
+        if address is not None:
+            found[names.SERVER_ADDRESS], found[names.SERVER_PORT] = address
+        if is_http:
+            found[names.TRANSPORT], found[names.PROTOCOL] = "tcp", "http"
+        else:
+            found[names.TRANSPORT] = "pipe"
+        return SharedAttributes(self._shortened(found))
+
+    def _make_of_call(self, server: str, risk: str, rule: str) -> SharedAttributes:
+        """Return the attributes that the spans of all such calls have; "" for an unknown value."""
+        found = ((names.SERVER, server), (names.RISK, risk), (names.RULE, rule))
+        return SharedAttributes(self._shortened({key: each for key, each in found if each}))
+
+    def _shortened(self, attributes: dict[str, Value]) -> dict[str, Value]:
+        most = self._max_text
+        return {
+            key: value[:most] if isinstance(value, str) else value
+            for key, value in attributes.items()
+        }
+
+    def _describe_request(
+        self,
+        span: TraceSpan,
+        name: str | None,
+        revision: str,
+        *,
+        is_http: bool,
+        address: tuple[str, int] | None = None,
+    ) -> None:
+        """Describe the request of a span that is named by its method; `name` is as in the params.
+
+        Only the names of tools and prompts become part of a span.
+        """
+        method = span.name
+        if name is None or method not in _NAMED:
+            name = ""
+        else:
+            span.name = f"{method} {name}"
+        is_operation = method == "tools/call" and not span.names_operation
+        if is_operation:
+            span.names_operation = True
+        span.of_request = self._of_request(method, name, revision, is_operation, is_http, address)
 
     def current(self) -> TraceContext | None:
         """Return the context of the current span; None outside of any span."""
@@ -174,9 +253,7 @@ class Tracer:
         span = self._start(CLIENT, _known(method), around or options.trace or self._ambient)
         options = self._sent_within(span, options)
         if span.is_sampled:
-            _describe_request(span, method, server.negotiated.revision)
-            _name(span, method, options.name)
-            _describe_server(span, server.http)
+            self._describe_sent(span, options.name, server.negotiated.revision, server.http)
         try:
             answer = await server.request(method, params, options, is_observed=True)
             if span.is_sampled and method == "tools/call":
@@ -187,6 +264,12 @@ class Tracer:
             raise
         finally:
             self._end(span)
+
+    def _describe_sent(
+        self, span: TraceSpan, name: str | None, revision: str, http: HttpTarget | None
+    ) -> None:
+        address = None if http is None else http.address
+        self._describe_request(span, name, revision, is_http=http is not None, address=address)
 
     def _sent_within(self, span: TraceSpan, options: RequestOptions) -> RequestOptions:
         """Return the options of a request that carries the context of its span."""
@@ -208,8 +291,7 @@ class Tracer:
             return connection.start(method, params, options)
         span = self._start(CLIENT, _known(method), around)
         if span.is_sampled:
-            _describe_request(span, method, "")
-            _describe_server(span, http)
+            self._describe_sent(span, None, "", http)
 
         def end(answer: asyncio.Future[Raw]) -> None:
             error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
@@ -242,8 +324,8 @@ class Tracer:
         token = self._enter(span)
         try:
             answer = await server.answer(request, context)
-            if span.is_sampled and method == "tools/call" and not span.error:
-                _note_result(span, answer)
+            if span.is_sampled and method == "tools/call" and not (span.call or span.error):
+                _note_result(span, answer)  # without layers of calls, of which `call` is one
             return answer
         except BaseException as error:
             span.error = span.error or error_type(error)
@@ -259,27 +341,16 @@ class Tracer:
     def _describe_served(
         self, span: TraceSpan, server: Answering, request: Request, context: Context
     ) -> None:
-        method, attributes = request.method, span.attributes
-        _describe_request(span, method, context.revision)
-        attributes[names.REQUEST_ID] = str(request.id)[:64]
-        # `isinstance(context.link, HasHeaders)` would take several microseconds.
-        _describe_transport(span, is_http=hasattr(context.link, "headers"))
+        own = span.own
+        own[names.REQUEST_ID] = str(request.id)[:64]
         if context.address:
-            attributes[names.CLIENT_ADDRESS] = context.address
+            own[names.CLIENT_ADDRESS] = context.address
         if context.session is not None:
-            attributes[names.SESSION] = self._hashed(context.session.id)
-        # A name that does not exist for the caller must not become a name of a span.
-        if method == "tools/call":
-            name = getattr(context.call_params, "name", None)
-            if isinstance(name, str):
-                tool = context.tool or server.find("tools", name, context)
-                if tool is not None and getattr(tool, "is_known", True):
-                    _name(span, method, name)
-        elif method == "prompts/get":
-            with suppress(msgspec.DecodeError, RecursionError):
-                name = _decode_named(request.params).name
-                if server.has_prompt(name, context):
-                    _name(span, method, name)
+            own[names.SESSION] = self._hashed(context.session.id)
+        # `isinstance(context.link, HasHeaders)` would take several microseconds.
+        is_http = hasattr(context.link, "headers")
+        name = _existing_name(server, request, context)
+        self._describe_request(span, name, context.revision, is_http=is_http)
 
     # Calls
 
@@ -317,13 +388,13 @@ class Tracer:
             return await handle(call)
         span = self._begin(INTERNAL, f"{names.EXECUTE_TOOL} {call.name}")
         if span.is_sampled:
-            span.attributes = {
+            span.own = {
                 names.OPERATION: names.EXECUTE_TOOL,
                 names.TOOL: call.name,
                 names.SURFACE: call.caller.surface,
             }
             if call.tool_call_id:
-                span.attributes[names.TOOL_CALL] = call.tool_call_id[:MAX_NAME]
+                span.own[names.TOOL_CALL] = call.tool_call_id[:MAX_NAME]
         span.names_operation = True
         span.call = call
         token = self._enter(span)
@@ -361,13 +432,13 @@ class Tracer:
         span = open_span()
         if span is not None:
             span.error = span.error or reason
-            span.attributes[names.CALL] = call
+            span.own[names.CALL] = call
 
     def resumed(self, call: str) -> None:
         """Note that the current request continues a call; see `Observer.resumed`."""
         span = open_span()
         if span is not None:
-            span.attributes[names.CALL] = call
+            span.own[names.CALL] = call
             self._link(span, call)
 
     @contextmanager
@@ -394,13 +465,13 @@ class Tracer:
         provider, name = provider_and_model(model.name)
         url = getattr(model, "url", "") or split_url(model.name)[1]
         span = self._begin(CLIENT, f"{names.CHAT} {name}")
-        span.attributes = {
+        span.own = {
             names.OPERATION: names.CHAT,
             names.PROVIDER: names.PROVIDERS.get(provider, provider),
             names.MODEL: name,
         }
         if url:
-            _describe_address(span, urls.address(url))
+            span.own[names.SERVER_ADDRESS], span.own[names.SERVER_PORT] = urls.address(url)
         try:
             async for event in events:
                 if isinstance(event, Reply):
@@ -426,7 +497,7 @@ class Tracer:
         yielded, it would also be current in the code that reads the events.
         """
         span = self._begin(INTERNAL, f"{names.INVOKE_AGENT} {name}")
-        span.attributes = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: name}
+        span.own = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: name}
         try:
             while True:
                 token = self._enter(span)
@@ -447,7 +518,7 @@ class Tracer:
             finally:
                 self._leave(token)
                 if span.is_sampled and (id := conversation()):
-                    span.attributes[names.CONVERSATION] = self._hashed(id)
+                    span.own[names.CONVERSATION] = self._hashed(id)
                 self._end(span)
 
 
@@ -455,61 +526,29 @@ def _known(method: str) -> str:
     return method if method in names.METHODS else names.OTHER
 
 
-def _name(span: TraceSpan, method: str, name: str | None) -> None:
-    """Name a span for a tool or prompt that exists."""
-    if name is None or method not in ("tools/call", "prompts/get"):
-        return
-    span.name = f"{method} {name}"
-    if method == "prompts/get":
-        span.attributes[names.PROMPT] = name
-    else:
-        span.attributes[names.TOOL] = name
+def _existing_name(server: Answering, request: Request, context: Context) -> str | None:
+    """Return the tool or prompt of a request; None if it does not exist for the caller.
 
-
-def _describe_request(span: TraceSpan, method: str, revision: str) -> None:
-    attributes = span.attributes
-    attributes[names.METHOD] = _known(method)
-    if revision:
-        attributes[names.REVISION] = revision
-    if method == "tools/call" and not span.names_operation:
-        attributes[names.OPERATION] = names.EXECUTE_TOOL
-        span.names_operation = True
+    Such a name must not become the name of a span.
+    """
+    if request.method == "tools/call":
+        name = getattr(context.call_params, "name", None)
+        if isinstance(name, str):
+            tool = context.tool or server.find("tools", name, context)
+            return name if tool is not None and getattr(tool, "is_known", True) else None
+    elif request.method == "prompts/get":
+        with suppress(msgspec.DecodeError, RecursionError):
+            name = _decode_named(request.params).name
+            return name if server.has_prompt(name, context) else None
+    return None
 
 
 def _note_id(span: TraceSpan, id: int) -> None:
-    span.attributes[names.REQUEST_ID] = str(id)
-
-
-def _describe_server(span: TraceSpan, http: HttpTarget | None) -> None:
-    if http is not None:
-        _describe_address(span, http.address)
-    _describe_transport(span, is_http=http is not None)
-
-
-def _describe_address(span: TraceSpan, address: tuple[str, int]) -> None:
-    span.attributes[names.SERVER_ADDRESS], span.attributes[names.SERVER_PORT] = address
-
-
-def _describe_transport(span: TraceSpan, *, is_http: bool) -> None:
-    if is_http:
-        span.attributes[names.TRANSPORT], span.attributes[names.PROTOCOL] = "tcp", "http"
-    else:
-        span.attributes[names.TRANSPORT] = "pipe"
-
-
-def _describe(span: TraceSpan, call: Call) -> None:
-    attributes = span.attributes
-    attributes[names.CALL] = call.id
-    attributes[names.SERVER] = call.entry.server
-    if call.decision is not None:
-        attributes[names.RISK] = call.decision.risk
-        if call.decision.rule:
-            attributes[names.RULE] = call.decision.rule
+    span.own[names.REQUEST_ID] = str(id)
 
 
 def _describe_reply(span: TraceSpan, reply: Reply) -> None:
-    attributes: dict[str, Value] = span.attributes
-    usage = reply.usage
+    attributes, usage = span.own, reply.usage
     attributes[names.FINISH] = (reply.stop_reason,)
     if reply.model:
         attributes[names.ANSWERED_BY] = reply.model[:MAX_NAME]

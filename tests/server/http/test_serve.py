@@ -109,6 +109,12 @@ async def test_a_client_that_stops_reading_is_cut_off(server):
         assert told * 1000 < 20_000_000
 
 
+async def test_an_idle_server_ends_without_waiting_for_its_next_tick(server, monkeypatch):
+    monkeypatch.setattr(serve, "_TICK", 3_600.0)
+    async with served(server) as (running, _):
+        running.end()
+
+
 async def test_a_stream_does_not_keep_the_server_from_ending(server):
     async with served(server) as (running, client):
         filter = {"notifications": {"toolsListChanged": True}, "_meta": META}

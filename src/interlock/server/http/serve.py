@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from importlib.util import find_spec
 from time import monotonic
 from types import FrameType
@@ -31,7 +32,8 @@ except ImportError as error:
 HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
 IDLE_CONNECTION = 30.0  # seconds between two requests
 READ_DEADLINE = 30.0  # seconds within which a client must read some of the data that waits
-_HEADERS_TICKS = 10  # ticks of 0.1 s between two checks for connections without headers
+_TICK = 0.1  # seconds
+_HEADERS_TICKS = 10  # ticks between two checks for connections without headers
 _UNREAD_TICKS = 50  # ticks between two checks for unread data, which take longer
 _DRAIN_CHECK = 0.05  # seconds between two checks whether all requests have ended
 DRAIN = 30.0  # the default of `UvicornServer.drain`, in seconds
@@ -140,6 +142,7 @@ class UvicornServer(uvicorn.Server):
         self._in_headers: dict[BoundedConnection, float] = {}  # when the wait for headers began
         self.drain = DRAIN  # seconds that running requests may take when the server shuts down
         self._unread: dict[Any, tuple[int, float]] = {}  # bytes read by the client, and since when
+        self._wake: Callable[[], object] | None = None  # ends the wait for the next tick
         super().__init__(
             uvicorn.Config(
                 app,
@@ -172,8 +175,26 @@ class UvicornServer(uvicorn.Server):
         if self.started and self._on_start is not None:
             self._on_start(self.url)
 
+    async def main_loop(self) -> None:
+        """Call `on_tick` every 0.1 s until the server must end.
+
+        uvicorn's own loop notices the end up to 0.1 s later.
+        """
+        counter, ending, loop = 0, asyncio.Event(), asyncio.get_running_loop()
+        self._wake = partial(
+            loop.call_soon_threadsafe, ending.set
+        )  # as a signal's handler calls it
+        try:
+            while not await self.on_tick(counter):
+                counter += 1
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK):
+                        await ending.wait()
+        finally:
+            self._wake = None
+
     async def on_tick(self, counter: int) -> bool:
-        """Close connections that are idle or slow. uvicorn calls this every 0.1 s."""
+        """Close connections that are idle or slow."""
         with suppress(MemoryError):  # the next tick tries again
             if counter % _HEADERS_TICKS == 0:
                 self._end_late_connections(monotonic())
@@ -217,6 +238,8 @@ class UvicornServer(uvicorn.Server):
         """Drain on the first signal; end immediately on the second signal."""
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)
+        if self._wake is not None:
+            self._wake()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -228,6 +251,8 @@ class UvicornServer(uvicorn.Server):
         """Drain on the first call; end immediately on the second call."""
         self.force_exit = self.should_exit
         self.should_exit = True
+        if self._wake is not None:
+            self._wake()
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         """Wait for running requests; end the streams, which have no end of their own; shut down."""
@@ -238,6 +263,12 @@ class UvicornServer(uvicorn.Server):
                 await asyncio.sleep(_DRAIN_CHECK)
         else:
             self._app.end_streams()
+        state = self.server_state
+        if self.servers and not state.connections and not state.tasks:
+            for server in self.servers:  # uvicorn would wait for 0.1 s
+                server.close()
+            await self.lifespan.shutdown()
+            return
         self.config.timeout_graceful_shutdown = math.ceil(self.drain)
         await super().shutdown(sockets)
 
