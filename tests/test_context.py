@@ -653,7 +653,7 @@ async def test_a_malformed_answer_of_a_modern_client_is_refused(caller, answer):
     assert message.startswith("inputResponses.question-1 is not an answer: ")
 
 
-@each_row("responses", [None, [], "x", {"question-1": "x"}])
+@each_row("responses", [None, ["x"], "x", {"question-1": "x"}])
 async def test_input_responses_must_be_an_object_of_objects(caller, responses):
     params = {**CALL, "inputResponses": responses}
 
