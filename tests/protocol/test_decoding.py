@@ -182,7 +182,13 @@ TEXT = {"type": "text", "text": "a"}
             {"messages": {"role": "user", "content": {"type": "widget"}}},
             [{"role": "user", "content": {"type": "widget"}}],
         ),
-        ("resources/read", {"contents": {"uri": "a", "text": ""}}, [{"uri": "a", "text": ""}]),
+        ("resources/read", {"contents": {"uri": "a", "text": "b"}}, [{"uri": "a", "text": "b"}]),
+        ("resources/read", {"contents": [{"uri": "a"}]}, [{"uri": "a", "text": ""}]),
+        (
+            "tools/call",
+            {"content": [{"type": "resource", "resource": {"uri": "a"}}]},
+            [{"type": "resource", "resource": {"uri": "a", "text": ""}}],
+        ),
     ],
 )
 def test_result_that_strict_clients_refuse_is_repaired(method: str, given: Any, passed_on: Any):

@@ -195,6 +195,10 @@ class _ContentsShape(_Shape, kw_only=True):
     text: str | UnsetType = UNSET
     blob: str | UnsetType = UNSET
 
+    def __post_init__(self) -> None:
+        if self.text is UNSET and self.blob is UNSET:  # an empty text, as Go omits it
+            raise ValueError("neither text nor blob")
+
 
 class _ResourceShape(_Shape, kw_only=True, tag_field="type", tag="resource"):
     resource: _ContentsShape
@@ -252,9 +256,14 @@ def repaired(method: str, raw: Raw) -> Raw:
                 for each, content in messages
             ]
         }
-    rest = strict_form(of, encode_lossy(members))
-    decode(of, Raw(rest), what)
-    return Raw(encode_lossy(msgspec.json.decode(rest, type=dict[str, Raw]) | changed))
+    rest = Raw(strict_form(of, encode_lossy(members)))
+    decode(of, rest, what)
+    found: JsonObject = dict(decode(dict[str, Raw], rest, what))
+    if "contents" in found and method == "resources/read":
+        contents = decode(list[dict[str, Raw]], found["contents"], what)
+        empty = {"text": Raw(b'""')}
+        found["contents"] = [each if "blob" in each else empty | each for each in contents]
+    return Raw(encode_lossy(found | changed))
 
 
 def _strict_block(raw: Raw, what: str) -> Content | Raw:
