@@ -415,6 +415,9 @@ class Protocol:
         if id and (not may_be_a_notification or self._pending[id].method in _HANDSHAKE):
             del self._pending[id]
             return [failure]
+        if count <= 1:
+            self.dropped["unexpected response"] += 1
+            return []
         self.dropped["error without an id"] += 1
         return [Stray(failure.error, count)]
 
