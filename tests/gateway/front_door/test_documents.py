@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from interlock.config.gateway import Rate
 from interlock.gateway.front_door import documents as documents_module
 from interlock.gateway.front_door.client_authentication import BY_JWT
 from interlock.store.oauth_clients import StoredClient
@@ -52,7 +51,7 @@ async def test_rule_can_name_a_proven_client_and_no_name_passes_for_it(door, hos
 
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents_module, "NEW", Rate(1_000, 1))
+    monkeypatch.setattr(documents_module, "NEW", 10_000)
 
 
 @pytest.mark.usefixtures("unlimited")
