@@ -60,6 +60,8 @@ def test_templates_that_may_match_one_uri_get_their_servers_prefix(
         ("x://listed", "interlock://servers/b/"),
         ("x://a/7", "interlock://servers/b/"),
         ("linked://1", "interlock://servers/b/"),
+        ("x://shared", "interlock://servers/b/"),
+        ("x://shared/7", "interlock://servers/b/"),
         ("interlock://servers/a/x://1", "interlock://servers/b/"),
         ("x://own", ""),
         ("x://b/7", ""),
@@ -68,7 +70,9 @@ def test_templates_that_may_match_one_uri_get_their_servers_prefix(
 )
 def test_link_to_another_servers_uri_leads_to_the_server_that_links(uri: str, prefix: str):
     uris = Uris()
-    uris.compare({"a": ["x://listed", "x://a/{id}"], "b": ["x://own", "x://b/{id}"]})
+    shared = ["x://shared", "x://shared/{id}"]
+    own = {"a": ["x://listed", "x://a/{id}"], "b": ["x://own", "x://b/{id}"]}
+    uris.compare({**own, "c": shared, "d": shared})
     uris.link("a", "linked://1")
 
     assert uris.link("b", uri) == prefix + uri

@@ -28,8 +28,9 @@ class Uris:
     def __init__(self) -> None:
         self._prefixed: set[str] = set()
         self._owners: dict[str, str] = {}  # the servers of listed resources and templates
-        # The texts before "{" of the templates without prefix, sorted; none begins with another.
-        self._starts: list[tuple[str, str]] = []
+        # The texts before "{" of templates, sorted; none begins with another. And their servers.
+        self._starts: list[str] = []
+        self._servers: list[frozenset[str]] = []
         self._linked: dict[str, tuple[str, str]] = {}
         self._links: dict[str, OrderedDict[str, None]] = {}  # remembered links by server
 
@@ -39,32 +40,39 @@ class Uris:
         Args:
             uris: The URIs of resources and templates, by the server's name.
         """
-        owners: dict[str, str] = {}
-        starts: dict[str, frozenset[str]] = {}  # the texts before "{", and whole URIs
-        templates: set[str] = set()
+        self._owners = {}
+        starts: dict[str, frozenset[str]] = {}
         for server, each in uris.items():
             for uri in each:
-                owner = owners.setdefault(uri, server)
+                owner = self._owners.setdefault(uri, server)
                 if owner != server:
                     self._prefixed |= {owner, server}
                 start, brace, _ = uri.partition("{")
                 if brace:
-                    templates.add(start)
-                starts[start] = starts.get(start, frozenset()) | {server}
+                    starts[start] = starts.get(start, frozenset()) | {server}
         outer: list[tuple[str, frozenset[str]]] = []
-        outermost = []
+        self._starts, self._servers = [], []
         for start in sorted(starts):
             while outer and not start.startswith(outer[-1][0]):
                 outer.pop()
             servers = starts[start] | (outer[-1][1] if outer else frozenset())
             if len(servers) > 1:
                 self._prefixed |= servers
-            if start in templates:
-                if not outer:
-                    outermost += [(start, server) for server in starts[start]]
-                outer.append((start, servers))
-        self._owners = {uri: each for uri, each in owners.items() if each not in self._prefixed}
-        self._starts = [each for each in outermost if each[1] not in self._prefixed]
+            if not outer:
+                self._starts.append(start)
+                self._servers.append(servers)
+            outer.append((start, servers))
+        for uri, server in self._owners.items() if starts else ():
+            others = self._of_template(uri)
+            if others and others != {server}:
+                self._prefixed |= others | {server}
+
+    def _of_template(self, uri: str) -> frozenset[str]:
+        """Return the servers with the shortest beginning of a template that a URI has."""
+        place = bisect_right(self._starts, uri)
+        if place and uri.startswith(self._starts[place - 1]):
+            return self._servers[place - 1]
+        return frozenset()
 
     def link(self, server: str, uri: str) -> str:
         """Remember a URI that a server's result links to; return the URI for clients."""
@@ -87,11 +95,7 @@ class Uris:
 
     def _is_taken(self, server: str, uri: str) -> bool:
         """Return whether another server lists a URI, or has a template for it."""
-        owners = {self._owners.get(uri, server)}
-        place = bisect_right(self._starts, (uri, chr(0x10FFFF)))
-        if place and uri.startswith(self._starts[place - 1][0]):
-            owners.add(self._starts[place - 1][1])
-        return owners != {server}
+        return self._owners.get(uri, server) != server or not self._of_template(uri) <= {server}
 
     def linked(self, shown: str) -> tuple[str, str] | None:
         """Return a remembered link's server and original URI; None for an unknown link."""
