@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ from interlock.errors import ConnectionClosed, InterlockError
 from interlock.gateway.front_door.clients import FrontClient, Metadata, client_of_document
 from interlock.gateway.front_door.request import OAuthError
 from interlock.gateway.front_door.shared_limit import SharedLimit
-from interlock.text.urls import is_loopback
+from interlock.text.urls import is_loopback, split
 
 if TYPE_CHECKING:
     from interlock.oauth.fetcher import FetchedResponse, Fetcher
@@ -39,6 +39,7 @@ USABLE = 86_400.0  # seconds that the last good document may still be used
 MAX_KEPT = 1_000  # documents in memory
 NEW = 10  # fetches a second from hosts without a good document in memory
 PER_HOST, AT_ONCE = 4, 32  # fetches at the same time
+_DOTS = {".", ".."}
 _MAX_AGE = re.compile(r"max-age=(\d{1,9})")
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/[A-Za-z0-9\-._~/!$&'()*+,;=:@%?]+")
 
@@ -117,13 +118,15 @@ class Documents:
         return known.client
 
     def _check(self, url: str) -> None:
-        parts = urlsplit(url) if _PLAIN_URL.fullmatch(url) else None
-        host = parts.hostname or "" if parts is not None else ""
-        is_allowed = parts is not None and (
-            parts.scheme == "https" or (self._is_local() and is_loopback(host))
-        )
-        segments = parts.path.split("/") if parts is not None else []
-        if not is_allowed or len(url) > MAX_URL or {".", ".."} & set(segments):
+        try:
+            parts = split(url)
+        except ValueError:
+            parts = SplitResult("", "", "", "", "")
+        host = parts.hostname or ""
+        is_safe = parts.scheme == "https" or (self._is_local() and is_loopback(host))
+        # With a final dot, a host would be another place than the one that an operator has blocked.
+        is_plain = _PLAIN_URL.fullmatch(url) and not host.endswith(".")
+        if not (is_safe and is_plain) or len(url) > MAX_URL or _DOTS & {*parts.path.split("/")}:
             raise OAuthError(
                 "invalid_client",
                 "this client_id is not the URL of a client's document: it must be https, with a"
