@@ -104,6 +104,10 @@ async def _fill(folder: Path, configuration: Path, name: str) -> None:
     place = folder / "gateway.db"
     database = await open_database(place)
     key = GatewayKey.load(folder_beside(place))
+
+    def hashed(arguments: dict[str, Any]) -> str:
+        return arguments_hash(key.derive(ARGUMENTS_KEY), canonical(arguments))
+
     try:
         await _fill_pins(database, is_changed=name in {"definitions", "lock"})
         credentials = CredentialStore(database, key)
@@ -111,14 +115,13 @@ async def _fill(folder: Path, configuration: Path, name: str) -> None:
         await credentials.lease(login, "t")
         async with AuditWriter.open(place, key=key) as writer:
             policy = Policy.from_config(load(configuration)).hash
-            claim = ApprovalStore(database, key).insertion(_approval(policy))
+            claim = ApprovalStore(database, key).insertion(_approval(policy, hashed(ARGUMENTS)))
             await writer.append(AuditRecord("asked", "c_1", "user:carl"), claim)
             names = ("user:anna", "", "crm", "crm:refund")
             await writer.append(
                 AuditRecord("refused", CALL[:-1] + "f", *names, reason="denied_by_rule")
             )
-            keyed = arguments_hash(key.derive(ARGUMENTS_KEY), canonical({"amount": 80}))
-            body = json.dumps({"argumentsHash": keyed}).encode()
+            body = json.dumps({"argumentsHash": hashed({"amount": 80})}).encode()
             await writer.append(AuditRecord("intent", CALL, *names, body=body))
             outcome = AuditRecord("outcome", CALL, *names, status="ok", body=b'{"ms":12.3}')
             await writer.append(outcome)
@@ -144,7 +147,7 @@ async def _fill_pins(database: Database, *, is_changed: bool) -> None:
         await PinStore(database).check("crm", offered, TOOL_KINDS)
 
 
-def _approval(policy: str) -> Approval:
+def _approval(policy: str, hash: str) -> Approval:
     now = now_micros()
     return Approval(
         id=APPROVAL,
@@ -156,7 +159,7 @@ def _approval(policy: str) -> Approval:
         server="crm",
         tool="crm:refund",
         arguments=ARGUMENTS,
-        hash="h",
+        hash=hash,
         rule="refunds",
         policy=policy,
         pin="",

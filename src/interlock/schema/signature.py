@@ -272,7 +272,7 @@ def _struct(
         arguments = msgspec.defstruct(
             "Arguments",
             [(each.name, each.hint, _field(each)) for each in fields],
-            bases=(FilledArguments,) if needs_filling else (),
+            bases=(FilledArguments if needs_filling else Struct,),
             kw_only=True,
             forbid_unknown_fields=True,
             frozen=True,

@@ -315,6 +315,7 @@ class HttpTransport:
         self, frame: RequestFrame, response: aiohttp.ClientResponse, parser: SseParser
     ) -> InterlockError | None:
         """Receive the events in an answer; return an error if the response was missing."""
+        ignored = b""
         try:
             # After the response, read to the stream's end, so that the connection can be reused.
             async with (
@@ -324,6 +325,7 @@ class HttpTransport:
                 async for event in events:
                     is_usual = event.name == "message" and b'"jsonrpc"' in event.data
                     if not is_usual and not carries_message(event):
+                        ignored = event.data
                         continue
                     if frame.method == "initialize":
                         self._adopt_session(response, event.data)
@@ -333,7 +335,11 @@ class HttpTransport:
         except FAILURES as reason:  # including a timeout: the request was answered
             error = self._endpoint.failure(reason)
         else:
-            error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
+            text = f"{self._endpoint.shown} ended its answer before the result"
+            if ignored:
+                told = clip(ignored.decode(errors="replace"))
+                text += f'; it sent "{told}", which is no message'
+            error = StreamEnded(text)
         return error if self._receiver.awaits(frame.id) else None
 
     async def _resume(self, request: RequestFrame, parser: SseParser) -> StreamEnded | None:
