@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -294,24 +294,32 @@ async def sending_on(folder: Path, url: str) -> AsyncIterator[str]:
         yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
 
 
-async def opened_by_app(page: Page, home: Path) -> str:
-    """Return the next URL that a browser hands over to an app."""
+async def opening_apps(page: Page, home: Path) -> Callable[[], Awaitable[str]]:
+    """Begin to listen; return what waits for the next URL that a browser hands over to an app."""
     if page.context.browser and page.context.browser.browser_type.name == "chromium":
         # This Chromium opens no apps, but it requests the URL as if it did.
         sent: asyncio.Queue[str] = asyncio.Queue()
         session = await page.context.new_cdp_session(page)
         session.on("Network.requestWillBeSent", lambda each: sent.put_nowait(each["documentURL"]))
         await session.send("Network.enable")
-        while (url := await sent.get()).startswith("http"):
-            pass
-        return url
+
+        async def requested() -> str:
+            while (url := await sent.get()).startswith("http"):
+                pass
+            return url
+
+        return requested
     opened = home / "opened"
-    async with asyncio.timeout(PATIENCE / 1_000):
-        while not opened.exists():  # noqa: ASYNC110 - a file has no event
-            await asyncio.sleep(0.01)
-    url = opened.read_text()
-    opened.unlink()
-    return url
+
+    async def written() -> str:
+        async with asyncio.timeout(PATIENCE / 1_000):
+            while not opened.exists():  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0.01)
+        url = opened.read_text()
+        opened.unlink()
+        return url
+
+    return written
 
 
 @pytest.mark.parametrize("is_direct", [True, False], ids=["cursor", "https_to_claude"])
@@ -333,9 +341,9 @@ async def test_allow_reaches_an_app_directly_and_by_an_https_page(
         await page.keyboard.press("Enter")
         place = "the app on this computer that opens cursor: links" if is_direct else "127.0.0.1"
         await expect(page.locator("#place")).to_contain_text(f"The answer goes to {place}.")
-        opened = asyncio.create_task(opened_by_app(page, home))
+        opened = await opening_apps(page, home)
         await press(page, "Allow")
-        target, _, query = (await opened).partition("?")
+        target, _, query = (await opened()).partition("?")
         assert target == (CURSOR if is_direct else "claude://claude.ai/mcp-auth-callback")
         client.answers.append(dict(parse_qsl(query)))
         assert client.answers[0]["state"] == "s1"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.docs.page import Block, blocks
-from tests.docs.session import commands, compare, has_shape_of
+from tests.docs.session import Shell, commands, compare, has_shape_of
 from tests.support.rows import each_row
 
 
@@ -16,10 +18,6 @@ from tests.support.rows import each_row
         ("added 'time' to …", "added 'time' to /home/ann/mcp.json"),
         ("{\n…\n}", '{\n  "a": 1,\n  "b": 2\n}'),
         ("at 2026-11-22T10:00Z", "at 2027-01-01T23:59Z"),
-        (
-            "1 of 1 server is up, 2 tools",
-            "0 of 1 server is up, 0 tools\nwarning: a is still starting",
-        ),
     ],
 )
 def test_output_may_differ_where_runs_differ(shown: str, printed: str):
@@ -59,6 +57,21 @@ def test_session_is_split_into_commands_with_their_output():
         ("one", ["its output"]),
         ("two    --long", []),
     ]
+
+
+@pytest.mark.slow("starts a program")
+def test_server_that_is_still_starting_is_awaited_after_the_other_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    up = "1 of 1 server is up, 2 tools"
+    printed = rf"0 of 1 server is up, 0 tools\nwarning: a is still starting\nkey\n{up}\n"
+    page = f'```console\n$ printf "{printed}" &\n{up}\nkey\n```\n'
+    shell = Shell(pytest.fail, pytest.fail, tmp_path, monkeypatch)
+    try:
+        for block in blocks(page):
+            shell.run(block)
+    finally:
+        shell.close()
 
 
 def test_block_has_its_title_comments_and_line():

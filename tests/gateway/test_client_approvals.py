@@ -214,8 +214,14 @@ async def test_approval_is_used_once_by_exactly_its_call(
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("way", WAYS)
 async def test_approval_is_void_after_a_change_and_survives_a_restart(
-    way: str, change: str, running: Callable[..., Any], script: str
+    way: str,
+    change: str,
+    running: Callable[..., Any],
+    script: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    # A gateway that has noticed a change of its key refuses the call before the approval.
+    monkeypatch.setattr(changes, "POLL_EVERY", 3_600)
     (ask, rule, refusals), server = WAYS[way], offering("put")
     gateway_settings = settings(rule, lock={"mode": "off"}, chat={"models": [script]})
     async with running(gateway_settings, s=server) as gateway:
@@ -255,7 +261,7 @@ async def alter(
         while toolbox.version == version:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     elif change == "revoked key":
-        await gateway.keys.revoke(found.key)  # the gateway has not noticed yet
+        await gateway.keys.revoke(found.key)
     elif change == "rotated key":
         await gateway.keys.rotate(found.key, overlap=0)
     elif change == "denial":

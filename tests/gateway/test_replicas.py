@@ -109,13 +109,24 @@ async def test_wrong_file_of_the_asked_gateway_reaches_no_other(three):
 
 
 async def test_gateway_that_does_not_answer_is_listed_so(three, postgres, monkeypatch):
-    monkeypatch.setattr(replicas, "PATIENCE", 0.3)
+    monkeypatch.setattr(replicas, "PATIENCE", 3_600)
     operator = await Operator.of(three[0])
+    store = three[0].assembly.replicas._store
+    read, last = store.running, []
 
     async def hang() -> None:
         await asyncio.Event().wait()
 
+    async def read_in_time() -> list[Any]:
+        """Return what is stored, until all gateways but one have answered."""
+        if last.count(max(last, default=0)) == 2:
+            raise TimeoutError
+        found = await read()
+        last[:] = [each.reloaded for each in found]
+        return found
+
     monkeypatch.setattr(three[1].assembly.replicas, "_reread", hang)
+    monkeypatch.setattr(store, "running", read_in_time)
     answer = await operator.change("POST", "/reload", {})
 
     found = by_gateway(answer["gateways"], three)

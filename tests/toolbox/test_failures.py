@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from interlock.toolbox import Toolbox
 from interlock.toolbox.failures import MAX_HANGS
 from tests.servers import evil_http
 from tests.servers.evil_http import EvilHttp
+from tests.support.clock import ClockLoop
 from tests.support.scripted_server import text
 from tests.toolbox.upstreams import call, served, started
 
@@ -66,14 +69,27 @@ async def test_configured_secrets_in_errors_are_redacted():
 
 
 @pytest.mark.slow("starts a program")
-async def test_hanging_server_is_reported_with_its_last_stderr_line():
-    script = "echo cannot reach the database >&2; while read -r line; do :; done"
-    server = StdioServer(command="sh", args=("-c", script), connect_timeout=0.5)
-    async with Toolbox({"mute": server}) as toolbox:
-        reason = toolbox.status["mute"].reason
+def test_hanging_server_is_reported_with_its_last_stderr_line(tmp_path: Path):
+    said = tmp_path / "said"
+    script = f"echo cannot reach the database >&2; : > {said}; while read -r line; do :; done"
+    server = StdioServer(command="sh", args=("-c", script), connect_timeout=3_600)
 
+    async def report() -> str:
+        toolbox = Toolbox({"mute": server})
+        opening = asyncio.create_task(toolbox.open())
+        while not said.exists():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.001)
+        with loop.clock.flying():
+            await opening
+        reason = toolbox.status["mute"].reason
+        await toolbox.close()
+        return reason
+
+    loop = ClockLoop()
+    with loop.everywhere(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        reason = runner.run(report())
     assert reason == (
-        "no answer from the server within 0.5 s; it last said: cannot reach the database; "
+        "no answer from the server within 3600 s; it last said: cannot reach the database; "
         'raise "connectTimeout" for a slow server'
     )
 

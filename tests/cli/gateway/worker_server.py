@@ -11,8 +11,9 @@ server = Server("worker")
 
 
 @server.tool
-async def who(seconds: float = 0.0) -> str:
-    """Return the process id, after some seconds."""
+async def who(context: Context, seconds: float = 0.0) -> str:
+    """Return the process id, after some seconds; progress reports that the call has begun."""
+    context.progress(1)
     await asyncio.sleep(seconds)
     return str(os.getpid())
 

@@ -8,6 +8,8 @@ from typing import Any
 from msgspec import Raw
 
 from interlock.gateway.forwarding.call_link import CallLink
+from interlock.protocol import Progress
+from tests.support.clock import SteppedLoop, run_stepped
 
 
 class Client:
@@ -19,6 +21,9 @@ class Client:
         self.loop = asyncio.get_running_loop()
         self.log_level = log_level
         self.sent: list[Any] = []
+
+    def progress(self, *told: Any) -> None:
+        self.sent.append(told)
 
     def notify(self, method: str, params: bytes) -> None:
         self.sent.append((method, params))
@@ -60,3 +65,19 @@ async def test_modern_client_receives_the_question_in_the_answer_to_its_request(
     ]
 
     assert [bytes(each) for each in asked] == [b'"asked"', b'"parked"']
+
+
+def test_progress_of_a_busy_gateway_is_sent_once_when_its_timer_is_late():
+    async def work() -> None:
+        client, loop = Client(), asyncio.get_running_loop()
+        assert isinstance(loop, SteppedLoop)
+        busy = link(client)
+        for step in range(1, 3):
+            busy.progress(Progress(1, step))
+        loop.now += 1.0  # the timer is due, but what has arrived is handled first
+        for step in range(3, 5):
+            busy.progress(Progress(1, step))
+        await asyncio.sleep(0.01)
+        assert [progress for progress, *_ in client.sent] == [1, 4]
+
+    run_stepped(work())

@@ -145,7 +145,6 @@ async def test_host_that_hangs_delays_its_own_requests_only(door, host: Host):
 
 
 async def test_hosts_that_hang_keep_no_known_client_out(door, host: Host, monkeypatch):
-    monkeypatch.setattr(documents_module, "PATIENCE", 0.05)
     async with door() as visitor:
         use(visitor, host)
         tokens = await visitor.log_in()
@@ -157,7 +156,9 @@ async def test_hosts_that_hang_keep_no_known_client_out(door, host: Host, monkey
         assert (await visitor.refresh(tokens["refresh_token"])).code == 200
         host.name("new")
         use(visitor, host)
-        assert (await visitor.authorize(visitor.query())).code == 503
+        with monkeypatch.context() as patch:
+            patch.setattr(documents_module, "PATIENCE", 0.05)
+            assert (await visitor.authorize(visitor.query())).code == 503
         documents._at_once.release()
         assert (await visitor.authorize(visitor.query())).code == 200  # no failure is remembered
 

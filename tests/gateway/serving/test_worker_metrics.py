@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from interlock.gateway.serving import worker_metrics
 from interlock.gateway.serving.worker import Worker
 from interlock.gateway.serving.worker_metrics import WorkerMetrics
 from interlock.histogram import Histogram
 from interlock.layers.exposition import Family, by_label, family, text_of
+from tests.support.clock import ClockLoop
 
 
 def metrics(folder: str, index: int, *, hangs: bool = False) -> WorkerMetrics:
@@ -39,15 +39,18 @@ def folder() -> Iterator[str]:
         yield folder
 
 
-async def test_each_sample_states_its_worker_and_a_worker_without_answer_is_not_ready(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(worker_metrics, "PATIENCE", 0.1)
-    own, other = metrics(folder, 0), metrics(folder, 1)
-    async with own.serving(), other.serving(), metrics(folder, 2, hangs=True).serving():
-        page = text_of(await own.families())
-        assert text_of(await other.families()) == page
+def test_each_sample_states_its_worker_and_a_worker_without_answer_is_not_ready(folder: str):
+    async def read() -> str:
+        own, other = metrics(folder, 0), metrics(folder, 1)
+        async with own.serving(), other.serving(), metrics(folder, 2, hangs=True).serving():
+            with loop.clock.flying():
+                page = text_of(await own.families())
+                assert text_of(await other.families()) == page
+        return page
 
+    loop = ClockLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        page = runner.run(read())
     assert page.splitlines() == [
         "# HELP interlock_ready Ready.",
         "# TYPE interlock_ready gauge",

@@ -29,9 +29,13 @@ _connections: list[asyncio.StreamWriter] = []
 
 
 @asynccontextmanager
-async def served(server: Server, *, proxies=(), **options):
-    """Serve on a port; at the end, abort what `connect` has opened."""
-    running = serve.UvicornServer(server.asgi(**options), "127.0.0.1", 0, proxies=proxies)
+async def served(server: Server, *, proxies=(), json_silence=3_600.0, **options):
+    """Serve on a port; at the end, abort what `connect` has opened.
+
+    However busy the machine is, no response that is late becomes a stream.
+    """
+    app = server.asgi(json_silence=json_silence, **options)
+    running = serve.UvicornServer(app, "127.0.0.1", 0, proxies=proxies)
     task = asyncio.create_task(running.serve())
     while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.001)

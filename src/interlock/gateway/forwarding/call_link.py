@@ -75,22 +75,20 @@ class CallLink(Struct, eq=False):
 
     def progress(self, progress: Progress) -> None:
         """Forward progress, at most once every `PROGRESS_GAP` seconds."""
+        self.latest = progress
+        if self._timer is not None:  # it may be due, and would send what follows too soon
+            return
         wait = self._sent_at + PROGRESS_GAP - monotonic()
         if wait <= 0:
-            self._send_progress(progress)
-            return
-        self.latest = progress
-        if self._timer is None:
+            self._send_latest()
+        else:
             self._timer = self.context.loop.call_later(wait, self._send_latest)
 
     def _send_latest(self) -> None:
         self._timer = None
         if self.latest is not None and not self.context.finished:
-            self._send_progress(self.latest)
-
-    def _send_progress(self, progress: Progress) -> None:
-        self.latest, self._sent_at = None, monotonic()
-        self.context.progress(progress.progress, progress.total, progress.message)
+            latest, self.latest, self._sent_at = self.latest, None, monotonic()
+            self.context.progress(latest.progress, latest.total, latest.message)
 
     def flush(self) -> None:
         """Send the latest progress; call this before the result is sent."""
