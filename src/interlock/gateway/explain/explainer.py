@@ -185,6 +185,7 @@ class Explainer:
             entry,
             known,
             upstream,
+            self._toolbox.upstreams,
             problem,
             decision,
             self._limiter,
