@@ -1,4 +1,4 @@
-"""What to do about a problem, for problems whose text does not say it."""
+"""Remedies for problems whose text does not state one."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ REMEDIES = {
 
 
 def remedy_of(problem: str) -> str:
-    """Return what to do about a problem; "" if its text says it."""
+    """Return the remedy for a problem; "" if the text of the problem states it."""
     return next((each for words, each in REMEDIES.items() if re.search(words, problem)), "")
