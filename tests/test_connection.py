@@ -131,6 +131,20 @@ async def test_the_future_of_a_request_gets_its_result():
         assert other.notifications == []  # there was nothing left to cancel
 
 
+async def test_error_without_an_id_among_several_requests_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+):
+    async with two() as (ours, _):
+        waiting = [ours.connection.start("x")[1] for _ in range(2)]
+        error = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"it broke"}}'
+        ours.connection.frames_received([error] * 3)
+        assert not any(each.done() for each in waiting)
+
+    text = "the peer sent an error without an id while 2 requests were open: it broke (-32603)"
+    assert caplog.messages == [text]
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_a_cancelled_request_stops_the_handler_of_the_other_side():
     async with two() as (one, other):
         asking = asyncio.create_task(one.ask())

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 from msgspec import Raw
 
 from interlock import aio
-from interlock.errors import ConnectionClosed, InterlockError, RemoteProtocolError
+from interlock.errors import MAX_WORDS, ConnectionClosed, InterlockError, RemoteProtocolError
 from interlock.protocol import (
     Answer,
     Cancellation,
@@ -35,6 +36,7 @@ from interlock.protocol import (
     Protocol,
     Request,
     RequestOptions,
+    Stray,
 )
 from interlock.transports import Transport
 from interlock.types import RequestId
@@ -50,6 +52,7 @@ HANDLER_PATIENCE = 1.0  # seconds that `close` waits for cancelled handlers
 _NEVER = float("inf")
 _DEFAULTS = RequestOptions()
 _E = TypeVar("_E")
+_log = logging.getLogger("interlock.client")
 
 
 class Connection:
@@ -261,7 +264,9 @@ class Connection:
         else:
             self.flush()
 
-    def _dispatch(self, event: Failure | Progress | Cancellation | Overrun | Notification) -> None:
+    def _dispatch(
+        self, event: Failure | Progress | Cancellation | Overrun | Stray | Notification
+    ) -> None:
         if isinstance(event, Failure):
             self._fail(event)
         elif isinstance(event, Progress):
@@ -274,6 +279,10 @@ class Connection:
             words = self.transport.diagnostics()
             output = f"; last output: {words}" if words else ""
             self.abort(RemoteProtocolError(f"{event.error}{output}"))
+        elif isinstance(event, Stray):
+            if self.protocol.dropped["error without an id"] == 1:  # a peer could fill the log
+                text = "the peer sent an error without an id while %d requests were open: %s"
+                _log.warning(text, event.open, str(event.error)[:MAX_WORDS])
         else:
             _call(self._on_notification, event)
 

@@ -61,7 +61,7 @@ def cut_answers(run: Interrupted, world: World) -> None:
 def make_noise(run: Interrupted, world: World) -> None:
     ids = [each["id"] for each in world.wire.sent if "method" in each and "id" in each]
     answered = [id for id in ids if id not in world.wire.unanswered]
-    wrong = [*answered, *(f"0{id}" for id in ids), *(id + 0.5 for id in ids), True, None, -1, 10**6]
+    wrong = [*answered, *(f"0{id}" for id in ids), *(id + 0.5 for id in ids), True, -1, 10**6]
     world.loop.call_soon(
         world.wire.say,
         b"",
@@ -69,6 +69,8 @@ def make_noise(run: Interrupted, world: World) -> None:
         b'{"jsonrpc":"2.0","id":[],"result":{}}',
         *({"jsonrpc": "2.0", "id": id, "result": text("wrong")} for id in wrong),
         *({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": ""}} for id in wrong),
+        # An error without an id would end the only open request.
+        {"jsonrpc": "2.0", "id": None, "result": text("wrong")},
         {"jsonrpc": "2.0", "id": "?", "method": "ping"},
         {"jsonrpc": "2.0", "id": 1, "method": "roots/list"},
         notification("notifications/cancelled", requestId="?"),

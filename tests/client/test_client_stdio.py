@@ -19,7 +19,9 @@ from interlock.client import Client, listing
 from interlock.errors import (
     CapabilityError,
     ConnectionClosed,
+    RemoteError,
     RemoteProtocolError,
+    ServerExited,
 )
 from interlock.revisions import ALL, NEWEST_LEGACY
 from interlock.types import (
@@ -165,6 +167,47 @@ async def test_wrong_result_fails_only_its_own_call(evil: Evil, wrong: str):
 # Lists
 
 
+SAYS = """
+import json, sys
+def say(text): sys.stdout.write(text); sys.stdout.flush()
+def answer(id, **members): return json.dumps({"jsonrpc": "2.0", "id": id, **members})
+def note(): return json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+TOOLS = {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
+INFO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+        "serverInfo": {"name": "p", "version": "1"}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    id, method = asked.get("id"), asked["method"]
+    if method == "server/discover":
+        say(answer(None, error={"code": -32601, "message": "unknown"}) + "\\n")
+    elif method == "initialize":
+        say("Loading... " + answer(id, result=INFO) + "\\n")
+    elif method == "tools/list":
+        say(note() + answer(id, result=TOOLS) + "\\n")
+    elif method == "tools/call" and asked["params"].get("arguments"):
+        say(answer(None, error={"code": -32603, "message": "it broke"}) + "\\n")
+    elif method == "tools/call":
+        say(answer(id, result={"content": [{"type": "text", "text": "bye"}]})[:END])
+        sys.exit(3)
+"""
+
+
+@pytest.mark.slow("starts programs")
+async def test_messages_that_are_not_alone_on_a_line_are_read():
+    """Sources: https://github.com/ooples/token-optimizer-mcp/pull/400 and the tests of the core."""
+    for end, outcome in ((None, "bye"), (-9, ServerExited)):
+        program = SAYS.replace("END", str(end))
+        async with Client.stdio(sys.executable, "-c", program, timeout=8) as client:
+            assert [each.name for each in await client.list_tools()] == ["t"]
+            with pytest.raises(RemoteError, match="it broke"):
+                await client.call_tool("t", {"a": 1})
+            if isinstance(outcome, str):  # the last answer has no newline
+                assert (await client.call_tool("t")).text == outcome
+            else:  # half of an answer
+                with pytest.raises(outcome, match="exited with code 3"):
+                    await client.call_tool("t")
+
+
 async def test_malformed_tool_is_skipped_and_named(evil: Evil):
     """R-38."""
     good = [{"name": f"t{each}", "inputSchema": {"type": "object"}} for each in range(9)]
@@ -188,7 +231,7 @@ async def test_items_that_are_not_objects_or_repeated_are_skipped(evil: Evil):
         assert "'one' is listed twice" in listed.skipped[-1]
 
 
-@each_row("wrong", ["{}", '{"tools":{}}', '{"tools":[],"nextCursor":[1]}'])
+@each_row("wrong", ["{}", '{"tools":"x"}', '{"tools":[],"nextCursor":[1]}'])
 async def test_page_that_is_not_a_list_is_an_error(evil: Evil, wrong: str):
     async with evil("tools/list=" + wrong) as client:
         with pytest.raises(RemoteProtocolError, match="tools/list"):

@@ -264,7 +264,7 @@ def test_list_expires_with_its_shortest_page(ttls: list[int | None], seconds: fl
 @each_row(
     "page",
     [
-        {"tools": {}},
+        {"tools": "x"},
         {},
         {"tools": [], "nextCursor": [1]},
         {"tools": [], "ttlMs": "soon"},

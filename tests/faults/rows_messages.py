@@ -336,12 +336,12 @@ async def crosses_answers(ground: Ground) -> None:
 @row("Wrong types in result", "RemoteProtocolError, for that call only", *ALL, within=0.5)
 async def has_wrong_types(ground: Ground) -> None:
     client = await ground.open()
-    results = ("3", '"x"', "[]", '{"content":3}', '{"content":[{"type":"text"}]}')
+    results = ("3", '"x"', "[]", '{"content":3}', '{"content":[{"type":5}]}')
     for result in (*results, '{"content":[],"resultType":"?"}'):
         with ground.promise(RemoteProtocolError):
             await say(client, f'{{"jsonrpc":"2.0","id":$ID,"result":{result}}}')
         await good(client)
-    for error in ("3", '{"code":"x"}', '{"code":1.5,"message":"x"}'):
+    for error in ("3", '{"code":"x"}', '{"code":1,"message":{}}'):
         with ground.promise(RemoteProtocolError):
             await say(client, f'{{"jsonrpc":"2.0","id":$ID,"error":{error}}}')
 

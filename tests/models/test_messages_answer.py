@@ -86,12 +86,15 @@ def test_text_is_read_from_every_form(
     [
         ("pieces", [*CALL, STOP]),
         ("whole", [start(type="tool_use", id="a", name="one", input={"x": 1}), STOP]),
+        ("text", [start(type="tool_use", id="a", name="one", input='{"x": 1}'), STOP]),
         ("an object", [CALL[0], piece("input_json", partial_json={"x": 1}), STOP]),
         ("the end of the body", CALL),
     ],
 )
 def test_calls_are_read_from_every_form(name: str, events: list[Any]) -> None:
     assert shown(*events)[2].message.tool_calls == (ToolCall("a", "one", {"x": 1}),)
+    other = shown(start(type="tool_use", id="a", name="one", input="x: 1"), STOP)[2]
+    assert other.message.tool_calls == (ToolCall("a", "one", malformed="x: 1"),)
 
 
 @each_row(

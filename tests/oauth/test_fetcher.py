@@ -57,6 +57,7 @@ class Server:
         self.heads: list[str] = []
         self.bodies: list[bytes] = []
         self.answers: list[bytes] = []
+        self.by_connection: list[list[bytes]] = []  # the answers to the next connections
         self.connections = 0
         self.is_mute = False
         self.is_hasty = False
@@ -74,6 +75,8 @@ class Server:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self.by_connection:
+            self.answers = self.by_connection.pop(0)
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             if self.is_hasty:
                 writer.write(self.answers[0])
@@ -537,6 +540,42 @@ async def test_a_redirect_is_not_followed(start: Start, status: str):
     assert raised.value.status == int(status.split()[0])
     assert other.connections == 0
     assert server.connections == 1
+
+
+@each_row(
+    ("status", "location", "is_followed"),
+    [
+        # https://github.com/django-oauth/django-oauth-toolkit/issues/1851
+        ("308 P", "/token/", True),
+        ("307 T", "token/", True),
+        ("301 M", "/token/", False),  # clients may turn it into a GET without the form
+        ("308 P", "http://me@127.0.0.1:{port}/token/", False),
+        ("308 P", "http://localhost:{port}/token/", False),
+        ("308 P", "https://127.0.0.1:{port}/token/", False),
+    ],
+)
+async def test_post_follows_one_redirect_within_its_origin(
+    start: Start, status: str, location: str, is_followed: bool
+):
+    server = await start()
+    moved = f"HTTP/1.1 {status}\r\nLocation: {location.format(port=server.port)}\r\n\r\n".encode()
+    server.will_answer(b'{"a":1}')
+    server.by_connection = [[moved], server.answers]
+
+    async def post() -> FetchedResponse:
+        return await near(server).post(
+            f"{server.url}/token", form={"code": "x"}, headers={"Authorization": "Basic eA=="}
+        )
+
+    if is_followed:
+        reply = await post()
+        assert (reply.json(), reply.url) == ({"a": 1}, f"{server.url}/token/")
+        assert server.bodies == [b"code=x"] * 2
+        assert "Authorization: Basic eA==" in server.heads[1]
+        server.by_connection = [[moved], [moved]]
+    with pytest.raises(RedirectRefused):  # also the second one in a row
+        await post()
+    assert server.connections == (4 if is_followed else 1)
 
 
 @each_row("location", ["", "javascript:alert(1)", "http://[", "/inside", "//x:y/"])

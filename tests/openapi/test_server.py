@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from interlock import Client, Toolbox
 from interlock.errors import ConfigError, InterlockError
@@ -70,6 +71,14 @@ async def test_page_of_results_names_the_arguments_of_the_next_page(client: Clie
 
     assert result.structured == {"page": 3, "limit": 20, "tags": None}
     assert result.text.endswith("More: call again with page=4")
+
+
+async def test_empty_list_as_arguments_counts_as_an_empty_object(client: Client) -> None:
+    result = await client.call_tool("list_orders", Raw(b"[]"))
+    refused = await client.call_tool("list_orders", Raw(b"[1]"))
+
+    assert result.structured == {"page": 1, "limit": 20, "tags": None}
+    assert (refused.is_error, "object" in refused.text) == (True, True)
 
 
 async def test_invalid_arguments_are_refused_without_their_value(client: Client) -> None:

@@ -29,6 +29,7 @@ from interlock.protocol import (
     Protocol,
     Request,
     RequestOptions,
+    Stray,
     envelope,
 )
 from interlock.protocol.core import (
@@ -299,16 +300,6 @@ def test_only_the_first_of_two_answers_counts():
 
     assert events == [Answer(id, Raw(b'{"n":1}'))]
     assert peer.dropped == {"unexpected response": 1}
-
-
-def test_error_without_id_fails_no_request():
-    peer = Protocol()
-    peer.request("x", now=0.0)
-    error = {"code": -32700, "message": "parse error"}
-
-    assert give(peer, message(error=error), message(id=None, error=error)) == []
-    assert peer.pending == 1
-    assert peer.dropped == {"unexpected response": 2}
 
 
 def test_malformed_messages_do_not_affect_others():
@@ -869,12 +860,69 @@ def test_error_without_id_fails_the_request_of_its_stream(id: Json):
     error = {"code": -32700, "message": "what?"}
 
     assert peer.receive(encode({**answer, "result": {}}), now=0.0, request=mine) == []
-    assert peer.receive(encode({**answer, "error": error}), now=0.0) == []  # on no request
+    (stray,) = peer.receive(encode({**answer, "error": error}), now=0.0)  # on no request
+    assert isinstance(stray, Stray)
+    assert (str(stray.error), stray.open) == ("what? (-32700)", 2)
     (failure,) = peer.receive(encode({**answer, "error": error}), now=0.0, request=mine)
 
     assert isinstance(failure, Failure)
     assert (failure.id, str(failure.error)) == (mine, "what? (-32700)")
     assert peer.pending == 1
+
+
+@each_row(
+    ("method", "code", "left"),
+    [
+        # https://github.com/modelcontextprotocol/java-sdk/issues/506
+        ("tools/call", -32603, 0),
+        ("initialize", -32601, 0),
+        ("tools/call", -32601, 1),  # may answer an unknown notification
+    ],
+)
+def test_error_without_id_fails_the_only_open_request(method: str, code: int, left: int):
+    peer = Protocol()
+    id = peer.request(method, now=0.0)
+
+    events = give(peer, message(id=None, error={"code": code, "message": "no"}), now=0.0)
+
+    told = [(each.id, str(each.error)) for each in events if isinstance(each, Failure)]
+    assert told == ([] if left else [(id, f"no ({code})")])
+    assert (peer.pending, len(events)) == (left, 1 - left)
+    assert give(peer, message(id=id, result={})) == ([Answer(id, Raw(b"{}"))] if left else [])
+
+
+ONE, TWO = (b'{"jsonrpc":"2.0","id":%d,"result":{}}' % id for id in (1, 2))
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+
+
+@each_row(
+    ("line", "open", "answered"),
+    [
+        (ONE + TWO, 2, [1, 2]),
+        (ONE + b" \t" + TWO + b" ", 2, [1, 2]),
+        (b"INFO: " + ONE, 1, [1]),
+        (b'Loading "{}" ... ' + ONE, 1, [1]),
+        # A log may repeat a message that a user of the server has made up.
+        (b"INFO: " + ONE, 2, []),
+        (b"INFO: " + TWO, 1, []),
+        (b"INFO: " + ONE + TWO, 1, []),
+        (b"INFO: " + PING, 1, []),
+        (b"INFO: " + ONE + b" done", 1, []),
+        (ONE + b"}" + TWO, 2, [1]),  # by its id, as any malformed message
+    ],
+)
+def test_line_with_more_than_a_message_is_read_where_it_is_clear(
+    line: bytes, open: int, answered: list[int]
+):
+    peer = Protocol()
+    for _ in range(open):
+        peer.request("x", now=0.0)
+
+    events = peer.receive(line, now=0.0)
+
+    assert [each.id for each in events if isinstance(each, Answer | Failure)] == answered
+    assert not any(isinstance(each, Request) for each in events)
+    assert Protocol(answers_garbage=True).receive(PING + PING, now=0.0) == []  # a server refuses
 
 
 @each_row("frame", [b"hello", b"[1", b"[]", b'{"jsonrpc":"2.0","id":2,"result":NaN}'])

@@ -6,6 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +126,7 @@ IMAGE_WITHOUT_TYPE = {"type": "image", "data": "AA=="}
         ({"type": "text", "text": "a"}, [TextContent(text="a")]),
         ([{"text": "a"}], [TextContent(text="a")]),
         ([{"type": "text", "text": 5}], [TextContent(text="5")]),
+        ([{"type": "text", "text": None}], [TextContent(text="")]),
         ([{"type": "text", "text": {"a": 1}}], [TextContent(text='{"a":1}')]),
         ([{"type": "text", "text": "a", "_meta": []}], [TextContent(text="a", meta={})]),
         ([{"type": "text", "text": "a", "annotations": "x"}], [TextContent(text="a")]),
@@ -144,7 +146,7 @@ def test_odd_content_is_read_where_its_meaning_is_plain(content: Any, blocks: An
     "result",
     [
         [],
-        {"messages": {}},
+        {"messages": "x"},
         {"messages": [1]},
         {"messages": [{}]},
         {"messages": [{"role": "user"}]},
@@ -156,6 +158,68 @@ def test_odd_content_is_read_where_its_meaning_is_plain(content: Any, blocks: An
 def test_a_malformed_prompt_is_refused(result: object):
     with pytest.raises(RemoteProtocolError, match="malformed prompts/get result"):
         decode_prompt(raw(result))
+
+
+TEXT = {"type": "text", "text": "a"}
+
+
+@each_row(
+    ("method", "given", "passed_on"),
+    [
+        # https://github.com/BerriAI/litellm/pull/36920
+        ("tools/call", {"content": [TEXT, IMAGE_WITHOUT_TYPE]}, [TEXT, IMAGE_WITHOUT_TYPE]),
+        ("tools/call", {"content": [{"type": "widget"}, TEXT]}, [{"type": "widget"}, TEXT]),
+        ("tools/call", {"content": [{"type": "text", "text": None}]}, [{**TEXT, "text": ""}]),
+        ("tools/call", {"content": [{**TEXT, "annotations": None}]}, [TEXT]),
+        ("tools/call", {"content": TEXT, "isError": "true", "_meta": []}, [TEXT]),
+        (
+            "tools/call",
+            {"content": [{"type": "resource_link", "uri": "a:b"}]},
+            [{"type": "resource_link", "uri": "a:b", "name": "a:b"}],
+        ),
+        (
+            "prompts/get",
+            {"messages": {"role": "user", "content": {"type": "widget"}}},
+            [{"role": "user", "content": {"type": "widget"}}],
+        ),
+        ("resources/read", {"contents": {"uri": "a", "text": "b"}}, [{"uri": "a", "text": "b"}]),
+        ("resources/read", {"contents": [{"uri": "a"}]}, [{"uri": "a", "text": ""}]),
+        (
+            "tools/call",
+            {"content": [{"type": "resource", "resource": {"uri": "a"}}]},
+            [{"type": "resource", "resource": {"uri": "a", "text": ""}}],
+        ),
+    ],
+)
+def test_result_that_strict_clients_refuse_is_repaired(method: str, given: Any, passed_on: Any):
+    with pytest.raises(msgspec.ValidationError):
+        decoding.CHECKS[method](raw(given))
+
+    repaired = decoding.repaired(method, raw(given))
+
+    decoding.CHECKS[method](repaired)  # a strict client accepts it
+    (items,) = (each for each in msgspec.json.decode(repaired).values() if isinstance(each, list))
+    for block, expected in zip(items, passed_on, strict=True):
+        holder, wanted = (block.get("content", block), expected.get("content", expected))
+        if wanted in (IMAGE_WITHOUT_TYPE, {"type": "widget"}):  # becomes a text with its JSON
+            assert (holder["type"], json.loads(holder["text"])) == ("text", wanted)
+        else:
+            assert holder == wanted
+
+
+@each_row(
+    ("method", "result"),
+    [
+        ("tools/call", {"content": [5]}),
+        ("tools/call", {"content": [{"a": 1}]}),
+        ("tools/call", {"content": [], "isError": "no"}),
+        ("prompts/get", {"messages": [{"role": "system", "content": TEXT}]}),
+        ("resources/read", {"contents": ["a"]}),
+    ],
+)
+def test_result_without_a_plain_meaning_is_not_repaired(method: str, result: Any):
+    with pytest.raises(RemoteProtocolError, match=f"malformed {method} result"):
+        decoding.repaired(method, raw(result))
 
 
 @pytest.mark.slow("made-up input, and much of it")

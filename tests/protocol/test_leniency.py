@@ -10,7 +10,18 @@ from msgspec import Raw, Struct, inspect
 
 from interlock import types
 from interlock.protocol.leniency import decode_leniently, decode_params
-from interlock.types import CallToolResult, ElicitParams, InitializeResult, Resource, Result, Tool
+from interlock.types import (
+    CallToolResult,
+    Completion,
+    ElicitParams,
+    InitializeResult,
+    ListPage,
+    Prompt,
+    ReadResourceResult,
+    Resource,
+    Result,
+    Tool,
+)
 from tests.support.rows import each_row
 
 Json = dict[str, Any]
@@ -132,6 +143,25 @@ def test_null_in_values_of_users_stays():
 def test_a_member_without_a_plain_meaning_is_refused(type: Any, encoded: bytes):
     with pytest.raises(msgspec.ValidationError):
         decode_leniently(type, encoded)
+
+
+@each_row(
+    ("type", "given", "read_as"),
+    [
+        (ListPage, {"tools": {"name": "x"}}, {"tools": [{"name": "x"}]}),
+        (ReadResourceResult, {"contents": {"uri": "a"}}, {"contents": [{"uri": "a"}]}),
+        # https://github.com/mpx/lua-cjson/issues/11
+        (ListPage, {"prompts": {}}, {"prompts": []}),
+        (Prompt, {"name": "x", "arguments": {}}, {"name": "x", "arguments": []}),
+    ],
+)
+def test_an_object_where_a_list_of_objects_belongs_is_a_list_of_one(
+    type: Any, given: Json, read_as: Json
+):
+    assert msgspec.json.encode(read(type, given)) == msgspec.json.encode(read(type, read_as))
+    for neighbour in ({"values": {"a": 1}}, {"values": {}}):  # a list of texts
+        with pytest.raises(msgspec.ValidationError):
+            read(Completion, neighbour)
 
 
 def test_null_params_are_no_params():

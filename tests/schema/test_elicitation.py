@@ -77,8 +77,6 @@ def test_a_multiple_choice_is_refused_for_older_revisions() -> None:
         ({"type": "array", "items": {"enum": ["p", "q"]}, "default": "p"}, False),
         ({"type": "array", "items": {"enum": ["p", "q"]}, "default": ["p", "x"]}, False),
         ({"type": "array", "items": {"enum": ["p"]}, "minItems": 1, "default": []}, False),
-        ({"$ref": "#/$defs/Size", "default": "s"}, True),
-        ({"$ref": "#/$defs/Size", "default": "xl"}, False),
     ],
 )
 def test_a_default_that_does_not_fit_its_field_is_left_out(field: dict[str, Any], fits: bool):
@@ -86,7 +84,6 @@ def test_a_default_that_does_not_fit_its_field_is_left_out(field: dict[str, Any]
         "type": "object",
         "properties": {"x": field, "other": {"type": "integer", "default": 1}},
         "required": ["x"],
-        "$defs": {"Size": {"enum": ["s", "l"]}},
     }
     before = encode(whole)
 
@@ -96,6 +93,9 @@ def test_a_default_that_does_not_fit_its_field_is_left_out(field: dict[str, Any]
     assert found == {**whole, "properties": {**whole["properties"], "x": kept}}
     assert (found is whole) == fits
     assert encode(whole) == before
+
+
+DEFINITIONS = {"Size": {"enum": ["s", "l"]}, "B": {"$ref": "#/$defs/Size"}}
 
 
 @each_row(
@@ -110,9 +110,27 @@ def test_a_default_that_does_not_fit_its_field_is_left_out(field: dict[str, Any]
             {"properties": {"a": {"const": None, "description": None}}},
             {"properties": {"a": {"const": None}}},
         ),
+        (
+            {"properties": {"a": {"type": "string"}}, "required": ["b", "a"]},
+            {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+        ),
+        (
+            {"properties": {"a": {"type": "string", "enum": [], "enumNames": [], "oneOf": []}}},
+            {"properties": {"a": {"type": "string"}}},
+        ),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/B", "title": "A"}}, "$defs": DEFINITIONS},
+            {"properties": {"a": {"enum": ["s", "l"], "title": "A"}}, "$defs": DEFINITIONS},
+        ),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/B", "default": "xl"}}, "$defs": DEFINITIONS},
+            {"properties": {"a": {"enum": ["s", "l"]}}, "$defs": DEFINITIONS},
+        ),
     ],
 )
-def test_nulls_of_a_form_count_as_missing(odd: dict[str, Any], form: dict[str, Any]):
+def test_what_nobody_can_answer_in_a_form_is_left_out_or_replaced(
+    odd: dict[str, Any], form: dict[str, Any]
+):
     params = Raw(encode({"message": "m", "requestedSchema": odd}))
 
     found = elicitation.with_fitting_form("elicitation/create", params)
@@ -128,6 +146,11 @@ def test_nulls_of_a_form_count_as_missing(odd: dict[str, Any], form: dict[str, A
         b'{"requestedSchema":{"properties":["default"]}}',
         b'{"requestedSchema":{"properties":{"default":5}}}',
         b'["default"]',
+        # References to nothing, to themselves and to other documents make a form unusable.
+        b'{"requestedSchema":{"properties":{"a":{"$ref":"#/$defs/B"}},"$defs":{}}}',
+        b'{"requestedSchema":{"properties":{"a":{"$ref":"#/$defs/B"}},"$defs":'
+        b'{"B":{"$ref":"#/$defs/B"}}}}',
+        b'{"requestedSchema":{"properties":{"a":{"$ref":"https://example.com/a"}}}}',
         b'{"default":',
     ],
 )

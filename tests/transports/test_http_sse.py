@@ -23,6 +23,7 @@ from interlock.transports.http_sse import SseTransport
 from tests.servers import evil_http
 from tests.servers.evil_http import OLDEST, Asked, EvilHttp
 from tests.support.recording_receiver import RecordingReceiver, call_frame
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -200,6 +201,34 @@ async def test_requests_that_the_server_leaves_open_are_closed_after_their_answe
             await client.call_tool("echo")
         calls = [asked for asked in server.asked if asked.method == "tools/call"]
         await calls[6].link.gone.wait()
+
+
+@each_row(
+    ("body", "is_answer"),
+    [
+        # https://github.com/modelcontextprotocol/csharp-sdk/pull/445
+        (b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"body"}]}}', True),
+        (b'{"status":"accepted"}', False),
+        (b"Accepted", False),
+        (b'{"jsonrpc":"2.0","id":999,"result":{"content":[]}}', False),
+    ],
+)
+async def test_answer_in_the_body_of_a_post_counts_and_other_bodies_do_not(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch, body: bytes, is_answer: bool
+):
+    async def in_body(server: EvilHttp, asked: Asked) -> None:
+        written = body % asked.message["id"] if b"%d" in body else body
+        await asked.reply(200, written)
+        if not is_answer:
+            content = b'{"content":[{"type":"text","text":"stream"}]}'
+            answer = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (asked.message["id"], content)
+            await asked.out.chunk(b"data: %b\n\n" % answer)
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "in_body", in_body)
+    server.tell("tools/call", "in_body")
+    async with client_of(server) as client:
+        result = await client.call_tool("echo")
+        assert result.text == ("body" if is_answer else "stream")
 
 
 async def test_sent_messages_leave_no_task(server: EvilHttp):

@@ -8,7 +8,9 @@ Rules:
    second DNS lookup. The TLS certificate must match the host name.
 3. Only public IP addresses are allowed. If the server that the user chose is on this machine or in
    a private network, addresses of that kind are allowed, too.
-4. Redirects are not followed. Cookies and `.netrc` are not used. Body size and time are limited.
+4. Redirects are not followed, because credentials must not reach another origin. Only a POST is
+   repeated once at a URL of the same origin, after 307 or 308, which mean that it had no effect.
+   Cookies and `.netrc` are not used. Body size and time are limited.
 5. An error names the host and the cause in one line, without the query and without credentials.
 """
 
@@ -61,6 +63,7 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 _T = TypeVar("_T")
 _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)  # OpenSSL's error codes for an unknown CA
 _REDIRECTS = (301, 302, 303, 307, 308)
+_KEEPING = (307, 308)  # the redirects that keep the method and the body
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _HEADERS = {
     "User-Agent": "interlock",
@@ -176,6 +179,8 @@ class Fetcher:
     ) -> FetchedResponse:
         """Send a POST request with a form or a JSON document. It is not repeated on failure.
 
+        A redirect by 307 or 308 to the same origin is followed once.
+
         Raises:
             InterlockError: The request failed; see `get`.
         """
@@ -195,7 +200,7 @@ class Fetcher:
         target = parse_allowed(url)
         try:
             async with asyncio.timeout(TIMEOUT):
-                return await self._send(method, target, headers, body)
+                return await self._send(method, target, headers, body, may_move=method == "POST")
         except InterlockError:
             raise
         except TimeoutError:
@@ -204,7 +209,13 @@ class Fetcher:
             raise _typed(display(url), error) from None
 
     async def _send(
-        self, method: str, target: URL, headers: Mapping[str, str], body: bytes | None
+        self,
+        method: str,
+        target: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        may_move: bool,
     ) -> FetchedResponse:
         proxy = self._proxy(target)
         pinned = await self._checked(target, proxy)
@@ -226,13 +237,15 @@ class Fetcher:
             ) as response,
         ):
             name = display(str(target))
-            if response.status in _REDIRECTS:
-                raise RedirectRefused(
-                    f"{name} redirects {_redirect_target(target, response)}, which is not followed",
-                    response.status,
-                )
-            content = await _body(response, name, self._max_bytes)
-            return FetchedResponse(response.status, response.headers, content, str(target))
+            moved = _moved(target, response) if may_move else None
+            if moved is None:
+                if response.status in _REDIRECTS:
+                    where = _redirect_target(target, response)
+                    text = f"{name} redirects {where}, which is not followed"
+                    raise RedirectRefused(text, response.status)
+                content = await _body(response, name, self._max_bytes)
+                return FetchedResponse(response.status, response.headers, content, str(target))
+        return await self._send(method, moved, headers, body, may_move=False)
 
     # Addresses
 
@@ -407,6 +420,21 @@ def _host_of(url: str) -> str:
         return _parse(url).raw_host or ""
     except ValueError:
         return ""
+
+
+def _moved(target: URL, response: aiohttp.ClientResponse) -> URL | None:
+    """Return the target of a redirect that keeps the request and the origin; None for others.
+
+    Frameworks redirect so to a URL with or without a slash at its end:
+    https://github.com/django-oauth/django-oauth-toolkit/issues/1851
+    """
+    if response.status not in _KEEPING:
+        return None
+    try:
+        found = parse_allowed(urljoin(str(target), response.headers.get("Location", "")))
+        return found if found.origin() == target.origin() else None
+    except (AuthError, ValueError):
+        return None
 
 
 def _redirect_target(target: URL, response: aiohttp.ClientResponse) -> str:

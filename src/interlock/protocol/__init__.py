@@ -13,6 +13,7 @@ from interlock.protocol.events import (
     Progress,
     ProgressHandler,
     Request,
+    Stray,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "Protocol",
     "Request",
     "RequestOptions",
+    "Stray",
 ]

@@ -45,10 +45,11 @@ from interlock.protocol.events import (
     Progress,
     ProgressHandler,
     Request,
+    Stray,
 )
 from interlock.protocol.leniency import decode_error
 from interlock.protocol.spread_message import SpreadMessage
-from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
+from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CancelledParams, ProgressParams, RequestId
 
@@ -72,6 +73,7 @@ _WRONG_FRAMING = (
     "the peer frames its messages by Content-Length headers, as in the Language Server Protocol; "
     "MCP on stdio needs each message on one line, without headers"
 )
+_HANDSHAKE = ("initialize", "server/discover")
 _EMPTY = Raw(b"{}")
 _NULL = Raw(b"null")  # some peers send both `result` and `error`, one of them null
 _NEVER = float("inf")
@@ -289,7 +291,7 @@ class Protocol:
 
     def _notify_cancelled(self, id: RequestId, pending: _Pending, reason: str) -> None:
         # A handshake must not be cancelled: old servers accept no other message until it ends.
-        if pending.method not in ("initialize", "server/discover"):
+        if pending.method not in _HANDSHAKE:
             params = CancelledParams(request_id=id, reason=reason or None)
             self.notify("notifications/cancelled", envelope.encode(params))
 
@@ -390,12 +392,34 @@ class Protocol:
         failure: Raw | UnsetType,
     ) -> list[Event]:
         known = self._pop_other_form(id)
+        if known is None and id in (None, UNSET) and failure is not UNSET and failure != _NULL:
+            return self._receive_error_without_id(failure)
         if known is None:
             self.dropped["unexpected response"] += 1
             return []
         if result is not UNSET and (failure is UNSET or failure == _NULL):
             return [Answer(known, result)]
         return [self._failure(known, result, failure)]
+
+    def _receive_error_without_id(self, error: Raw) -> list[Event]:
+        """End the only open request by an error whose id is null; report it if there are more.
+
+        Some servers lose the id of a request that they cannot read or run:
+        https://github.com/modelcontextprotocol/java-sdk/issues/506
+        """
+        count = len(self._pending)
+        id = next(iter(self._pending)) if count == 1 else 0
+        failure = self._failure(id, UNSET, error)
+        # Some servers answer an unknown notification; none is sent before the handshake ends.
+        may_be_a_notification = getattr(failure.error, "code", None) == METHOD_NOT_FOUND
+        if id and (not may_be_a_notification or self._pending[id].method in _HANDSHAKE):
+            del self._pending[id]
+            return [failure]
+        if count <= 1:
+            self.dropped["unexpected response"] += 1
+            return []
+        self.dropped["error without an id"] += 1
+        return [Stray(failure.error, count)]
 
     def _pop_other_form(self, id: RequestId | UnsetType | None) -> RequestId | None:
         """End our request whose id has the same text as `id`, but another type; return its id."""
@@ -459,6 +483,10 @@ class Protocol:
             return [Overrun(RemoteProtocolError(_WRONG_FRAMING))]
         events: list[Event] = []
         lines = self._lines
+        if not lines.has_begun and (messages := self._messages_on(frame)):
+            for message in messages:
+                events += self.receive(message, now=now)
+            return events
         if lines.has_begun and not lines.proceed(frame, now=now):
             begun = lines.take()
             self._garbage += len(begun)  # it took many lines, so it counts in full
@@ -466,6 +494,24 @@ class Protocol:
         if not lines.has_begun and not lines.begin(frame, now=now):
             return events + self._receive_garbage(frame, error, now, None, None)
         return events + self.receive(lines.take(), now=now) if lines.is_complete else events
+
+    def _messages_on(self, line: bytes) -> list[bytes]:
+        """Return the messages on a line with several ones, or with text before the only one.
+
+        Text may be a log that repeats any message, also one that another user has made up. So the
+        message after it counts only as the answer to the only open request.
+        """
+        if self.answers_garbage:  # a server refuses such lines
+            return []
+        text, messages = envelope.messages_on(line)
+        if not text:
+            return messages if len(messages) > 1 else []
+        try:
+            answer = envelope.decode(messages[0])
+        except (ParseError, IndexError):
+            return []
+        is_answer = answer.method is UNSET and [answer.id] == [*self._pending]
+        return messages if is_answer and len(messages) == 1 else []
 
     def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:
         try:

@@ -2,12 +2,14 @@
 
 A second, slower decoding reads what the strict one refuses. Text counts as a text block, and one
 block as a list of one. A block of an unknown type, or a malformed one, becomes `UnknownContent`, so
-that the other blocks are kept. For other members, see `leniency`.
+that the other blocks are kept. For other members, see `leniency`. `repaired` does the same for
+results that a gateway passes on: its clients are strict, so they get such a block as a text.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
@@ -15,15 +17,21 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
-from interlock.protocol.envelope import encode
-from interlock.protocol.leniency import decode_leniently
+from interlock.protocol.envelope import encode, encode_lossy
+from interlock.protocol.leniency import decode_leniently, strict_form
 from interlock.types import (
     CallToolResult,
     Content,
+    EmbeddedResource,
     GetPromptResult,
     JsonObject,
     PromptMessage,
+    ReadResourceResult,
+    ResourceLink,
+    Role,
     TextContent,
+    ToolResultContent,
+    ToolUseContent,
     UnknownContent,
     decode_content,
 )
@@ -93,15 +101,28 @@ def _decode_call_slowly(raw: Raw) -> CallToolResult:
 def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
     what = "prompts/get result"
     members = decode(dict[str, Raw], raw, what)
-    messages = []
-    listed = members.pop("messages", _NULL)
-    for message in decode(list[dict[str, Raw]], Raw(b"[]") if listed == _NULL else listed, what):
-        content = _decode_block(message.pop("content", Raw(b"{}")), what)
-        message["content"] = Raw(b'{"type":"text","text":""}')
-        rest = decode(PromptMessage, Raw(encode(message)), what)
-        messages.append(replace(rest, content=content))
+    messages = [
+        replace(rest, content=_decode_block(content, what))
+        for rest, content in _messages_in(members.pop("messages", _NULL), what)
+    ]
     result = decode(GetPromptResult, Raw(encode(members)), what)
     return replace(result, messages=messages)
+
+
+def _messages_in(listed: Raw, what: str) -> Iterator[tuple[PromptMessage, Raw]]:
+    """Return each message with an empty text as its content, and its content."""
+    for message in _list_of(dict[str, Raw], listed, what):
+        content = message.pop("content", Raw(b"{}"))
+        message["content"] = Raw(b'{"type":"text","text":""}')
+        yield decode(PromptMessage, Raw(encode(message)), what), content
+
+
+def _list_of(type: type[_T], listed: Raw, what: str) -> list[_T]:
+    """Decode a list, whose single object may be written without the list."""
+    written = b"[]" if listed == _NULL else bytes(listed)
+    if written.startswith(b"{"):
+        written = b"[]" if written == b"{}" else b"[%b]" % written
+    return decode(list[type], Raw(written), what)  # type: ignore[valid-type]
 
 
 def _blocks_in(content: Raw, what: str) -> list[Raw]:
@@ -131,8 +152,130 @@ def _decode_odd_block(raw: Raw) -> Content:
         return decode_leniently(_Message, b'{"content":%b}' % raw).content
     fields = msgspec.json.decode(raw, type=JsonObject)
     text = fields.get("text")
+    if fields.get("type") == "text" and "text" in fields and text is None:
+        return TextContent(text="")
     if fields.get("type", "text") == "text" and text is not None:
         return TextContent(text=text if isinstance(text, str) else encode(text).decode())
     if not isinstance(fields.get("type"), str):
         raise msgspec.ValidationError("content without a type")
     return UnknownContent(fields=fields)
+
+
+# Results for strict clients. The shapes have only the members because of which a client refuses a
+# whole result, such as https://github.com/BerriAI/litellm/pull/36920; others stay encoded.
+
+
+class _Shape(Struct, gc=False, rename="camel"):
+    annotations: dict[str, Raw] | UnsetType = UNSET
+    meta: dict[str, Raw] | UnsetType = field(name="_meta", default=UNSET)
+
+
+class _TextShape(_Shape, kw_only=True, tag_field="type", tag="text"):
+    text: str
+
+
+class _ImageShape(_Shape, kw_only=True, tag_field="type", tag="image"):
+    data: str
+    mime_type: str
+
+
+class _AudioShape(_ImageShape, tag="audio"):
+    pass
+
+
+class _LinkShape(_Shape, kw_only=True, tag_field="type", tag="resource_link"):
+    uri: str
+    name: str
+    mime_type: str | UnsetType = UNSET
+
+
+class _ContentsShape(_Shape, kw_only=True):
+    uri: str
+    mime_type: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    blob: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.text is UNSET and self.blob is UNSET:  # an empty text, as Go omits it
+            raise ValueError("neither text nor blob")
+
+
+class _ResourceShape(_Shape, kw_only=True, tag_field="type", tag="resource"):
+    resource: _ContentsShape
+
+
+_BlockShape = _TextShape | _ImageShape | _AudioShape | _LinkShape | _ResourceShape
+
+
+class _MessageShape(Struct, gc=False):
+    role: Role
+    content: _BlockShape
+
+
+class _CallShape(_Shape):
+    content: list[_BlockShape] | UnsetType = UNSET
+    is_error: bool = False
+
+
+class _PromptShape(_Shape):
+    messages: list[_MessageShape] | UnsetType = UNSET
+
+
+class _ReadShape(_Shape):
+    contents: list[_ContentsShape] | UnsetType = UNSET
+
+
+_fits_block = msgspec.json.Decoder(_BlockShape).decode
+CHECKS = {
+    "tools/call": msgspec.json.Decoder(_CallShape).decode,
+    "prompts/get": msgspec.json.Decoder(_PromptShape).decode,
+    "resources/read": msgspec.json.Decoder(_ReadShape).decode,
+}
+"""Decoders by method, which raise msgspec's errors for a result that strict clients refuse."""
+
+
+def repaired(method: str, raw: Raw) -> Raw:
+    """Return a result that `CHECKS` refuses in a form that strict clients accept.
+
+    Raises:
+        RemoteProtocolError, OutOfMemory: The result is malformed, as for `decode_call`.
+    """
+    what = f"{method} result"
+    members = decode(dict[str, Raw], raw, what)
+    changed: JsonObject = {}
+    of: type[CallToolResult | GetPromptResult | ReadResourceResult] = ReadResourceResult
+    if method == "tools/call":
+        of, blocks = CallToolResult, _blocks_in(members.pop("content", _NULL), what)
+        changed = {"content": [_strict_block(each, what) for each in blocks]}
+    elif method == "prompts/get":
+        of = GetPromptResult
+        messages = _messages_in(members.pop("messages", _NULL), what)
+        changed = {
+            "messages": [
+                {"role": each.role, "content": _strict_block(content, what)}
+                for each, content in messages
+            ]
+        }
+    rest = Raw(strict_form(of, encode_lossy(members)))
+    decode(of, rest, what)
+    found: JsonObject = dict(decode(dict[str, Raw], rest, what))
+    if "contents" in found and method == "resources/read":
+        contents = decode(list[dict[str, Raw]], found["contents"], what)
+        empty = {"text": Raw(b'""')}
+        found["contents"] = [each if "blob" in each else empty | each for each in contents]
+    return Raw(encode_lossy(found | changed))
+
+
+def _strict_block(raw: Raw, what: str) -> Content | Raw:
+    """Return a block that strict clients accept; text with the JSON of any other block."""
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+        _fits_block(raw)
+        return raw
+    block = _decode_block(raw, what)
+    if isinstance(block, UnknownContent | ToolUseContent | ToolResultContent):
+        return TextContent(text=bytes(raw).decode(errors="replace"))
+    if isinstance(block, ResourceLink):
+        return replace(block, name=block.name or block.uri)
+    if isinstance(block, EmbeddedResource) and block.resource.text is block.resource.blob:
+        return replace(block, resource=replace(block.resource, text=""))
+    return block

@@ -70,7 +70,19 @@ class Overrun(Struct, frozen=True):
     error: RemoteProtocolError
 
 
-Event = Answer | Failure | Progress | Request | Cancellation | Notification | Overrun
+class Stray(Struct, frozen=True):
+    """The peer sent an error without an id, which belongs to none of the open requests for sure.
+
+    Attributes:
+        error: The error.
+        open: The number of our requests that are open.
+    """
+
+    error: InterlockError
+    open: int
+
+
+Event = Answer | Failure | Progress | Request | Cancellation | Notification | Overrun | Stray
 """An event of `Protocol.receive`."""
 
 ProgressHandler = Callable[[Progress], None]

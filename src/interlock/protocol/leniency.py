@@ -7,6 +7,8 @@ The strict decoders refuse such an object. It is rewritten in its strict form an
 | an optional member | null, or false if it is not a boolean | no member |
 | an unknown member | null | no member |
 | an object | `[]`, as PHP writes an empty one | `{}` |
+| a list of objects | one object | a list of it |
+| a list of objects | `{}`, as Lua writes an empty one | `[]` |
 | an optional object | true | `{}` |
 | a boolean | "true", "false", 1 or 0 | a boolean |
 | a number | a number as text, or an integer such as 12.0 | a number |
@@ -121,6 +123,11 @@ def _strict(encoded: bytes, described: Type) -> bytes:
     elif isinstance(described, inspect.ListType) and encoded[:1] == b"[":
         items = [_strict(bytes(each), described.item_type) for each in _decode_items(encoded)]
         return b"[%b]" % b",".join(items)
+    elif isinstance(described, inspect.ListType) and encoded[:1] == b"{":
+        if not isinstance(described.item_type, inspect.StructType | inspect.RawType):
+            return encoded
+        # https://github.com/mpx/lua-cjson/issues/11
+        return b"[]" if encoded == b"{}" else b"[%b]" % _strict(encoded, described.item_type)
     elif isinstance(described, inspect.BoolType):
         return _BOOLEANS.get(encoded, encoded)
     elif isinstance(described, inspect.IntType | inspect.FloatType):

@@ -16,8 +16,9 @@ from interlock.revisions import at_least
 from interlock.schema.validator import compile
 from interlock.types import ElicitParams, JsonObject
 
-_ODD = re.compile(rb'"default"|:\s*null\b|"properties"\s*:\s*\[')
+_REFERENCE = re.compile(r"#/(\$defs|definitions)/([^/~%]+)")
 _VALUES = ("default", "const")  # members of a field whose null is a value
+_CHOICE_LISTS = ("enum", "enumNames", "oneOf", "anyOf")
 _CHOICES = "2025-11-25"  # the first revision with titled and multiple choices, and all defaults
 
 
@@ -55,13 +56,14 @@ def with_fitting_form(method: str, params: Raw) -> Raw:
     """Return a question's params with a form that a person can answer.
 
     A person who accepts a default that does not fit its field sends an answer that the form
-    refuses; so does every person if a member such as a description is null.
+    refuses. So does every person if a member such as a description is null, if a list of choices
+    is empty, or if a required field does not exist. Clients know no references in forms.
 
     Args:
         method: The question's method; only `elicitation/create` has a form.
         params: The question's params, which are returned unchanged if they are malformed.
     """
-    if method != "elicitation/create" or _ODD.search(params) is None:
+    if method != "elicitation/create":
         return params
     try:
         members: Any = msgspec.json.decode(params)
@@ -74,8 +76,8 @@ def with_fitting_form(method: str, params: Raw) -> Raw:
 
 
 def fitting_form(form: JsonObject) -> JsonObject:
-    """Return a form without defaults and nulls that do not fit; the same one if all fit."""
-    form = _without_nulls(form)
+    """Return a form without what does not fit, see `with_fitting_form`; the same if all fits."""
+    form = _plain(form)
     fields = form.get("properties")
     if not isinstance(fields, dict):
         return form
@@ -102,17 +104,46 @@ def fitting_form(form: JsonObject) -> JsonObject:
     return {**form, "properties": kept}
 
 
-def _without_nulls(form: JsonObject) -> JsonObject:
-    """Return a form without null for a missing member, and `[]` for no fields, as PHP writes it."""
+def _plain(form: JsonObject) -> JsonObject:
+    """Return a form without null for a missing member, and `[]` for no fields, as PHP writes it.
+
+    References and required fields that do not exist are replaced and removed.
+    """
     found = {key: each for key, each in form.items() if each is not None}
     fields = found.get("properties")
     if fields == []:
-        found["properties"] = {}
-    elif isinstance(fields, dict):
-        found["properties"] = {
-            name: {key: each for key, each in field.items() if each is not None or key in _VALUES}
-            if isinstance(field, dict)
-            else field
-            for name, field in fields.items()
-        }
+        found["properties"] = fields = {}
+    if not isinstance(fields, dict):
+        return form if found == form else found
+    found["properties"] = {name: _plain_field(each, form) for name, each in fields.items()}
+    required = found.get("required")
+    if isinstance(required, list):
+        found["required"] = [
+            each for each in required if not isinstance(each, str) or each in fields
+        ]
     return form if found == form else found
+
+
+def _plain_field(field: Any, form: JsonObject) -> Any:
+    """Return a field without a reference to the form's definitions, nulls, and lists of nothing."""
+    if not isinstance(field, dict):
+        return field
+    field = _resolved(field, form)
+    return {
+        key: each
+        for key, each in field.items()
+        if (each is not None or key in _VALUES) and (each != [] or key not in _CHOICE_LISTS)
+    }
+
+
+def _resolved(field: JsonObject, form: JsonObject) -> JsonObject:
+    seen = set()
+    while isinstance(reference := field.get("$ref"), str) and reference not in seen:
+        seen.add(reference)
+        found = _REFERENCE.fullmatch(reference)
+        definitions = form.get(found[1]) if found is not None else None
+        target = definitions.get(found[2]) if found and isinstance(definitions, dict) else None
+        if not isinstance(target, dict):
+            break
+        field = {**target, **{key: each for key, each in field.items() if key != "$ref"}}
+    return field

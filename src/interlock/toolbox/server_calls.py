@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from interlock.calls.endings import effect_of
 from interlock.calls.fitting import check_arguments
 from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig
 from interlock.errors import ConfigError, InterlockError, RemoteProtocolError
+from interlock.protocol.decoding import CHECKS, repaired
 from interlock.protocol.envelope import encode
 from interlock.revisions import COMPLETION_CONTEXT, LEGACY, at_least
 from interlock.text.redaction import Redactor, redact_error
@@ -168,8 +170,9 @@ class ServerCalls:
                     known, may = self._permitted.last  # cached: clients often pass the same object
                     can = may if known is can else self._permitted.of(can)
                 try:
+                    method = "tools/call" if is_tool else call.method
                     raw = await client.forward(
-                        "tools/call" if is_tool else call.method,
+                        method,
                         call.params(),
                         name=name,
                         timeout=call.timeout,
@@ -191,6 +194,12 @@ class ServerCalls:
                     )
                     is_final = is_checked and not call.returns_questions
                     result = client.check_result(name, raw) if is_final else None
+                    try:
+                        CHECKS[method](raw)
+                    except (msgspec.DecodeError, RecursionError):
+                        raw = repaired(method, raw)
+                    except MemoryError:
+                        pass  # the client checks a large result itself
                     outcome = Outcome(raw, result)
                     if is_checked and not is_final and not outcome.is_task:
                         result = client.check_result(name, raw)

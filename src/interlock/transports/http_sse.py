@@ -112,7 +112,7 @@ class SseTransport:
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Post each frame; responses arrive on the stream."""
+        """Post each frame; responses arrive on the stream, or from some servers in the body."""
         if self._lost:
             return
         for frame in frames:
@@ -161,6 +161,10 @@ class SseTransport:
             async with self._messages.request("POST", headers, frame, own) as response:
                 if not 200 <= response.status < 300:
                     error = await self._messages.refusal(response, own)
+                elif isinstance(frame, RequestFrame) and media_type(response) == JSON:
+                    # https://github.com/modelcontextprotocol/csharp-sdk/pull/445
+                    body = await self._messages.body(response)
+                    self._receiver.frames_received([body] if body else [])
         except InterlockError as reason:
             error = reason
         except Exception as reason:

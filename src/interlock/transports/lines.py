@@ -65,6 +65,11 @@ class LineSplitter:
             return ended
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]
 
+    def rest(self) -> bytes:
+        """Return the line that has begun, after the end of the input."""
+        begun, self._begun = self._begun, bytearray()
+        return b"" if isinstance(begun, _CutLine) else bytes(begun)
+
     def _cut(self, data: bytes) -> list[bytes]:
         """Keep only the beginning of the incomplete line, and continue with the next line."""
         self._begun = _CutLine(self._begun[:_KEPT])

@@ -15,6 +15,8 @@ import shlex
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from interlock.errors import (
     MAX_WORDS,
     ConnectionClosed,
@@ -142,6 +144,7 @@ class StdioTransport:
             # The server closed its stdout. Wait shortly for its exit, because an exit code explains
             # more.
             self._loop.remove_reader(self._process.stdout)
+            self._receive_last_line()
             self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
             return
         try:
@@ -300,6 +303,8 @@ class StdioTransport:
         # Read one full pipe at most: processes that the server started may keep writing.
         for _ in range(_PIPE_BYTES // _READ_BYTES + 1):
             data = self._read_pipe(self._process.stdout)
+            if data == b"":
+                self._receive_last_line()
             if not data or self._receiver is None:
                 return
             try:
@@ -310,6 +315,15 @@ class StdioTransport:
             if frames:
                 self._last_line = frames[-1][:MAX_WORDS]
                 self._receiver.frames_received(frames)
+
+    def _receive_last_line(self) -> None:
+        """Receive a last message without a newline; drop one that the server has not finished."""
+        line = self._lines.rest()
+        if line and self._receiver is not None:
+            self._last_line = line[:MAX_WORDS]
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                msgspec.json.decode(line, type=msgspec.Raw)
+                self._receiver.frames_received([line])
 
     def _read_stderr_rest(self) -> None:
         # Read one full pipe at most: processes that the server started may keep writing.

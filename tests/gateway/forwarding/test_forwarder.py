@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -15,6 +16,7 @@ from interlock.client import features
 from interlock.errors import RemoteError
 from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
+from interlock.protocol.decoding import CHECKS
 from interlock.store import AuditReader
 from interlock.types import ElicitParams, ElicitResult, LogMessage
 from tests.gateway.support import as_principal
@@ -321,3 +323,60 @@ async def test_arguments_with_a_number_out_of_range_are_not_forwarded():
         result = await client.call_tool("s__work", Raw(b'{"a":1e999}'))
 
     assert (result.is_error, result.text) == (True, "arguments: Number out of range - at `$[...]`")
+
+
+DONE = {"type": "text", "text": "done"}
+IMAGE = {"type": "image", "mimeType": "image/png"}
+
+
+@each_row("ours", [LEGACY, MODERN])
+@each_row(
+    ("sent", "content", "is_error"),
+    [
+        # https://github.com/BerriAI/litellm/pull/36920
+        ({"content": [DONE, {"type": "widget"}]}, [DONE, {"type": "widget"}], False),
+        ({"content": [IMAGE, DONE]}, [IMAGE, DONE], False),
+        ({"content": [{"type": "text", "text": None}]}, [{"type": "text", "text": ""}], False),
+        ({"content": DONE, "isError": "true", "_meta": []}, [DONE], True),
+        ({"content": "done", "isError": 0}, [DONE], False),
+        ({"content": [DONE | {"x-vendor": 1}]}, [DONE | {"x-vendor": 1}], False),
+    ],
+)
+async def test_strict_clients_can_read_malformed_content_of_a_server(
+    ours: str, sent: Json, content: list[Json], is_error: bool
+):
+    async with Client.memory(gateway_of(server(LEGACY, sent)), revision=ours) as client:
+        await client.list_tools()
+        raw = await client.request("tools/call", {"name": "s__work", "arguments": {}})
+
+    CHECKS["tools/call"](raw)  # as a strict client does
+    result = msgspec.json.decode(raw)
+    assert result.get("isError", False) is is_error
+    for block, wanted in zip(result["content"], content, strict=True):
+        if wanted["type"] in ("widget", "image"):
+            assert block["type"] == "text"
+            assert msgspec.json.decode(block["text"]) == wanted
+        else:
+            assert block == wanted
+
+
+@each_row("wrong", [{"content": [5]}, {"content": 5}, {"content": [], "isError": "perhaps"}])
+async def test_result_without_a_plain_meaning_is_an_error_of_the_server(wrong: Json):
+    async with Client.memory(gateway_of(server(LEGACY, wrong)), revision=LEGACY) as client:
+        await client.list_tools()
+        result = await client.call_tool("s__work")
+
+    assert result.is_error
+    assert "malformed tools/call result" in result.text
+
+
+async def test_empty_list_as_arguments_counts_as_an_empty_object():
+    """Clients in PHP write it: https://github.com/modelcontextprotocol/php-sdk/issues/284."""
+    s = server(MODERN, text("done"))
+    async with Client.memory(gateway_of(s)) as client:
+        await client.list_tools()
+        assert (await client.call_tool("s__work", Raw(b"[]"))).text == "done"
+        refused = await client.call_tool("s__work", Raw(b"[1]"))
+
+    assert [each["arguments"] for each in s.sent("tools/call")] == [{}]
+    assert (refused.is_error, refused.text) == (True, "the arguments must be an object")

@@ -92,6 +92,29 @@ async def test_items_pass_through_in_every_revision(revision: str, theirs: str):
         assert msgspec.json.decode(raw)["x-pages"] == 3
 
 
+@each_row("ours", [LEGACY, MODERN])
+async def test_one_object_in_place_of_a_list_is_passed_on_as_a_list(ours: str):
+    server = library()
+    server.answers |= {
+        "prompts/list": {"prompts": {"name": "review"}},
+        "resources/list": {"resources": {"uri": "doc://one", "name": "one"}},
+        "resources/read": {"contents": {"uri": "doc://one", "text": "one"}},
+        "prompts/get": {"messages": {"role": "user", "content": "hi"}},
+    }
+    async with Client.memory(gateway_of({"lib": server}), revision=ours) as client:
+        assert [each.name for each in await client.list_prompts()] == ["lib__review"]
+        assert [each.uri for each in await client.list_resources()] == ["doc://one"]
+        read = await client.request("resources/read", {"uri": "doc://one"})
+        prompt = await client.request("prompts/get", {"name": "lib__review"})
+        server.answers["resources/read"] = {"contents": "one"}
+        with pytest.raises(RemoteError, match="malformed resources/read result"):
+            await client.read_resource("doc://one")
+
+    assert msgspec.json.decode(read)["contents"] == [{"uri": "doc://one", "text": "one"}]
+    hi = {"type": "text", "text": "hi"}
+    assert msgspec.json.decode(prompt)["messages"] == [{"role": "user", "content": hi}]
+
+
 @each_row("theirs", ["2025-03-26", LEGACY, MODERN])
 async def test_arguments_are_completed_by_the_server_that_has_them(theirs: str):
     server = library(revision=theirs)

@@ -275,14 +275,31 @@ async def test_era_of_a_request_is_detected_from_the_body(http):
     assert "resultType" in reply.json["result"]
 
 
-async def test_body_without_a_revision_is_modern_if_the_header_has_an_unknown_revision(http):
+@each_row(
+    ("body", "meta", "code", "id"),
+    [
+        ("tools/list", {}, -32600, 1),
+        ("notifications/whatever", {}, -32600, None),
+        ("tools/list", {VERSION: "2026-07-28", CAPABILITIES: {}}, -32020, 1),
+        ("", {}, -32600, None),  # a batch
+    ],
+)
+async def test_header_with_an_unknown_revision_is_named_with_its_value(http, body, meta, code, id):
     client = await http.initialize()
-    body = http.rpc("tools/list", id=1)
+    written = http.rpc(body, {"_meta": meta}, **({} if id is None else {"id": id}))
     headers = {"mcp-session-id": client.id, "mcp-protocol-version": "v999"}
-    reply = await http.request("POST", body=body, headers=headers)
+    for version in ("v999", ""):
+        headers["mcp-protocol-version"] = version
+        reply = await http.request("POST", body=written if body else b"[]", headers=headers)
 
-    assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, 1)
-    assert VERSION in reply.json["error"]["message"]
+        assert (reply.code, reply.error, reply.json.get("id")) == (400, code, id)
+        known = "2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28"
+        assert reply.json["error"]["message"] == (
+            f"header MCP-Protocol-Version is {version!r}, which is none of {known}"
+        )
+    headers["mcp-protocol-version"] = "2026-07-28"  # known, so the body lacks its metadata
+    reply = await http.request("POST", body=http.rpc("tools/list", id=1), headers=headers)
+    assert (reply.error, VERSION in reply.json["error"]["message"]) == (-32602, True)
 
 
 async def test_header_mcp_method_does_not_decide_the_era(http):

@@ -32,7 +32,7 @@ from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.refusals import refused
 from interlock.gateway.forwarding.task_ids import SealedTask
 from interlock.protocol import Request
-from interlock.protocol.decoding import decode
+from interlock.protocol.decoding import decode, repaired
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.questions import lacking
 from interlock.revisions import INVALID_PARAMS
@@ -163,7 +163,7 @@ class ForwardedTasks:
     async def _fitted(self, result: Raw, sealed: SealedTask, entry: Entry, context: Context) -> Raw:
         """Return a task's result, treated like a call's result: within the limit, prefixed URIs."""
         call = Call(entry, {}, caller_of(context), id=sealed.call)
-        outcome = await self._toolbox.results.fit(call, Outcome(result))
+        outcome = await self._toolbox.results.fit(call, Outcome(repaired("tools/call", result)))
         return self._forwarder.with_links(entry, outcome.raw)
 
     def _record(self, event: str, sealed: SealedTask, entry: Entry, context: Context) -> None:

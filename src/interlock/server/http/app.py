@@ -14,10 +14,10 @@ from msgspec import UNSET, DecodeError
 from interlock.auth import Authenticator
 from interlock.errors import AuthError, AuthUnavailable, CallRefused, ParseError
 from interlock.protocol import envelope
-from interlock.revisions import ALL, INVALID_PARAMS, LEGACY, MODERN
+from interlock.revisions import INVALID_PARAMS, LEGACY, MODERN
 from interlock.server.answering import Answering
 from interlock.server.http.guard import Guard
-from interlock.server.http.header_checks import read_params
+from interlock.server.http.header_checks import check_version, read_params
 from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.legacy import Legacy
 from interlock.server.http.legacy_sse import MESSAGES_PATH, MESSAGES_PATHS, STREAM_PATH, EventSource
@@ -274,11 +274,8 @@ class HttpApp:
     def _has_session(self, request: HttpRequest) -> bool:
         if b"mcp-session-id" not in request.headers or self.sessions.is_stateless:
             return False
-        version = request.header(b"mcp-protocol-version")
-        if version is not None and version not in ALL:
-            supported = ", ".join(ALL)
-            raise HttpRefusal(400, f"the protocol revision is not one of {supported}")
-        return version not in MODERN
+        check_version(request)
+        return request.header(b"mcp-protocol-version") not in MODERN
 
     async def _post(self, request: HttpRequest) -> None:
         headers = request.headers
@@ -319,8 +316,10 @@ class HttpApp:
 
     @staticmethod
     def _is_batch(request: HttpRequest, body: bytes) -> bool:
-        version = request.header(b"mcp-protocol-version")
-        return body.lstrip()[:1] == b"[" and (version is None or version in LEGACY)
+        if body.lstrip()[:1] != b"[":
+            return False
+        check_version(request)
+        return request.header(b"mcp-protocol-version") not in MODERN
 
     def _refusal_of(self, error: BaseException, request: HttpRequest) -> HttpRefusal:
         if isinstance(error, HttpRefusal):

@@ -16,7 +16,7 @@ from interlock.errors import InterlockError, SchemaError
 from interlock.protocol.envelope import Envelope
 from interlock.protocol.headers import NAMES, annotated, decode_value
 from interlock.protocol.leniency import decode_params
-from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
+from interlock.revisions import ALL, HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST
 from interlock.server.catalogue import input_schema
 from interlock.server.http.responses import HttpRefusal
 from interlock.server.request_context import (
@@ -28,6 +28,7 @@ from interlock.server.request_context import (
     read_cached,
     stated_in,
 )
+from interlock.text.quoting import clip
 from interlock.types import JsonObject, Tool
 
 if TYPE_CHECKING:
@@ -100,6 +101,19 @@ def _reread(method: object, encoded: Raw) -> AnyParams:
     return decode_params(Params, encoded)
 
 
+def check_version(http: HttpRequest, code: int = INVALID_REQUEST) -> None:
+    """Check that the version header, if there is one, names a protocol revision.
+
+    Raises:
+        HttpRefusal: 400, `code`: the header names an unknown revision.
+    """
+    version = http.header(b"mcp-protocol-version")
+    if version is not None and version not in ALL:
+        known = ", ".join(ALL)
+        text = f"header MCP-Protocol-Version is {clip(version)!r}, which is none of {known}"
+        raise HttpRefusal(400, text, code)
+
+
 def check(http: HttpRequest, method: str, params: AnyParams, version: str) -> None:
     """Check the headers that every modern request must have.
 
@@ -111,6 +125,7 @@ def check(http: HttpRequest, method: str, params: AnyParams, version: str) -> No
         get(b"mcp-protocol-version") != version.encode()
         and http.header(b"mcp-protocol-version") != version
     ):
+        check_version(http, HEADER_MISMATCH)
         raise _mismatch("MCP-Protocol-Version", "_meta")
     if get(b"mcp-method") != method.encode() and http.header(b"mcp-method") != method:
         raise _mismatch("Mcp-Method", "method")

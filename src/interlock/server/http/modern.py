@@ -395,6 +395,8 @@ def _fault(http: HttpRequest, request: Request, params: header_checks.AnyParams)
     """Return the error of a request with several faults, as the conformance tests expect it."""
     meta = _meta_of(params)
     try:
+        if revisions.VERSION_KEY not in meta:  # a legacy request, whose header is the fault
+            header_checks.check_version(http)
         request_context.check_modern(meta)
         header_checks.check(http, request.method, params, meta[revisions.VERSION_KEY])
         request_context.read_modern(meta)
@@ -408,6 +410,8 @@ def _fault(http: HttpRequest, request: Request, params: header_checks.AnyParams)
 
 def _check_notification(http: HttpRequest, params: header_checks.AnyParams) -> None:
     meta = _meta_of(params)
+    if revisions.VERSION_KEY not in meta:
+        header_checks.check_version(http)
     version = meta.get(revisions.VERSION_KEY, http.header(b"mcp-protocol-version"))
     if version not in revisions.MODERN:
         raise HttpRefusal(
