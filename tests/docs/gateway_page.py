@@ -111,7 +111,7 @@ async def _fill(folder: Path, configuration: Path, name: str) -> None:
         await credentials.lease(login, "t")
         async with AuditWriter.open(place, key=key) as writer:
             policy = Policy.from_config(load(configuration)).hash
-            claim = ApprovalStore(database, key).insertion(_approval(policy))
+            claim = ApprovalStore(database, key).insertion(_approval(policy, key))
             await writer.append(AuditRecord("asked", "c_1", "user:carl"), claim)
             names = ("user:anna", "", "crm", "crm:refund")
             await writer.append(
@@ -144,7 +144,7 @@ async def _fill_pins(database: Database, *, is_changed: bool) -> None:
         await PinStore(database).check("crm", offered, TOOL_KINDS)
 
 
-def _approval(policy: str) -> Approval:
+def _approval(policy: str, key: GatewayKey) -> Approval:
     now = now_micros()
     return Approval(
         id=APPROVAL,
@@ -156,7 +156,7 @@ def _approval(policy: str) -> Approval:
         server="crm",
         tool="crm:refund",
         arguments=ARGUMENTS,
-        hash="h",
+        hash=arguments_hash(key.derive(ARGUMENTS_KEY), canonical(ARGUMENTS)),
         rule="refunds",
         policy=policy,
         pin="",
