@@ -168,6 +168,12 @@ async def test_person_decides_by_keyboard_in_a_narrow_window(
         await expect(title).to_be_focused()
         assert await problems_of_looks(page) == []
         await press(page, "all tools that only read (mcp:read)", "Space", "checkbox")
+        allow = page.get_by_role("button", name="Allow")
+        await expect(allow).to_be_enabled()
+        # A page in front of this one has closed itself between the clicks of a double-click.
+        await page.evaluate("window.dispatchEvent(new Event('focus')), allow.click()")
+        await expect(allow).to_be_disabled(timeout=1)
+        assert client.answers == []
         await press(page, "Allow")
         await expect(page).to_have_title("Client")
         (answer,) = client.answers

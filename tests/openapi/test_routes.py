@@ -137,7 +137,9 @@ def test_path_value_with_slashes_stays_below_its_own_prefix(value: str):
     assert_own_prefix(value)
 
 
-@each_row("value", ["1/secrets", "..", "%2e%2e", "a\\b", "a%252fb", "a\x00", "\x9b"])
+@each_row(
+    "value", ["1/secrets", "..", "%2e%2e", "a\\b", "a%252fb", "a\x00", "\x9b", "..;", ".%3b=1"]
+)
 def test_path_value_that_would_leave_its_segment_is_refused(value: str):
     with pytest.raises(InvalidArguments, match="argument 'id' has a separator"):
         check_value("id", value)

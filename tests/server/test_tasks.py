@@ -703,7 +703,7 @@ class NoClient:
 
 async def as_principal(
     server: Server,
-    who: str | None,
+    who: str | Principal | None,
     method: str,
     params: dict[str, Any],
     revision: str = revisions.NEWEST,
@@ -714,7 +714,7 @@ async def as_principal(
         link=NoClient(),
         loop=asyncio.get_running_loop(),
         client_capabilities=ClientCapabilities(extensions={NAME: {}}),
-        principal=None if who is None else Principal(who),
+        principal=Principal(who) if isinstance(who, str) else who,
     )
     return msgspec.json.decode(
         await server.answer(Request(1, method, Raw(encode(params))), context)
@@ -722,7 +722,7 @@ async def as_principal(
 
 
 @each_row("method", METHODS)
-@each_row("other", ["eve", "", "ad", None])
+@each_row("other", ["eve", "", "ad", None, Principal("ada", tenant="other")])
 async def test_a_task_of_another_principal_looks_unknown(method, other):
     server, work = slow_server()
     async with server.running():

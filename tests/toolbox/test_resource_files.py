@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from typing import Any
 
@@ -20,6 +21,7 @@ from interlock.openapi.bodies import MAX_FILE_BYTES
 from interlock.openapi.server import OpenApiServer
 from interlock.policy import Policy
 from interlock.types import JsonObject
+from tests.support.rows import each_row
 
 BINARY: JsonObject = {"type": "string", "format": "binary"}
 DOCUMENT: JsonObject = {
@@ -138,6 +140,37 @@ async def test_files_in_a_form_have_name_and_type_of_their_resources(
     assert b'filename="a.txt"\r\nContent-Type: text/plain\r\n\r\nnote a\r\n' in app.body
     assert b"\r\n\r\nown\r\n" in app.body
     assert b'{"resource":"file:///cat.png"}' in app.body  # an object, and not a file
+
+
+@each_row(
+    ("uri", "sent"),
+    [
+        ("own:file:///notes/a.txt", b"note a"),  # another server lists the whole text
+        ("other:file:///notes/a.txt", b"other"),
+        ("own://page", b"page"),  # a URI whose scheme is a server's name
+        ("file:///notes/b.txt", b"note b"),
+        (
+            "file:///notes/a.txt",
+            "write own:file:///notes/a.txt or other:file:///notes/a.txt",
+        ),
+    ],
+)
+async def test_file_is_read_from_its_server_and_from_no_other(
+    app: Recorder, uri: str, sent: bytes | str
+) -> None:
+    other = Server("other")
+    other.resource("file:///notes/a.txt")(lambda: "other")
+    other.resource("own:file:///notes/a.txt")(lambda: "forged")
+    other.resource("own://page")(lambda: "page")
+    shop = OpenApiServer(document=DOCUMENT, app=app, tools={"put_raw": "putRaw"})
+    async with Toolbox({"shop": shop, "own": files(), "other": other}) as toolbox:
+        calling = toolbox.call("shop:put_raw", {"body": {"resource": uri}})
+        if isinstance(sent, str):
+            with pytest.raises(InvalidArguments, match=re.escape(sent)):
+                await calling
+        else:
+            await calling
+            assert app.body == sent
 
 
 async def test_kept_result_can_be_sent_as_a_file_by_its_owner_only(

@@ -110,7 +110,8 @@ def check_value(name: str, value: str, *, spans: bool = False) -> None:
                 f"argument {name!r} has an empty segment; write it as 'folder/file'"
             )
         for _ in range(_DECODINGS + 1):
-            if _UNSAFE.search(segment) or segment in _DOTS:
+            # Java servers drop what follows ";" before they resolve dots.
+            if _UNSAFE.search(segment) or segment.partition(";")[0] in _DOTS:
                 raise InvalidArguments(
                     f"argument {name!r} has a separator, a control character or dots that would "
                     "change the path; send a plain name"

@@ -201,4 +201,4 @@ class ParkedCalls(Generic[_C]):
 
 def owner_of(principal: Principal | None) -> str:
     """Return the owner of a principal's calls; "" for all unauthenticated callers together."""
-    return principal.id if principal else ""
+    return principal.owner if principal else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -93,16 +93,34 @@ async def find(upstreams: Mapping[str, Upstream], uri: str) -> Item | None:
     """Find a resource by its URI: a kept result, or a resource that a server lists.
 
     `SERVER:URI` names a resource at one server, listed or not.
+
+    Raises:
+        InvalidArguments: Several servers may have the resource.
     """
     if uri.startswith(URI):
         return Item("resources", OWN, uri)
     working = [each for each in upstreams.values() if each.status.state == "ok"]
     listing = await asyncio.gather(*(_lists(each, uri) for each in working))
-    for upstream, has_it in zip(working, listing, strict=True):
-        if has_it:
-            return Item("resources", upstream.name, uri)
+    having = [each.name for each, has_it in zip(working, listing, strict=True) if has_it]
+    named = find_named(upstreams, uri)
+    if named is not None and named.server not in having:
+        return named
+    if len(having) > 1:
+        ways = " or ".join(f"{server}:{uri[:200]}" for server in having[:10])
+        raise InvalidArguments(f"several servers may have {uri[:200]!r}; write {ways}")
+    return Item("resources", having[0], uri) if having else None
+
+
+def find_named(upstreams: Container[str], uri: str) -> Item | None:
+    """Return the resource that `SERVER:URI` names; None if the text is not of this form.
+
+    Another server that lists the whole text, or has a template for it, must not receive the
+    request. A text such as `github://a` is a URI, even if a server is called `github`.
+    """
     server, colon, rest = uri.partition(":")
-    return Item("resources", server, rest) if colon and server in upstreams else None
+    if not colon or server not in upstreams or rest.startswith("//"):
+        return None
+    return Item("resources", server, rest)
 
 
 async def _lists(upstream: Upstream, uri: str) -> bool:

@@ -210,6 +210,24 @@ async def test_resource_is_followed_again_after_a_restart_of_its_server():
         await until(lambda: updates)
 
 
+async def test_update_of_a_uri_at_another_server_is_not_passed_on():
+    s, other = server(), server()
+    other.answers["resources/list"] = {"resources": [{"uri": "own://1", "name": "1"}]}
+    policy = gateway_of(s)._in_force.policy
+    gateway = ForwardingServer({"s": s, "other": other}, policy, environ={})
+    updates: list[str] = []
+    async with Client.memory(
+        as_principal(gateway, BERT), revision=LEGACY, on_resource_updated=updates.append
+    ) as client:
+        await client.subscribe("doc://1")
+        await gateway.toolbox.upstream("other").list_resources()
+        updated(other)
+        await client.call_tool("other__get_x")  # arrives after the notification
+        assert updates == []
+        updated(s)
+        await until(lambda: updates)
+
+
 async def test_hidden_resource_cannot_be_followed_and_looks_like_an_absent_one():
     s = server()
     texts = []

@@ -41,7 +41,8 @@ def test_prefixed_uri_can_be_split_whatever_the_server_is_called(server: str):
         ({"a": ["x://{id}"], "b": ["x://{id}/page"]}, ["a", "b"]),  # "{id}" may be "7/page"
         ({"a": ["x://{id}"], "b": ["{+any}"], "c": ["y://{id}"]}, ["a", "b", "c"]),
         ({"a": ["x://{id}", "x://{id}/page"], "b": ["y://{id}"], "c": ["x:{id}"]}, ["a", "c"]),
-        ({"a": ["x://{id}"], "b": ["y://{id}", "x://1"]}, []),  # a listed one is found first
+        ({"a": ["x://{id}"], "b": ["y://{id}", "x://1"]}, ["a", "b"]),  # a template of a has it
+        ({"a": ["x://{id}", "x://1"], "b": ["y://{id}", "x:/1"]}, []),
     ],
 )
 def test_templates_that_may_match_one_uri_get_their_servers_prefix(
@@ -59,6 +60,8 @@ def test_templates_that_may_match_one_uri_get_their_servers_prefix(
         ("x://listed", "interlock://servers/b/"),
         ("x://a/7", "interlock://servers/b/"),
         ("linked://1", "interlock://servers/b/"),
+        ("x://shared", "interlock://servers/b/"),
+        ("x://shared/7", "interlock://servers/b/"),
         ("interlock://servers/a/x://1", "interlock://servers/b/"),
         ("x://own", ""),
         ("x://b/7", ""),
@@ -67,12 +70,34 @@ def test_templates_that_may_match_one_uri_get_their_servers_prefix(
 )
 def test_link_to_another_servers_uri_leads_to_the_server_that_links(uri: str, prefix: str):
     uris = Uris()
-    uris.compare({"a": ["x://listed", "x://a/{id}"], "b": ["x://own", "x://b/{id}"]})
+    shared = ["x://shared", "x://shared/{id}"]
+    own = {"a": ["x://listed", "x://a/{id}"], "b": ["x://own", "x://b/{id}"]}
+    uris.compare({**own, "c": shared, "d": shared})
     uris.link("a", "linked://1")
 
     assert uris.link("b", uri) == prefix + uri
     assert uris.linked(prefix + uri) == ("b", uri)
     assert uris.linked("linked://1") == ("a", "linked://1")
+
+
+@each_row(
+    ("listed", "linked"),
+    [
+        ({"a": ["x://1"]}, None),
+        ({"a": ["x://{id}"]}, None),
+        ({"a": ["x://{id}"], "b": ["x://{id}"]}, None),
+        ({"a": ["y://{id}"]}, ("b", "x://1")),
+        ({"b": ["x://{id}"]}, ("b", "x://1")),
+    ],
+)
+def test_link_does_not_keep_a_uri_that_another_server_turns_out_to_have(
+    listed: dict[str, list[str]], linked: tuple[str, str] | None
+):
+    uris = Uris()
+    assert uris.link("b", "x://1") == "x://1"
+    uris.compare(listed)
+
+    assert uris.linked("x://1") == linked
 
 
 def test_remembered_links_of_each_server_are_bounded():

@@ -10,12 +10,13 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from interlock.config.gateway import Rate
 from interlock.gateway.front_door import documents as documents_module
 from interlock.gateway.front_door.client_authentication import BY_JWT
+from interlock.gateway.front_door.request import OAuthError
 from interlock.store.oauth_clients import StoredClient
 from tests.gateway.front_door.document_host import REDIRECT, Host, host, unsigned
 from tests.gateway.front_door.visitor import Visitor
+from tests.support.rows import each_row
 
 __all__ = ["host"]
 
@@ -50,9 +51,18 @@ async def test_rule_can_name_a_proven_client_and_no_name_passes_for_it(door, hos
         assert (await visitor.call(tokens["access_token"])).text == "done"
 
 
+@each_row(
+    "url",
+    ["https://[/c", "https://[x]/c", "https://:80/c", "https://a:b:c/c", "https://a.example./c"],
+)
+async def test_malformed_url_of_a_document_is_refused_without_a_request(url: str):
+    with pytest.raises(OAuthError, match="is not the URL of a client's document"):
+        await documents_module.Documents(lambda: pytest.fail("requested")).find(url)
+
+
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents_module, "NEW", Rate(1_000, 1))
+    monkeypatch.setattr(documents_module, "NEW", 10_000)
 
 
 @pytest.mark.usefixtures("unlimited")

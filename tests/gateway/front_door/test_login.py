@@ -90,6 +90,7 @@ REFUSED: list[tuple[dict[str, str | None], str]] = [
     ({"prompt": "none"}, "login_required"),
     ({"resource": "https://other.example/mcp"}, "invalid_target"),
     ({"resource": f"{RESOURCE}/nowhere"}, "invalid_target"),
+    ({"resource": "https://[/mcp"}, "invalid_target"),
 ]
 
 

@@ -353,10 +353,6 @@ class ToolboxCatalogue:
             prints.append(hash(tuple(each["address"] for each in found)))
         return hash(tuple(prints))
 
-    def shown(self, item: Item) -> str:
-        """Return a resource's URI in the form that clients use."""
-        return self._uris.shown(item.server, item.name)
-
     # Look-ups
 
     def find(self, kind: str, name: str, context: Context) -> Any:

@@ -162,12 +162,14 @@ class Changes:
         self.unfollowed()
 
     def resource_updated(self, server: str, uri: str) -> None:
+        """Notify the subscribers of a server's resource, and not those of another server's."""
         item = Item("resources", server, uri)
 
         def may_use(principal: Principal | None) -> bool:
             return self._catalogue.may_use(Caller(principal), item)
 
-        self.subscribers.resource_updated(self._catalogue.shown(item), may_use)
+        for shown in [shown for shown, each in self._followed.items() if each == item]:
+            self.subscribers.resource_updated(shown, may_use)
 
     # Log messages outside of calls
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from interlock.text.quoting import visible
+from interlock.openapi import texts as foreign
+from interlock.text.quoting import quoted, visible
 
 SERVERS = "servers"  # the value of `instructions` that selects the servers' instructions
 CATALOGUE = "catalogue"  # the value that selects a line about each server
@@ -21,13 +22,18 @@ _SEARCH = (
 def joined_instructions(texts: Mapping[str, str]) -> str | None:
     """Return the servers' own instructions, each under the server's name; None if there are none.
 
+    Each line of a longer text is marked as quoted, and hidden characters are removed: no server can
+    write a part that looks like another server's or the gateway's.
+
     Args:
         texts: The instructions by server.
     """
     parts = []
     for name, text in texts.items():
         cut = text if len(text) <= MAX_INSTRUCTIONS else text[:MAX_INSTRUCTIONS] + " [cut]"
-        parts.append(f"{name}:\n{cut}")
+        lines = [foreign.visible(line) for line in cut.strip().splitlines()]
+        shown = "\n".join(lines)
+        parts.append(f"{name}:\n{quoted(shown) if len(lines) > 1 else shown}")
     return "\n\n".join(parts) or None
 
 

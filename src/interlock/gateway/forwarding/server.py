@@ -54,6 +54,7 @@ from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
 from interlock.toolbox.pins import PinKeeper
+from interlock.toolbox.resource_files import find_named
 from interlock.toolbox.search_tool import search_tool
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
@@ -265,11 +266,11 @@ class ForwardingServer:
 
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         found = self._catalogue.find_resource(uri, caller)
-        server, colon, rest = uri.partition(":")
-        if found is None and colon and server in self.toolbox.upstreams:
-            item = Item("resources", server, rest)  # a resource that a tool's result may link to
-            found = item if self._catalogue.may_use(caller, item) else None
-        return found
+        named = find_named(self.toolbox.upstreams, uri)
+        if named is None or (found is not None and found.server == named.server):
+            return found
+        # A resource that is named by its server, to which a tool's result may link.
+        return named if self._catalogue.may_use(caller, named) else found
 
     def _unknown(self, kind: Kind, name: str, context: Context) -> None:
         caller = caller_of(context)

@@ -1,12 +1,13 @@
 """The URIs under which clients see the servers' resources.
 
 1. A URI stays unchanged as long as no other server has the same URI.
-2. If two servers have the same URI, or templates that may match the same URI, all URIs of both get
-   the prefix `interlock://servers/SERVER/`. They keep it until the process ends, so that clients
-   can store the URIs.
+2. If two servers have the same URI, or one has a template that may match a URI or a template of
+   the other, all URIs of both get the prefix `interlock://servers/SERVER/`. They keep it until the
+   process ends, so that clients can store the URIs.
 3. A resource that a result links to can be read like a listed resource. The link gets the prefix
    if the URI belongs to another server, because that server lists it, has linked to it before, or
-   has a template for it: reading it must not ask a server that did not offer it.
+   has a template for it: reading it must not ask a server that did not offer it. A link without
+   prefix is forgotten when another server turns out to have its URI.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Uris:
     def __init__(self) -> None:
         self._prefixed: set[str] = set()
         self._owners: dict[str, str] = {}  # the servers of listed resources and templates
-        # The texts before "{" of the templates without prefix, sorted; none begins with another.
-        self._starts: list[tuple[str, str]] = []
+        # The texts before "{" of templates, sorted; none begins with another. And their servers.
+        self._starts: list[str] = []
+        self._servers: list[frozenset[str]] = []
         self._linked: dict[str, tuple[str, str]] = {}
         self._links: dict[str, OrderedDict[str, None]] = {}  # remembered links by server
 
@@ -38,18 +40,18 @@ class Uris:
         Args:
             uris: The URIs of resources and templates, by the server's name.
         """
-        owners: dict[str, str] = {}
+        self._owners = {}
         starts: dict[str, frozenset[str]] = {}
         for server, each in uris.items():
             for uri in each:
-                owner = owners.setdefault(uri, server)
+                owner = self._owners.setdefault(uri, server)
                 if owner != server:
                     self._prefixed |= {owner, server}
                 start, brace, _ = uri.partition("{")
                 if brace:
                     starts[start] = starts.get(start, frozenset()) | {server}
         outer: list[tuple[str, frozenset[str]]] = []
-        outermost = []
+        self._starts, self._servers = [], []
         for start in sorted(starts):
             while outer and not start.startswith(outer[-1][0]):
                 outer.pop()
@@ -57,10 +59,20 @@ class Uris:
             if len(servers) > 1:
                 self._prefixed |= servers
             if not outer:
-                outermost += [(start, server) for server in starts[start]]
+                self._starts.append(start)
+                self._servers.append(servers)
             outer.append((start, servers))
-        self._owners = {uri: each for uri, each in owners.items() if each not in self._prefixed}
-        self._starts = [each for each in outermost if each[1] not in self._prefixed]
+        for uri, server in self._owners.items() if starts else ():
+            others = self._of_template(uri)
+            if others and others != {server}:
+                self._prefixed |= others | {server}
+
+    def _of_template(self, uri: str) -> frozenset[str]:
+        """Return the servers with the shortest beginning of a template that a URI has."""
+        place = bisect_right(self._starts, uri)
+        if place and uri.startswith(self._starts[place - 1]):
+            return self._servers[place - 1]
+        return frozenset()
 
     def link(self, server: str, uri: str) -> str:
         """Remember a URI that a server's result links to; return the URI for clients."""
@@ -78,15 +90,20 @@ class Uris:
         """Return whether a URI without prefix belongs to another server."""
         if uri.startswith(PREFIX):
             return True
-        owners = {self._linked.get(uri, (server, uri))[0], self._owners.get(uri, server)}
-        place = bisect_right(self._starts, (uri, chr(0x10FFFF)))
-        if place and uri.startswith(self._starts[place - 1][0]):
-            owners.add(self._starts[place - 1][1])
-        return owners != {server}
+        linked = self._linked.get(uri, (server, uri))[0]
+        return linked != server or self._is_taken(server, uri)
+
+    def _is_taken(self, server: str, uri: str) -> bool:
+        """Return whether another server lists a URI, or has a template for it."""
+        return self._owners.get(uri, server) != server or not self._of_template(uri) <= {server}
 
     def linked(self, shown: str) -> tuple[str, str] | None:
         """Return a remembered link's server and original URI; None for an unknown link."""
-        return self._linked.get(shown)
+        found = self._linked.get(shown)
+        if found is None or found[1] != shown:
+            return found
+        server, uri = found
+        return None if server in self._prefixed or self._is_taken(server, uri) else found
 
     def is_prefixed(self, server: str) -> bool:
         return server in self._prefixed

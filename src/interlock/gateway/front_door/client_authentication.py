@@ -57,7 +57,10 @@ def with_basic(form: Mapping[str, str], authorization: str | None) -> dict[str, 
 
 
 async def authenticated(
-    form: Mapping[str, str], clients: ClientDirectory, check_assertion: CheckAssertion
+    form: Mapping[str, str],
+    clients: ClientDirectory,
+    check_assertion: CheckAssertion,
+    caller: str,
 ) -> ProvenClient:
     """Return the client that sent a request to the token endpoint.
 
@@ -65,6 +68,7 @@ async def authenticated(
         form: The form; see `with_basic`.
         clients: All clients.
         check_assertion: Checks what a client has signed.
+        caller: The IP address of the caller.
 
     Raises:
         OAuthError: The client is unknown, or does not prove that it is this client.
@@ -75,7 +79,7 @@ async def authenticated(
     id = form.get("client_id") or stated_subject(assertion.encode(errors="replace"))
     if not id:
         raise OAuthError("invalid_client", "the request names no client_id", 401)
-    client = await clients.find(id, is_known=True)
+    client = await clients.find(id, caller=caller, is_known=True)
     if assertion:
         if form.get("client_assertion_type") != BY_JWT or "private_key_jwt" not in client.methods:
             text = f"{client.label} cannot authenticate by this assertion"

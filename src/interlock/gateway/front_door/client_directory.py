@@ -68,17 +68,18 @@ class ClientDirectory:
         self._blocked = frozenset(blocked)
         self._on_change()
 
-    async def find(self, id: str, *, is_known: bool = False) -> FrontClient:
+    async def find(self, id: str, *, caller: str = "", is_known: bool = False) -> FrontClient:
         """Return a client.
 
         Args:
             id: The `client_id`.
+            caller: The IP address of the caller.
             is_known: Whether people have allowed this client before; see `Documents.find`.
 
         Raises:
             OAuthError: The client is unknown (401), is blocked, or may not ask here.
         """
-        client = await self._found(id, is_known=is_known)
+        client = await self._found(id, caller, is_known=is_known)
         if self.is_blocked(client.id, places_of(client)):
             raise OAuthError("invalid_client", f"the client {client.label} is blocked here", 401)
         stored = self._stored.get(id)
@@ -100,7 +101,7 @@ class ClientDirectory:
             return False
         return self._gateway.is_trusted(stored.user)
 
-    async def _found(self, id: str, *, is_known: bool) -> FrontClient:
+    async def _found(self, id: str, caller: str, *, is_known: bool) -> FrontClient:
         stored = self._stored.get(id)
         if stored is not None and stored.redirects:
             return FrontClient(
@@ -114,7 +115,7 @@ class ClientDirectory:
         if (client := self.registrations.find(id)) is not None:
             return client
         if is_document(id):
-            return await self._documents.find(id, is_known=is_known)
+            return await self._documents.find(id, caller=caller, is_known=is_known)
         text = "this client_id is unknown here: register the client again"
         raise OAuthError("invalid_client", text, 401)
 

@@ -94,14 +94,18 @@ class Consent:
         self._secret = parts.secret.derive("consent")
         self._tokens = tokens
 
-    async def opened(self, raw: str) -> tuple[AuthorizationQuery, FrontClient, str]:
+    async def opened(self, raw: str, caller: str) -> tuple[AuthorizationQuery, FrontClient, str]:
         """Return what a query asks, with its client and the client's redirect URI.
+
+        Args:
+            raw: The query of `/authorize`.
+            caller: The IP address of the caller.
 
         Raises:
             OAuthError: The request, its client or its redirect URI is refused.
         """
         query = read_query(raw)
-        client = await self._clients.find(query.values.get("client_id", ""))
+        client = await self._clients.find(query.values.get("client_id", ""), caller=caller)
         return query, client, client.check_redirect(query.values.get("redirect_uri", ""))
 
     # The routes
@@ -160,12 +164,13 @@ class Consent:
             text = "only a session of the pages can decide"
             raise AuthRequired(text, 401, reason="no_credential")
         try:
-            return await self._checked(raw, request.principal)
+            return await self._checked(raw, request)
         except OAuthError as error:
             raise Problem(400, error.error, error.text) from None
 
-    async def _checked(self, raw: str, person: Principal) -> _Checked:
-        query, client, uri = await self.opened(raw)
+    async def _checked(self, raw: str, request: ApiRequest) -> _Checked:
+        person = request.principal
+        query, client, uri = await self.opened(raw, request.http.address)
         asked = check_request(query, uri, self._resources())
         if person.view and person.view != asked.view:
             # Without a resource, a key that is bound to a view means this view.

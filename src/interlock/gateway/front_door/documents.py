@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from interlock.config.gateway import Rate
 from interlock.errors import ConnectionClosed, InterlockError
 from interlock.gateway.front_door.clients import FrontClient, Metadata, client_of_document
 from interlock.gateway.front_door.request import OAuthError
-from interlock.layers.limits import Buckets, spend
-from interlock.text.urls import is_loopback
+from interlock.gateway.front_door.shared_limit import SharedLimit
+from interlock.text.urls import is_loopback, split
 
 if TYPE_CHECKING:
     from interlock.oauth.fetcher import FetchedResponse, Fetcher
@@ -38,8 +37,9 @@ FRESH, FRESHEST = 300.0, 86_400.0  # seconds that a document is cached, at least
 FAILED = 60.0  # seconds that a failure is cached
 USABLE = 86_400.0  # seconds that the last good document may still be used
 MAX_KEPT = 1_000  # documents in memory
-NEW = Rate(5, 1)  # fetches from hosts without a good document in memory
+NEW = 10  # fetches a second from hosts without a good document in memory
 PER_HOST, AT_ONCE = 4, 32  # fetches at the same time
+_DOTS = {".", ".."}
 _MAX_AGE = re.compile(r"max-age=(\d{1,9})")
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/[A-Za-z0-9\-._~/!$&'()*+,;=:@%?]+")
 
@@ -55,6 +55,7 @@ class _HostFails(OAuthError):
 class _Known(Struct):
     """A document in memory: its client or the error, until when, and since when it was good."""
 
+    host: str
     client: FrontClient | None
     error: str
     is_outage: bool  # whether the error says nothing about the document
@@ -88,15 +89,16 @@ class Documents:
         self._clock = clock
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._running: dict[str, asyncio.Task[_Known]] = {}
-        self._new = Buckets(NEW, None, "", "")
+        self._new = SharedLimit(NEW)
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._of_hosts: defaultdict[str, int] = defaultdict(int)
 
-    async def find(self, url: str, *, is_known: bool = False) -> FrontClient:
+    async def find(self, url: str, *, caller: str = "", is_known: bool = False) -> FrontClient:
         """Return the client of a document.
 
         Args:
             url: The `client_id`.
+            caller: The IP address of the caller.
             is_known: Whether people have allowed this client before, so that an older document may
                 be used if the host does not answer.
 
@@ -106,7 +108,7 @@ class Documents:
         self._check(url)
         now, known = self._clock(), self._known.get(url)
         if known is None or known.until <= now:
-            known = await self._fetched(url)
+            known = await self._fetched(url, caller)
         is_stale = known.error and (not is_known or now - known.good_at > USABLE)
         if known.client is None or is_stale:
             if is_known and known.is_outage:  # otherwise the client would forget its login
@@ -116,24 +118,26 @@ class Documents:
         return known.client
 
     def _check(self, url: str) -> None:
-        parts = urlsplit(url) if _PLAIN_URL.fullmatch(url) else None
-        host = parts.hostname or "" if parts is not None else ""
-        is_allowed = parts is not None and (
-            parts.scheme == "https" or (self._is_local() and is_loopback(host))
-        )
-        segments = parts.path.split("/") if parts is not None else []
-        if not is_allowed or len(url) > MAX_URL or {".", ".."} & set(segments):
+        try:
+            parts = split(url)
+        except ValueError:
+            parts = SplitResult("", "", "", "", "")
+        host = parts.hostname or ""
+        is_safe = parts.scheme == "https" or (self._is_local() and is_loopback(host))
+        # With a final dot, a host would be another place than the one that an operator has blocked.
+        is_plain = _PLAIN_URL.fullmatch(url) and not host.endswith(".")
+        if not (is_safe and is_plain) or len(url) > MAX_URL or _DOTS & {*parts.path.split("/")}:
             raise OAuthError(
                 "invalid_client",
                 "this client_id is not the URL of a client's document: it must be https, with a"
                 f" path and without a fragment, of at most {MAX_URL} characters",
             )
 
-    async def _fetched(self, url: str) -> _Known:
+    async def _fetched(self, url: str, caller: str) -> _Known:
         task = self._running.get(url)
         if task is None:
             host = urlsplit(url).netloc.lower()
-            if not self._has_host(host) and not spend([(self._new, "")], self._clock()):
+            if not self._has_host(host) and not self._new.spend(caller, self._clock()):
                 text = "too many new clients at once; wait a second"
                 raise OAuthError("temporarily_unavailable", text, 429)
             if self._of_hosts[host] >= PER_HOST:
@@ -145,8 +149,12 @@ class Documents:
         return await asyncio.shield(task)
 
     def _has_host(self, host: str) -> bool:
-        good = (url for url, each in self._known.items() if each.client is not None)
-        return any(urlsplit(url).netloc.lower() == host for url in good)
+        return any(each.host == host and each.client is not None for each in self._known.values())
+
+    def _drop_one(self) -> None:
+        """Forget the oldest document of the host that has the most, as one host may have many."""
+        ((host, _),) = Counter(each.host for each in self._known.values()).most_common(1)
+        del self._known[next(url for url, each in self._known.items() if each.host == host)]
 
     async def _fetch(self, url: str, host: str) -> _Known:
         before, client, error, fresh = self._known.get(url), None, "", FAILED
@@ -173,9 +181,9 @@ class Documents:
         now, good_at = self._clock(), self._clock()
         if client is None and before is not None:
             client, good_at = before.client, before.good_at
-        known = self._known[url] = _Known(client, error, is_outage, now + fresh, good_at)
+        known = self._known[url] = _Known(host, client, error, is_outage, now + fresh, good_at)
         if len(self._known) > MAX_KEPT:
-            self._known.popitem(last=False)
+            self._drop_one()
         return known
 
     @asynccontextmanager

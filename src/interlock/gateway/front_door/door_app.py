@@ -6,8 +6,8 @@
         POST /token, /revoke, /register                             for clients
 
 Clients in web pages may call all of them but `/authorize`, so these answers allow any origin; they
-use no cookies. How often each path is answered is limited for all callers together, never by
-address or person, so that nobody is locked out by others.
+use no cookies. How often each path is answered is limited for all callers together, of which one
+address gets at most half, so that it cannot lock out the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from interlock.auth.gateway_auth import RefusedCredential
-from interlock.config.gateway import Rate
 from interlock.errors import AuthUnavailable, ParseError, StoreError
 from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_authentication import (
@@ -45,9 +44,9 @@ from interlock.gateway.front_door.request import (
     answer_url,
     check_request,
 )
+from interlock.gateway.front_door.shared_limit import SharedLimit
 from interlock.gateway.front_door.tokens import TokenIssuer
 from interlock.gateway.logins.plain_page import HTML, headers_for
-from interlock.layers.limits import Buckets, spend
 from interlock.protocol.envelope import check_bounds, encode
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp
@@ -113,7 +112,7 @@ class DoorApp:
         self._machines = machines
         self._counts = counts
         self._clock = clock
-        self._limits = {path: Buckets(Rate(each, 1), None, "", "") for path, each in RATES.items()}
+        self._limits = {path: SharedLimit(each) for path, each in RATES.items()}
         # Not `PageGuard`: browsers come to /authorize from other sites, which it would refuse.
         self._page_guard = Guard(hosts, (), ())
         self._guard = Guard(hosts, (), ("*",))
@@ -180,7 +179,7 @@ class DoorApp:
 
     async def _post(self, request: HttpRequest, path: str) -> None:
         try:
-            self._spend(path)
+            self._spend(path, request)
             answer = await self._posts[path](request)
         except OAuthError as error:
             self._count(path, error.error)
@@ -233,7 +232,7 @@ class DoorApp:
         if grant not in GRANTS:
             error = "unsupported_grant_type" if grant else "invalid_request"
             raise OAuthError(error, f"grant_type must be one of {', '.join(GRANTS)}")
-        proven = await self._client(form)
+        proven = await self._client(form, request)
         match grant:
             case "authorization_code":
                 return await self._tokens.redeem(form, proven)
@@ -244,10 +243,11 @@ class DoorApp:
 
     async def _revoke(self, request: HttpRequest) -> None:
         form = await self._read_form(request)
-        await self._tokens.revoke(form.get("token", ""), await self._client(form))
+        await self._tokens.revoke(form.get("token", ""), await self._client(form, request))
 
-    async def _client(self, form: Mapping[str, str]) -> ProvenClient:
-        return await authenticated(form, self._clients, self._assertions.check_client)
+    async def _client(self, form: Mapping[str, str], request: HttpRequest) -> ProvenClient:
+        check = self._assertions.check_client
+        return await authenticated(form, self._clients, check, request.address)
 
     async def _read_form(self, request: HttpRequest) -> dict[str, str]:
         media = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
@@ -261,8 +261,8 @@ class DoorApp:
     async def _authorize(self, request: HttpRequest) -> None:
         raw = (request.scope.get("query_string") or b"").decode("latin-1")
         try:
-            self._spend("/authorize")
-            query, client, uri = await self._consent.opened(raw)
+            self._spend("/authorize", request)
+            query, client, uri = await self._consent.opened(raw, request.address)
         except OAuthError as error:
             self._count("/authorize", error.error)
             status = 400 if error.status == 401 else error.status
@@ -283,8 +283,8 @@ class DoorApp:
         page = consent_page(described(client, uri), *self._logins(f"/authorize?{raw}"))
         await reply(request.send, 200, page, headers_for(SCRIPT), kind=HTML)
 
-    def _spend(self, path: str) -> None:
-        if not spend([(self._limits[path], "")], self._clock()):
+    def _spend(self, path: str, request: HttpRequest) -> None:
+        if not self._limits[path].spend(request.address, self._clock()):
             raise OAuthError("temporarily_unavailable", "too many requests; wait 1 s", 429)
 
     def _count(self, path: str, outcome: str) -> None:

@@ -15,7 +15,9 @@ from interlock.text.quoting import visible
 from interlock.types import JsonObject
 
 TITLE = "Access to your tools"
-DELAY = 500  # milliseconds after which Allow can be pressed
+# Milliseconds after which Allow can be pressed on a page that comes to the front: another page may
+# have a person double-click, and disappear with the first click.
+DELAY = 500
 # Both pages have a form for signing in with a key. `load` shows the page again.
 _COMMON = """
 const said = document.getElementById("said");
@@ -59,7 +61,13 @@ const title = document.querySelector("h1");
 const signIn = document.getElementById("sign-in");
 const decision = document.getElementById("decision");
 const allow = document.getElementById("allow");
-let shown;
+let shown, locked;
+
+function lock() {
+  allow.disabled = true;
+  clearTimeout(locked);
+  locked = setTimeout(() => { allow.disabled = false; }, data.delay);
+}
 
 async function post(path, body) {
   const reply = await send("POST", path, body);
@@ -124,8 +132,7 @@ function show(asked) {
   decision.hidden = false;
   title.tabIndex = -1;
   title.focus();
-  allow.disabled = true;
-  setTimeout(() => { allow.disabled = false; }, data.delay);
+  lock();
 }
 
 async function load() {
@@ -171,6 +178,7 @@ document.getElementById("other").addEventListener("click", () => {
   askWho(true);
   signIn.querySelector("a, input").focus();
 });
+window.addEventListener("focus", lock);
 allow.addEventListener("click", () => attempt(() => decide(true)));
 document.getElementById("deny").addEventListener("click", () => attempt(() => decide(false)));
 attempt(load);

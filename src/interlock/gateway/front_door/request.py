@@ -183,7 +183,13 @@ class Resources:
         """
         if not resource:
             return ""
-        parts = urlsplit(resource)
+        refusal = OAuthError(
+            "invalid_target", f"resource {echo(resource)} is not served here; use {self._url}"
+        )
+        try:
+            parts = urlsplit(resource)
+        except ValueError:
+            raise refusal from None
         spelled = f"{parts.scheme.lower()}://{parts.netloc.lower()}"
         path = parts.path.rstrip("/")
         known = urlsplit(self._url)
@@ -193,8 +199,7 @@ class Resources:
         view = path.removeprefix(f"{known.path}/")
         if is_here and view != path and view in self._views:
             return view
-        text = f"resource {echo(resource)} is not served here; use {self._url}"
-        raise OAuthError("invalid_target", text)
+        raise refusal
 
 
 def answer_url(redirect_uri: str, issuer: str, state: str, **members: str) -> str:

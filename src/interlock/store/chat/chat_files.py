@@ -98,7 +98,9 @@ class ChatFileStore:
         """Return the files with these ids, without their content; skip ids that do not exist."""
         columns = tables.chat_files.c
         shown = [getattr(columns, name) for name in ChatFile.__struct_fields__]
-        query = select(*shown).where(columns.owner == self._owner, columns.id.in_(ids))
+        query = select(*shown).where(
+            columns.owner == self._owner, columns.id.in_(map(storable, ids))
+        )
 
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             return (await connection.execute(query)).all()
@@ -111,7 +113,9 @@ async def note_uses(
 ) -> None:
     """Note which of an owner's files a conversation uses, so that they do not expire."""
     files = tables.chat_files.c
-    found = select(literal(conversation), files.id).where(files.owner == owner, files.id.in_(ids))
+    found = select(literal(conversation), files.id).where(
+        files.owner == owner, files.id.in_(map(storable, ids))
+    )
     added = insert(tables.chat_file_uses).from_select(["conversation_id", "file_id"], found)
     await connection.execute(added.ext(KEEP_EXISTING))
 
