@@ -1,4 +1,4 @@
-"""asyncio helpers: tasks beside others, blocking calls that may hang, and retry pauses."""
+"""asyncio helpers: tasks, blocking calls that may hang, retry pauses, and the end by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import concurrent.futures
 import random
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import Context
 from functools import partial
 from math import inf
@@ -172,3 +172,18 @@ class Backoff:
         """Start again with the first pause, for example after a success."""
         self.attempts = 0
         self._pause = self._first
+
+
+@contextmanager
+def ending_on_interrupt() -> Iterator[None]:
+    """End the block normally on Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        end_interrupted_line()
+
+
+def end_interrupted_line() -> None:
+    """End the line on which a terminal shows ^C; the next prompt would follow on it."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(file=sys.stderr, flush=True)

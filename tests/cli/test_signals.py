@@ -13,6 +13,7 @@ import pytest
 
 from interlock.cli.doctor import children
 from tests.cli.conftest import ECHO
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.slow("each case starts the program, with servers")
 
@@ -161,3 +162,18 @@ def test_a_closed_stdout_ends_the_chat_without_a_traceback(program, servers, scr
     assert chat.wait() == 1
     assert "Traceback" not in chat.stderr.read()
     assert children_of(chat.pid) == []
+
+
+@each_row(("command", "last_line"), [("run one.py", "serving at http"), ("serve", "VS Code: code")])
+def test_ctrl_c_ends_a_service_and_the_line_that_shows_it(
+    terminal, home: Path, servers, monkeypatch: pytest.MonkeyPatch, command: str, last_line: str
+):
+    servers()
+    (home / "one.py").write_text('from interlock import Server\n\nserver = Server("one")\n')
+    monkeypatch.chdir(home)
+    shown = terminal(*command.split(), "--http", "127.0.0.1:0")
+    shown.expect(last_line)
+    shown.type("\x03")
+
+    shown.expect("^C\r\n")
+    assert shown.leave() == 0

@@ -114,6 +114,11 @@ def test_an_edit_replaces_the_target_of_a_symbolic_link(home: Path) -> None:
             lambda path: config.add_server(path, "a", StdioServer(command="")),
             "command must not be empty",
         ),
+        (
+            b'{"mcpServers": {}, "gateway": {"publicUrl": "https://h.example/mcp"}}',
+            lambda path: config.add_server(path, "a", HttpServer(url="https://h.example/mcp/")),
+            "is the gateway of .* itself; add it to the file of a client",
+        ),
     ],
 )
 def test_a_refused_edit_changes_nothing(

@@ -184,6 +184,8 @@ async def test_an_unknown_provider_is_an_error_with_the_known_ones(name: str) ->
     [
         ("google:x", "gemini:x"),
         ("Openai:x", "openai:x"),
+        ("opnai:x", "openai:x"),
+        ("antropic", "anthropic:MODEL"),
         ("mistral-large-latest", "mistral:mistral-large-latest"),
         ("http://127.0.0.1:9/v1", "openai:@http://127.0.0.1:9/v1"),
         ("models/a.gguf", "local:models/a.gguf"),

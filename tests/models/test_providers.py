@@ -129,7 +129,9 @@ async def test_models_of_a_provider_are_listed(
 @each_row(
     ("provider", "words"),
     [
-        ("nobody", "one of the providers"),
+        ("nobody", "unknown model provider 'nobody'; use one of anthropic, "),
+        ("opnai", "did you mean openai\\?"),
+        ("google", "did you mean gemini\\?"),
         ("mistral", "set MISTRAL_API_KEY"),
         ("vllm", "has no list"),
     ],

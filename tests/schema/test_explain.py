@@ -52,6 +52,11 @@ def test_an_error_names_place_value_and_limit(value: Any, expected: list[str]) -
         ({"pattern": "^a"}, "b", "'b' does not match the pattern ^a"),
         ({"properties": {"a": False}}, {"a": 1}, "a: 1 is not allowed here"),
         (
+            {"properties": {"name": {}, "arguments": {}}, "additionalProperties": False},
+            {"timezone": "UTC"},
+            "unknown argument 'timezone' (put it into arguments='{\"timezone\": …}')",
+        ),
+        (
             {"contains": {"type": "null"}},
             [1],
             "has too few or too many items of the required kind",

@@ -19,7 +19,7 @@ from interlock.cli import config_option
 from interlock.cli.server_status import is_broken, problem_of, status_rows, statuses
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, say, warn
-from interlock.cli.troubleshooting import link_of
+from interlock.cli.troubleshooting import remedy_of
 from interlock.errors import InterlockError, MissingExtra
 from interlock.extras import install_command
 from interlock.text.redaction import masked_arguments
@@ -108,8 +108,8 @@ def doctor(deployment: bool, config: Path | None, as_json: bool) -> int:
         _print(report, found)
         for problem in report.problems:
             warn(problem)
-            if link := link_of(problem):
-                say(f"see {link}")
+            if remedy := remedy_of(problem):
+                say(remedy)
     return int(bool(report.problems))
 
 

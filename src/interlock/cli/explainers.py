@@ -66,8 +66,9 @@ async def open_explainer(
                 await _start_if_unknown(gateway.toolbox, address)
             known = await PinStore(database).list() if pins is not None else []
             approvals = reading_approvals(database, secret, parts.settings, parts.policy, gateway)
+            names = [_name_of(*each) for each in parts.servers.items()]
             explainer = Explainer(
-                gateway, parts.policy, parts.limiter, credentials, known, approvals
+                gateway, parts.policy, parts.limiter, credentials, known, approvals, names
             )
             yield explainer, caller, key
         finally:
@@ -95,11 +96,11 @@ def _concerned(parts: Parts, caller: Caller, address: str) -> Servers:
     if not address or (view is not None and view.names == "plain"):  # names may clash
         return parts.servers
     server = address.partition(":")[0]
-    return {
-        name: each
-        for name, each in parts.servers.items()
-        if (getattr(each, "namespace", "") or name) == server
-    }
+    return {name: each for name, each in parts.servers.items() if _name_of(name, each) == server}
+
+
+def _name_of(key: str, server: object) -> str:
+    return getattr(server, "namespace", "") or key
 
 
 async def _caller(

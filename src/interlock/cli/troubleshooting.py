@@ -1,37 +1,20 @@
-"""The headings of docs/troubleshooting.md that explain a problem."""
+"""Remedies for problems whose text does not state one."""
 
 from __future__ import annotations
 
 import re
 
-PAGE = "docs/troubleshooting.md"
-# The words of a problem, and the heading of the page about them.
-_HEADINGS = {
-    r"program not found; is it installed": (
-        "program not found; is it installed, and is its folder in PATH?"
-    ),
-    r"exited with code": "exited with code",
-    r"no answer from the server within": "no answer from the server within",
-    r"cannot be reached: Connection refused": "cannot be reached: Connection refused",
-    r"the environment variable \w+ is not set": "and the environment variable is not set",
-    r"outlived interlock": "outlived interlock",
-    r" needs login: ": "needs login",
-    r"no key for": "no key for",
-    r"unknown model provider": "unknown model provider",
-    r"no model file at": "no model file at",
-    r"Expecting property name": "Expecting property name enclosed in double quotes",
+# The words of a problem, and the remedy, in the words of docs/troubleshooting.md.
+REMEDIES = {
+    r"program not found; is it installed": "Write the path of the program, or install it.",
+    r"exited with code": "Run the command yourself: what it prints on stderr is the reason.",
+    r"cannot be reached: Connection refused": "Start the server, and compare host and port.",
+    r"no key for": "Set the variable, or choose another model: `interlock models` lists them.",
+    r"no model file at": "The path is relative to the working folder.",
+    r"Expecting property name": "The file is not valid JSON at this place.",
 }
-HEADINGS = tuple(_HEADINGS.values())
 
 
-def link_of(problem: str) -> str:
-    """Return the place of the heading about a problem, as in a link; "" if there is none."""
-    for words, heading in _HEADINGS.items():
-        if re.search(words, problem):
-            return f"{PAGE}#{anchor_of(heading)}"
-    return ""
-
-
-def anchor_of(heading: str) -> str:
-    """Return what a link calls a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+def remedy_of(problem: str) -> str:
+    """Return the remedy for a problem; "" if the text of the problem states it."""
+    return next((each for words, each in REMEDIES.items() if re.search(words, problem)), "")

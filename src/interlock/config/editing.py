@@ -41,6 +41,12 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
     def change(document: JsoncDocument, config: Config) -> str:
         if name in config.servers or name in config.ignored:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
+        own = config.gateway.public_url if config.gateway else ""
+        if isinstance(server, HttpServer) and own and server.url.rstrip("/") == own.rstrip("/"):
+            raise ConfigError(
+                f"{server.url} is the gateway of {path} itself; add it to the file of a client, "
+                "with --config FILE"
+            )
         place = place_of_servers(document.value)
         key = place[0]
         if key not in document.value:

@@ -36,6 +36,7 @@ from interlock.models.model_name import split_url
 from interlock.models.openai import OpenAIModel
 from interlock.models.providers import BY_NAME, PROVIDERS, ModelProvider
 from interlock.models.scripted import ScriptedModel
+from interlock.text.quoting import MAX_ECHO
 from interlock.text.urls import display
 
 # The provider of models, by the beginning of the model's name.
@@ -167,7 +168,9 @@ async def models_of(provider: str) -> list[ListedModel]:
     """
     row = BY_NAME.get(provider)
     if row is None:
-        raise ModelUnavailable(f"{provider!r} is not one of the providers {', '.join(BY_NAME)}")
+        meant = _meant(provider)
+        hint = f"did you mean {meant}?" if meant in BY_NAME else f"use one of {', '.join(BY_NAME)}"
+        raise ModelUnavailable(f"unknown model provider {provider!r}; {hint}")
     if not row.is_set_up:
         raise ModelUnavailable(f"no key for {provider}: set {row.keys[0]} in the environment")
     url = _list_url(row, row.address())
@@ -250,19 +253,26 @@ def _hint(name: str) -> str:
     meant = ""
     if name.lower().endswith(".gguf"):
         meant = f"local:{name}"
-    elif kind.lower() in KNOWN:
-        meant = f"{kind.lower()}:{rest}"
-    elif kind == "google":
-        meant = f"gemini:{rest}"
     elif kind in ("http", "https"):
         meant = f"openai:@{display(name)}"
     elif family := next((of for start, of in _FAMILIES.items() if name.startswith(start)), ""):
         meant = f"{family}:{name}"
+    elif provider := _meant(kind):
+        meant = f"{provider}:{rest}" if rest else f"{provider}:MODEL"
     return (
         f"did you mean {meant}?"
         if meant
         else f"write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
     )
+
+
+def _meant(kind: str) -> str:
+    """Return the known provider that an unknown one probably means; "" if none is similar."""
+    from difflib import get_close_matches
+
+    kind = "gemini" if kind.lower() == "google" else kind.lower()
+    # The cutoff is high, because Grok is not a model of Groq.
+    return next(iter(get_close_matches(kind[:MAX_ECHO], KNOWN, 1, 0.8)), "")
 
 
 def _is_own(provider: ModelProvider, url: str, names: Collection[str]) -> bool:

@@ -53,7 +53,11 @@ def _hint(error: jsonschema_rs.ValidationError, document: Any, unknown: str) -> 
     free = [name for name in known if name not in given]
     # There are few candidates, so a low cutoff is safe; it lets "tz" match "timezone".
     close = difflib.get_close_matches(unknown[: quoting.MAX_ECHO], free, n=1, cutoff=0.4)
-    return f" (did you mean {quoting.echo(close[0])}?)" if close else ""
+    if close:
+        return f" (did you mean {quoting.echo(close[0])}?)"
+    # A tool that calls other tools takes the arguments of those in an object.
+    is_inner = "arguments" in known and unknown.isidentifier() and len(unknown) <= quoting.MAX_ECHO
+    return f""" (put it into arguments='{{"{unknown}": …}}')""" if is_inner else ""
 
 
 def _problem(error: jsonschema_rs.ValidationError, echo: bool) -> str:

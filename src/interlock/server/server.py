@@ -22,6 +22,7 @@ from contextlib import (
 )
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
+from interlock.aio import ending_on_interrupt
 from interlock.context import Context
 from interlock.errors import LocalProtocolError, UnknownTool
 from interlock.protocol import Request
@@ -408,7 +409,7 @@ class Server:
             with suppress(asyncio.CancelledError):
                 await serving
 
-        with suppress(KeyboardInterrupt):
+        with ending_on_interrupt():
             asyncio.run(serve())
 
     def connect(self) -> Transport:

@@ -338,7 +338,7 @@ class HttpTransport:
             text = f"{self._endpoint.shown} ended its answer before the result"
             if ignored:
                 told = clip(ignored.decode(errors="replace"))
-                text += f'; it sent "{told}", which is no message'
+                text += f'; instead, it sent "{told}"'
             error = StreamEnded(text)
         return error if self._receiver.awaits(frame.id) else None
 

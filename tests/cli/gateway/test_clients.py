@@ -68,6 +68,18 @@ def test_block_ends_the_access_of_all_clients_of_a_place(interlock, home: Path):
     assert states["https://a.example/client"] == "allowed"
 
 
+def test_a_name_stands_for_the_client_that_has_it_but_never_allows_one(interlock, home: Path):
+    assert "user:anna" in interlock("clients", "show", "Cursor").out
+    assert interlock("clients", "block", "Cursor").err == "blocked ilc_x; 1 access has ended\n"
+    assert reasons(home) == {"C": "blocked"}
+    interlock("clients", "allow", "Cursor")
+    states = {each["client"]: each["state"] for each in interlock("clients", "list", "--json").json}
+    assert (states["ilc_x"], states["Cursor"]) == ("blocked", "allowed")
+    twins = ("clients", "create", "Twin", "--redirect", "https://twin.example.com/back")
+    assert interlock(*twins).code == interlock(*twins).code == 0
+    assert "2 clients are named 'Twin'; use an id" in interlock("clients", "block", "Twin").err
+
+
 def test_revoke_ends_what_it_names_and_nothing_else(interlock, home: Path):
     for options, ended in (
         (("AAAAAAAAAAAA",), {"A"}),

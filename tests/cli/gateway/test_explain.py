@@ -189,4 +189,5 @@ def test_a_server_whose_tools_are_known_is_not_started(interlock, servers, tmp_p
     ]
     assert whole.json["tools"] == [{"tool": "c:add", "effect": "allow", "state": "ok"}]
     assert absent.json["reason"] == "unknown_tool"
+    assert "did you mean c?" in interlock("explain", "--user", "anna", "cc:add").err
     assert starts.read_text() == "started\nstarted\n"

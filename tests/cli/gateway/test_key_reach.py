@@ -79,6 +79,13 @@ UNLISTED = (
             ],
         ),
         (["admin:read"], ["the key opens the admin listener, and no tools"]),
+        (
+            ["admin:approve"],
+            [
+                "the key opens the admin listener, and no tools; "
+                "the board also needs --scope admin:read"
+            ],
+        ),
     ],
 )
 def test_create_counts_the_stored_tools_that_the_key_can_call_and_starts_nothing(

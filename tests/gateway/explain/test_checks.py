@@ -66,18 +66,19 @@ async def test_a_key_bound_to_another_view_is_denied_in_this_view():
 
 
 @each_row(
-    ("address", "arguments", "reason", "fact"),
+    ("address", "arguments", "reason", "fact", "change"),
     [
-        ("crm:pya", {}, "unknown_tool", "the server lists no tool 'pya'"),
-        ("cmr:pay", {}, "unknown_tool", "no server 'cmr' in the configuration"),
-        ("crm:broken", {}, "tool_invalid", "schema must say"),
-        ("crm:pay", {"amount": "secret"}, "arguments_invalid", "amount"),
-        ("git:x", {}, "server_down", "git: failed"),
-        ("off:x", {}, "server_disabled", "off: disabled"),
+        ("crm:pya", {}, "unknown_tool", "the server lists no tool 'pya'", "did you mean pay?"),
+        ("cmr:pay", {}, "unknown_tool", "no server 'cmr' in the configuration", "did you mean crm"),
+        ("zebra:x", {}, "unknown_tool", "no server 'zebra' in the configuration", ""),
+        ("crm:broken", {}, "tool_invalid", "schema must say", ""),
+        ("crm:pay", {"amount": "secret"}, "arguments_invalid", "amount", ""),
+        ("git:x", {}, "server_down", "git: failed", ""),
+        ("off:x", {}, "server_disabled", "off: disabled", ""),
     ],
 )
 async def test_explanation_of_an_unusable_tool_names_the_obstacle(
-    address: str, arguments: Json, reason: str, fact: str
+    address: str, arguments: Json, reason: str, fact: str, change: str
 ):
     config = loads(
         b'{"mcpServers": {"git": {"command": "no-such-program-7d2f"},'
@@ -90,6 +91,7 @@ async def test_explanation_of_an_unusable_tool_names_the_obstacle(
     assert (explained.effect, explained.reason) == ("deny", reason)
     assert explained.decisive is not None
     assert fact in explained.decisive.detail
+    assert change in explained.decisive.change
     assert "secret" not in str(explained)
 
 

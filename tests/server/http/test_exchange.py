@@ -148,7 +148,9 @@ async def test_application_that_fails_before_its_response_is_answered_500():
 
 
 @each_row("fails", [False, True])
-async def test_connection_of_an_incomplete_response_is_closed(fails: bool):
+async def test_connection_of_an_incomplete_response_is_closed(
+    fails: bool, caplog: pytest.LogCaptureFixture
+):
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send(START)
         await send(body(b"one", more=True))
@@ -159,6 +161,20 @@ async def test_connection_of_an_incomplete_response_is_closed(fails: bool):
     await connection.exchange.run(app)
 
     assert b"".join(connection.written).endswith(b"3\r\none\r\nclosed")
+    assert bool(caplog.messages) == fails  # a stream that is cut, as for a revoked key, is no error
+
+
+async def test_application_without_a_response_is_answered_500_and_logged(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        pass
+
+    connection = OneConnection()
+    await connection.exchange.run(app)
+
+    assert b"".join(connection.written).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert caplog.messages == ["the ASGI application has sent no response"]
 
 
 async def test_client_that_expects_100_continue_receives_it():

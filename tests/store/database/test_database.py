@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import text
 
 import interlock.store
-from interlock.errors import StoreCorrupt, StoreError, StoreLocked
+from interlock.errors import InvalidArguments, StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import UserMessage
 from interlock.store import ConversationStore
 from interlock.store.database import database
@@ -511,3 +511,36 @@ async def test_writers_of_one_process_do_not_wait_for_the_lock_of_sqlite(tmp_pat
         await asyncio.gather(*(store.append(made.id, HELLO) for _ in range(30)))
 
         assert len(await store.messages(made.id)) == 30
+
+
+# Counted
+
+
+async def test_the_number_of_errors_counts_failures_and_no_running_transactions(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.05)
+    opened = await database.open_database(sqlite)
+    try:
+        counted: list[int] = []
+
+        async def note(_: object) -> None:
+            counted.append(opened.errors)
+
+        async def refuse(_: object) -> None:
+            raise InvalidArguments("unknown key")
+
+        await opened.read(note)
+        await opened.write(note)
+        with pytest.raises(InvalidArguments):
+            await opened.write(refuse)
+        with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreLocked):
+                await opened.write(note)
+        await opened.write(note)
+
+        # A counter that falls back to 0 is a restart to Prometheus, and the 1 before it an error.
+        assert [*counted, opened.errors] == [0, 0, 1, 1]
+    finally:
+        await opened.close()

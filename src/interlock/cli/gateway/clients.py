@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -32,8 +32,9 @@ def clients() -> None:
     """List, block and create the OAuth clients of a gateway, and end their access.
 
     A gateway with "auth": {"oauth": {}} lets people log in from Claude.ai, ChatGPT, Cursor and
-    other clients. CLIENT is a client's id; block and allow also take a host such as chatgpt.com,
-    "localhost", or "cursor:" for an app. A running gateway notices a change within two seconds.
+    other clients. CLIENT is a client's id; show, block and revoke also take its name if no other
+    client has it; block and allow also take a host such as chatgpt.com, "localhost", or "cursor:"
+    for an app. A running gateway notices a change within two seconds.
 
     \b
     Example:
@@ -58,8 +59,8 @@ def list_(as_json: bool, config: Path | None) -> None:
         lambda each: (
             each["client"],
             each["state"],
-            each.get("verified") or f'"{each["name"]}"',
-            f"{each.get('people', 0)} people",
+            each.get("verified") or (f'"{each["name"]}"' if each["name"] else "-"),
+            _people(each.get("people", 0)),
             f"used {each['lastUsed'][:16]}Z" if each.get("lastUsed") else "never used",
         ),
         none="no clients yet: people connect them with the gateway's URL only",
@@ -78,7 +79,11 @@ def show(client: str, as_json: bool, config: Path | None) -> None:
     Example:
       interlock clients show https://claude.ai/oauth/mcp-oauth-client-metadata
     """
-    found = _with(config_option.load(config), lambda operations: operations.show(client))
+
+    async def work(operations: ClientOperations) -> Sequence[JsonObject]:
+        return await operations.show(await operations.find(client))
+
+    found = _with(config_option.load(config), work)
     emit_list(
         found,
         lambda each: (
@@ -104,8 +109,13 @@ def block(client: str, config: Path | None) -> None:
     Example:
       interlock clients block chatgpt.com
     """
-    found = _with(config_option.load(config), lambda each: each.decide(client, "blocked"))
-    say(f"blocked {client}; {_ended(found)}")
+
+    async def work(operations: ClientOperations) -> tuple[str, int]:
+        id = await operations.find(client)
+        return id, await operations.decide(id, "blocked")
+
+    blocked, found = _with(config_option.load(config), work)
+    say(f"blocked {blocked}; {_ended(found)}")
 
 
 @clients.command()
@@ -138,7 +148,8 @@ def revoke(id: str, user: str, client: str, config: Path | None) -> None:
 
     async def work(operations: ClientOperations) -> int:
         try:
-            return len(await operations.revoke(id=id, user=principal, client=client))
+            of = await operations.find(client) if client else ""
+            return len(await operations.revoke(id=id, user=principal, client=of))
         except InvalidArguments as error:
             raise click.UsageError(str(error)) from None
 
@@ -192,6 +203,10 @@ def create(
     if has_secret:
         emit(made["secret"])
         say("the second line is the client's secret; it is not shown again")
+
+
+def _people(count: int) -> str:
+    return "1 person" if count == 1 else f"{count} people"
 
 
 def _ended(count: int) -> str:

@@ -41,7 +41,9 @@ async def describe_reach(config: Config, key: StoredKey) -> list[str]:
     from interlock.store.database.location import find
 
     if not any(scope.startswith("mcp:") for scope in key.scopes):
-        return ["the key opens the admin listener, and no tools"]
+        note = "the key opens the admin listener, and no tools"
+        needed = "" if "admin:read" in key.scopes else "; the board also needs --scope admin:read"
+        return [note + needed]
     if not any(each.enabled for each in config.servers.values()):
         return ["no servers are configured yet; add one with `interlock servers add NAME COMMAND`"]
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from math import ceil
 from typing import Any
@@ -52,7 +52,8 @@ def _check_server(question: ExplainedCall) -> Check | None:
     if server == OWN and isinstance(question.entry, Entry):
         return Check("server", "ok", f"{server}: a tool of the gateway itself")
     if upstream is None:
-        return Check("server", "deny", f"no server {server!r} in the configuration", UNKNOWN)
+        detail = f"no server {server!r} in the configuration"
+        return Check("server", "deny", detail, UNKNOWN, _did_you_mean(server, question.servers))
     status = upstream.status
     word, reason = upstream.obstacle
     if not word:
@@ -96,9 +97,13 @@ def _check_definition(question: ExplainedCall) -> Check | None:
         fact = "accepted" if since is None else f"accepted {_day(since)}"
         return Check("definition", "ok", fact)
     names = [each.tool.name for each in upstream.entries]
-    near = " or ".join(get_close_matches(question.name, names, 3))
     detail = f"the server lists no tool {question.name!r}"
-    return Check("definition", "deny", detail, UNKNOWN, near and f"did you mean {near}?")
+    return Check("definition", "deny", detail, UNKNOWN, _did_you_mean(question.name, names))
+
+
+def _did_you_mean(name: str, known: Collection[str]) -> str:
+    near = " or ".join(get_close_matches(name, known, 3))
+    return near and f"did you mean {near}?"
 
 
 def _check_arguments(question: ExplainedCall) -> Check | None:

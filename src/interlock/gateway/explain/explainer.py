@@ -7,7 +7,7 @@ tool's server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from interlock.auth.gateway_key import GatewayKey
@@ -52,6 +52,7 @@ class Explainer:
         credentials: The caller's credentials, including missing ones, from `Vault.states`.
         pins: The accepted definitions.
         approvals: The stored approvals; None if approvals are not checked.
+        servers: The names of all servers; by default, those of the gateway.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Explainer:
         credentials: Sequence[JsonObject] = (),
         pins: Iterable[Pin] = (),
         approvals: Approvals | None = None,
+        servers: Collection[str] = (),
     ) -> None:
         self._toolbox = gateway.toolbox
+        self._servers = servers or self._toolbox.upstreams
         self._catalogue = gateway.catalogue
         self._searching = gateway.searching
         self._policy = policy
@@ -185,6 +188,7 @@ class Explainer:
             entry,
             known,
             upstream,
+            self._servers,
             problem,
             decision,
             self._limiter,

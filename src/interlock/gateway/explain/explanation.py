@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -88,6 +88,7 @@ class ExplainedCall(Struct):
         entry: The tool; an `Item` if it cannot be called.
         known: The tool to pass to the policy; an `Item` if only the tool's name is known.
         upstream: The tool's server; None if no server has this name.
+        servers: The names of all servers.
         problem: Why the tool cannot be called; None if it can, or if it is not listed.
         decision: The policy's decision about the call.
         limiter: The limits on calls.
@@ -108,6 +109,7 @@ class ExplainedCall(Struct):
     entry: Entry | Item
     known: Entry | Item
     upstream: Upstream | None
+    servers: Collection[str]
     problem: UnusableTool | None
     decision: Decision
     limiter: Limiter

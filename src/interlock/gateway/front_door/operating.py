@@ -88,6 +88,27 @@ class ClientOperations:
             "state": "blocked" if is_blocked else states[0] if states else "listed",
         }
 
+    async def find(self, text: str) -> str:
+        """Return the id of the only client with this name; the text itself if none has it.
+
+        Ids and places come first. A name must not decide what is allowed, because a client chooses
+        it.
+
+        Raises:
+            InvalidArguments: Several clients have this name.
+        """
+        all = await self._store.list()
+        names = {each.client: each.name for each in all}
+        names |= {each.id: each.name for each in await self._decisions.list() if each.name}
+        if text in names or any(text in each.places for each in all):
+            return text
+        named = [id for id, name in names.items() if name == text]
+        if len(named) > 1:
+            raise InvalidArguments(
+                f"{len(named)} clients are named {text!r}; use an id of `interlock clients list`"
+            )
+        return named[0] if named else text
+
     async def show(self, client: str) -> Sequence[JsonObject]:
         """Return the authorizations of a client, the newest first."""
         now = now_micros()

@@ -7,12 +7,19 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from interlock.aio import end_interrupted_line
+
 
 @contextmanager
 def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
     """Call `end` on SIGTERM and SIGINT, and `reload` on SIGHUP, while the context is open."""
     loop = asyncio.get_running_loop()
-    handled = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+
+    def end_on_interrupt() -> None:
+        end_interrupted_line()
+        end()
+
+    handled = {signal.SIGTERM: end, signal.SIGINT: end_on_interrupt, signal.SIGHUP: reload}
     for number, handle in handled.items():
         loop.add_signal_handler(number, handle)
     try:

@@ -159,7 +159,8 @@ class ServedExchange:
             await self._fail()
         else:
             if not self.is_complete and not self._is_gone:
-                _log.error("the ASGI application has not completed its response")
+                if not self._has_started:  # otherwise a stream was cut on purpose
+                    _log.error("the ASGI application has sent no response")
                 await self._fail()
 
     async def _fail(self) -> None:

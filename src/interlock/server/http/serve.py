@@ -14,6 +14,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Literal, Protocol
 
+from interlock.aio import ending_on_interrupt
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
 from interlock.server.http.listening import bound, listen
@@ -67,7 +68,7 @@ def run_app(app: ServedApp, host: str, port: int, proxies: Sequence[str]) -> Non
     Raises:
         ConfigError: The address cannot be used, or an item of `proxies` is not an address.
     """
-    with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
+    with bound(Address(host, port)) as listener, ending_on_interrupt():
         listen(listener)
         UvicornServer(app, host, port, on_start=announce, proxies=proxies).run([listener])
 

@@ -134,15 +134,14 @@ class Database:
 
     async def _run(self, work: Work[T]) -> T:
         began = monotonic()
-        self.errors += 1  # until it succeeds
         try:
             async with connect(self._engine) as connection:
-                result = await work(connection)
-            self.errors -= 1
-            return result
+                return await work(connection)
         except PoolTimeout as error:
+            self.errors += 1
             raise store_error(TimeoutError(), self.location) from error
         except DATABASE_ERRORS as error:
+            self.errors += 1
             if self._file and is_failed_sync(error):
                 sqlite_file.mark_unsynced(self._file)
             raise store_error(error, self.location) from error
