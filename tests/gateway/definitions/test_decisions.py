@@ -233,9 +233,13 @@ async def test_pin_states_are_a_metric_and_waiting_definitions_are_recorded(
     async with running(crm=server) as gateway:
         offer(server, {**DEFINITION, "title": "Other"})
         await until(lambda: waits(gateway))
-        page = gateway.assembly.services.metrics.text()
-        for state, count in (("accepted", 1), ("changed", 1), ("gone", 1), ("new", 0)):
-            assert f'interlock_pins{{state="{state}"}} {count}' in page
+        counts = (("accepted", 1), ("changed", 1), ("gone", 1), ("new", 0))
+        lines = {f'interlock_pins{{state="{state}"}} {count}' for state, count in counts}
+
+        async def are_counted() -> bool:  # after they are stored
+            return lines <= {*gateway.assembly.services.metrics.text().splitlines()}
+
+        await until(are_counted)
 
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         records = [each async for page in reader.export(None, None) for each in page]
