@@ -100,7 +100,7 @@ class AuthorizationRing:
         self._refreshing = asyncio.Lock()
         self._refreshes = 0  # how often changes were read; see `_read`
         self._dropped_since: int | None = None  # when one left, as there were too many
-        self._is_reconfigured = False  # those that left are still to be compared with that
+        self._is_reconfigured = False  # whether dropped authorizations must be checked
         self._has_news = False  # a generation has made its first call
 
     def __len__(self) -> int:
@@ -306,7 +306,7 @@ class AuthorizationRing:
         self.report_ended()
 
     async def _report_dropped(self, since: int) -> None:
-        """Report the ends of those that left the memory while their sessions and streams go on."""
+        """Report authorizations that ended after they were dropped: their streams may be open."""
         now = self._wall()
         ended = set(await self._source.expired(since, now))
         if self._is_reconfigured:

@@ -223,7 +223,7 @@ class Section:
     def warn_unknown(self, known: tuple[str, ...], restricting: tuple[str, ...] = ()) -> None:
         """Warn of keys that are not in `known`, up to `MAX_WARNINGS` in the whole file.
 
-        Refuse those that are most similar to a key in `restricting`.
+        Refuse an unknown key that is most similar to a key in `restricting`.
         """
         for key in self.members:
             if key in known:

@@ -52,7 +52,7 @@ class Explainer:
         credentials: The caller's credentials, including missing ones, from `Vault.states`.
         pins: The accepted definitions.
         approvals: The stored approvals; None if approvals are not checked.
-        servers: The names of all servers; by default, those of the gateway.
+        servers: The names of all servers; by default, the gateway's servers.
     """
 
     def __init__(
