@@ -172,26 +172,31 @@ async def test_mcp_remote_logs_in_and_passes_a_call_on(
         "clientInfo": {"name": "editor", "version": "1"},
     }
     call = {"name": "crm__x", "arguments": {}}
-    for message in (
-        {"id": 1, "method": "initialize", "params": hello},
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": call},
-    ):
+
+    def send(**message: object) -> None:
+        assert process.stdin is not None
         process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def answer(id: int) -> Any:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            if (message := json.loads(line)).get("id") == id:
+                return message
+        raise AssertionError((await rest).decode())
+
+    send(id=1, method="initialize", params=hello)
     await organisation.back(await organisation.follow(await printed(process.stderr)))
     rest = asyncio.create_task(process.stderr.read())
-    answers: dict[int, Any] = {}
-    while 2 not in answers:
-        line = await process.stdout.readline()
-        assert line, (await rest).decode()
-        answer = json.loads(line)
-        answers[answer.get("id")] = answer
+    await answer(1)
+    send(method="notifications/initialized")
+    send(id=2, method="tools/call", params=call)
+    called = await answer(2)
     process.stdin.close()
     process.terminate()
     await process.wait()
     await rest
 
-    assert answers[2]["result"]["content"]
+    assert "content" in called.get("result", {}), called
     assert await organisation.clients() == [(organisation.person, "MCP CLI Proxy", "")]
 
 

@@ -45,6 +45,7 @@ async def main():
         await writer.append(AuditRecord("outcome", "c0", "user:anna", status="ok"))
         writer.sign_soon()
         await writer.append(AuditRecord("refused", "c1", "user:anna", reason="audit_unavailable"))
+        await writer.signed()
         print(writer.id, flush=True)
         await asyncio.sleep(60)
 
