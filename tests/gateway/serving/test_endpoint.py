@@ -450,6 +450,19 @@ async def test_metrics_of_a_pod_need_a_key_and_no_known_host(running):
             assert other.code == 403
 
 
+@pytest.mark.slow("fills a database")
+async def test_metrics_on_loopback_need_no_key_but_store_that_a_key_was_used(running):
+    async with running(crm=offering("x")) as gateway:
+        key = await gateway.key("op", "admin:read")
+        admin = Http(gateway.endpoint.admin_app(Address("127.0.0.1", 8001)))
+        for credential in ("ilk_made_up", key):
+            reply = await admin.request("GET", "/metrics", headers=bearer(credential))
+            assert reply.code == 200
+        await gateway.assembly.services.keys.write_uses()
+        (stored,) = await gateway.keys.list()
+        assert stored.last_used is not None
+
+
 # A listener of one view
 
 

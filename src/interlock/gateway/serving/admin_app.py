@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 
 from interlock.auth import Authenticator
 from interlock.errors import AuthError
@@ -101,6 +102,9 @@ class AdminApp:
             needs_key = True
         if needs_key:
             await self._authenticate(request)
+        elif b"authorization" in request.headers:
+            with suppress(HttpRefusal):  # only so that the use of the key is stored
+                await self._authenticate(request)
 
     async def _authenticate(self, request: HttpRequest) -> None:
         client = request.scope.get("client")
