@@ -340,15 +340,20 @@ def test_every_action_of_a_workflow_is_named_by_its_commit_and_gets_no_right_by_
     assert yaml.safe_load(text)["permissions"] == {}
 
 
+SUBJECTS = {"subject-path", "subject-name", "subject-digest"}  # files; an image
+
+
 def test_release_builds_without_rights_and_publishes_nothing_until_the_owner_says_so():
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
     rights = {name: each["permissions"] for name, each in jobs.items()}
 
-    assert rights.pop("build") == {"contents": "read"}
+    assert [rights.pop(name) for name in ("build", "image")] == [{"contents": "read"}] * 2
     assert rights.keys() == {"attest", "publish"}
     for name in rights:
         assert jobs[name]["if"] == "vars.PUBLISH == 'true'"
         assert [each for each in jobs[name]["steps"] if "run" in each] == []  # no code of ours
+    subjects = [{*each["with"]} & SUBJECTS for each in jobs["attest"]["steps"]]
+    assert subjects == [set(), {"subject-path"}, {"subject-name", "subject-digest"}]
     assert rights["publish"] == {"id-token": "write"}
     assert jobs["publish"]["environment"] == "pypi"
 
