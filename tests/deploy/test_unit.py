@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -68,3 +69,17 @@ def test_commands_of_operators_have_the_variables_and_the_state_of_the_unit():
     assert given.items() <= variables.items()
     properties = re.findall(r"--property=(\S+=\S+)", admin)
     assert {each for each in properties if f"\n{each}\n" not in unit} == {"User=interlock"}
+
+
+def test_no_variable_is_expanded_in_the_arguments_of_an_operator(tmp_path: Path):
+    (tmp_path / "systemd-run").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    (tmp_path / "systemd-run").chmod(0o755)
+    ran = subprocess.run(
+        [FOLDER / "interlock-admin", "call", "", "a  b", "${DATABASE_URL} $$ \\ %n"],
+        env={"PATH": f"{tmp_path}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.endswith("<call><><a  b><$${DATABASE_URL} $$$$ \\ %n>")

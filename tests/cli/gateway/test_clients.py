@@ -54,7 +54,7 @@ def test_list_and_show_name_the_clients_and_their_people(interlock):
     assert any('"Cursor"' in line for line in lines)
     of_client = interlock("clients", "show", "https://a.example/client", "--json").json
     assert {each["user"] for each in of_client} == {"user:anna", "user:bert"}
-    assert "nobody has allowed the client other" in interlock("clients", "show", "other").err
+    assert "no user has authorized the client other" in interlock("clients", "show", "other").err
 
 
 def test_block_ends_the_access_of_all_clients_of_a_place(interlock, home: Path):

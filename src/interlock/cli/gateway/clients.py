@@ -94,7 +94,7 @@ def show(client: str, as_json: bool, config: Path | None) -> None:
             each.get("view", "-"),
             f"used {each['lastUsed'][:16]}Z",
         ),
-        none=f"nobody has allowed the client {client}",
+        none=f"no user has authorized the client {client}",
         as_json=as_json,
     )
 
