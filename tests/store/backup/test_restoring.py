@@ -22,6 +22,7 @@ from interlock.store.backup import restoring
 from interlock.store.backup.manifest import NAME
 from interlock.store.backup.restoring import restore
 from interlock.store.backup.saving import back_up
+from interlock.store.database.database import open_database
 from interlock.store.database.location import folder_beside
 from interlock.text.timestamps import now_micros
 from tests.store.backup.conftest import Filled, check_content, install_key, problems
@@ -194,6 +195,30 @@ async def test_restoration_that_was_killed_is_begun_again(
 
     assert ".restoring" not in {path.rpartition("/")[2] for path in tree(tmp_path / "target")}
     await check_content(filled, location)
+
+
+@pytest.mark.program("PostgreSQL")
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_database_that_pg_restore_has_filled_for_a_killed_process_cannot_be_used(
+    filled: Filled, elsewhere: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await back_up(filled.location, tmp_path / "backup")
+    shutil.rmtree(tmp_path / "data" / "interlock" / "audit-copy")
+    location = elsewhere()
+
+    def killed(*_: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, "_put_folders", killed)
+        with pytest.raises(StoreError, match="killed"):
+            await restore(location, tmp_path / "backup")
+    with pytest.raises(StoreError, match="is not wholly restored: run `interlock db restore`"):
+        await open_database(location)
+    await restore(location, tmp_path / "backup")
+
+    approval = await check_content(filled, location)
+    assert approval.expires < now_micros()
 
 
 async def test_restoration_beside_data_is_refused(backup: Path, tmp_path: Path):

@@ -3,7 +3,9 @@
 1. Every file is checked against the signed list of the backup before anything is restored.
 2. A SQLite database appears last, and its folders before it. If the process is killed in between,
    these folders contain a mark, and the next restoration replaces them.
-3. Approvals that were open at the time of the backup expire, because they may have been used since.
+3. A PostgreSQL database has a table as its mark until its approvals have expired. No gateway can
+   use the database meanwhile, even if `pg_restore` outlives a killed process.
+4. Approvals that were open at the time of the backup expire, because they may have been used since.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from interlock.auth.gateway_key import FILE_NAME, GatewayKey
-from interlock.errors import StoreCorrupt, StoreError, StoreFull
+from interlock.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
 from interlock.store.backup.manifest import (
     BackupFile,
     Manifest,
@@ -32,6 +35,7 @@ from interlock.store.backup.staging import locked_folder
 from interlock.store.backup.unused import refuse_other_user
 from interlock.store.database import postgres, sqlite_file
 from interlock.store.database.claims import numbered
+from interlock.store.database.creation import RESTORING
 from interlock.store.database.disk_reserve import free_bytes
 from interlock.store.database.error_mapping import damage_error, store_error
 from interlock.store.database.location import find, folder_beside, public_name
@@ -40,6 +44,14 @@ from interlock.text.timestamps import now_micros
 
 _MARK = ".restoring"  # in folders that belong to a restoration that has not ended
 _TIMEOUT = 60.0  # seconds to wait for an answer of PostgreSQL
+_LOCK = 0x696E7465726C6365  # the key of the advisory lock of a restoration
+# Ends the program of a restoration that was killed, and waits for its end (milliseconds).
+_END_PROGRAM = (
+    "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND usename = current_user"
+    " AND application_name = 'interlock pg_restore'"
+)
+_IS_MARKED = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
 _EXPIRE = "UPDATE approvals SET expires = ? WHERE state IN ('pending', 'approved') AND expires > ?"
 
 
@@ -120,28 +132,42 @@ async def _restore_postgres(url: str, beside: Path, folder: Path, manifest: Mani
     staging = beside / ".postgresql.restoring"
     connection = await postgres.connect(url, timeout=_TIMEOUT, command_timeout=_TIMEOUT)
     try:
-        schema, tables = await own_tables(connection)
-        name = public_name(url)
-        if tables:
-            raise StoreError(f"{name} has tables of interlock ({tables[0]}): use an empty database")
-        if schema != manifest.schema:
-            raise StoreError(
-                f"{folder} is a backup of the schema {manifest.schema!r}, but the tables of {name}"
-                f" would be in {schema!r}: use a database where that is the first schema"
-            )
         await stoppable(lambda _: _copy_folders(folder, staging, manifest, (HEADS,)))
+        await _begin(connection, public_name(url), folder, manifest)
         descriptor = _open_checked(folder, DUMP, manifest.files)
         try:
             await run_program("pg_restore", restore_arguments(url), url, descriptor)
         finally:
             os.close(descriptor)
-        await connection.execute(numbered(_EXPIRE), *[now_micros()] * 2)
+        _put_folders(staging, beside, (HEADS,))
+        async with connection.transaction():
+            await connection.execute(numbered(_EXPIRE), *[now_micros()] * 2)
+            await connection.execute(f"DROP TABLE {RESTORING}")
     except postgres.driver_errors() as error:
         raise store_error(error, public_name(url)) from None
     finally:
         connection.terminate()
-    _put_folders(staging, beside, (HEADS,))
     _unmark(beside, (HEADS,))
+
+
+async def _begin(connection: Any, name: str, folder: Path, manifest: Manifest) -> None:
+    """Mark an empty database, or remove what a killed restoration has left in it."""
+    if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
+        raise StoreLocked(f"another restoration into {name} is running: wait for it")
+    is_left = await connection.fetchval(_IS_MARKED, RESTORING)
+    if is_left:
+        await connection.execute(_END_PROGRAM)
+    schema, tables = await own_tables(connection)
+    if tables and not is_left:
+        raise StoreError(f"{name} has tables of interlock ({tables[0]}): use an empty database")
+    if schema != manifest.schema:
+        raise StoreError(
+            f"{folder} is a backup of the schema {manifest.schema!r}, but the tables of {name}"
+            f" would be in {schema!r}: use a database where that is the first schema"
+        )
+    if tables:
+        await connection.execute(f"DROP TABLE {', '.join(tables)} CASCADE")
+    await connection.execute(f"CREATE TABLE IF NOT EXISTS {RESTORING} ()")
 
 
 # Files

@@ -14,7 +14,9 @@ from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.store.database import schema_version
 from interlock.store.database.tables import compatibility, metadata, set_conditions, versions
 
-COPYING = "interlock_copy"  # a table that exists while a copy into the database is not complete
+# Tables that exist while a copy or a restoration into the database is not complete
+COPYING = "interlock_copy"
+RESTORING = "interlock_restoration"
 # Columns that existed even in the first development version, by table.
 _FIRST_COLUMNS = {
     "conversations": {"id", "title", "model", "created", "updated"},
@@ -33,6 +35,8 @@ def is_usable(connection: Connection, location: str) -> bool:
     """
     # Read all names in one query, because another process may create tables between two queries.
     names = set(inspect(connection).get_table_names())
+    if RESTORING in names:
+        raise StoreError(f"{location} is not wholly restored: run `interlock db restore` again")
     revision, since = _versions_of(connection, names)
     standing = schema_version.standing(revision, since, schema_version.REVISION)
     if standing in ("current", "newer"):
