@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from interlock.store.backup.saving import back_up
 from interlock.store.database.database import open_database
 from interlock.store.database.key_owner import open_owned
 from interlock.store.database.location import folder_beside
+from interlock.types import JsonObject
 from tests.store.audit.test_upkeep import kill
 from tests.store.audit_chains import Rows
 from tests.store.backup.conftest import (
@@ -188,6 +191,29 @@ async def test_key_file_of_two_databases_is_not_replaced(ended: Filled, tmp_path
     with pytest.raises(StoreError, match=r"other\.db has the same key: move it to another folder"):
         await rotate(ended.location)
     await check_content(ended, ended.location)
+
+
+# Byte 128 is what each process locks that uses the file: https://sqlite.org/walformat.html
+TAKE = """
+import sys
+from fcntl import *
+lockf(open(sys.argv[1], "r+b"), LOCK_EX | LOCK_NB, 1, 128)
+"""
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+async def test_locks_of_the_file_are_held_while_the_key_is_replaced(ended: Filled):
+    codes = []
+
+    def take_lock(key: GatewayKey, arguments: JsonObject) -> str:
+        command = [sys.executable, "-c", TAKE, f"{ended.location}-shm"]
+        codes.append(subprocess.run(command, stderr=subprocess.DEVNULL).returncode)
+        return hash_of(key, arguments)
+
+    await rotate_key(ended.location, Audit(), take_lock)
+
+    assert codes
+    assert set(codes) == {1}
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)

@@ -201,7 +201,11 @@ def _alone(folder: Path) -> Iterator[None]:
 def _refuse_others(folder: Path, found: str | Path, old: GatewayKey) -> None:
     """Raise an error if another SQLite file in the folder belongs to the same key file."""
     for path in sorted(folder.iterdir()):
-        if not path.is_file() or (isinstance(found, Path) and path.samefile(found)):
+        # If a process closes any descriptor of a file, it loses all its locks of the file:
+        # https://sqlite.org/howtocorrupt.html. Those of an open database are on "…-shm" as well.
+        if path.name.endswith("-shm") or not path.is_file():
+            continue
+        if isinstance(found, Path) and path.samefile(found):
             continue
         with path.open("rb") as file:
             if file.read(len(_SQLITE)) != _SQLITE:
