@@ -131,6 +131,11 @@ def nearly_full(it: Deployment) -> None:
     it.patch.setattr(machine, "free_bytes", lambda _: machine.MIN_FREE - 1)
 
 
+def full_copy(it: Deployment) -> None:
+    it.gateway |= {"audit": {"copy": str(it.folder)}}
+    it.patch.setattr(stored, "free_bytes", lambda _: stored.RESERVE - 1)
+
+
 def damaged(it: Deployment) -> None:
     content = (it.folder / "interlock.db").read_bytes()
     (it.folder / "interlock.db").write_bytes(content[:8_000] + b"\xff" * 8_000 + content[16_000:])
@@ -200,6 +205,7 @@ PUBLIC = {"publicUrl": "https://tools.example.com/mcp", "proxies": ["10.0.0.1"]}
         (set_gateway(hosts=["other.example.com"], **PUBLIC), "url", "warning"),
         (set_gateway(publicUrl=PUBLIC["publicUrl"]), "url", "warning"),
         (set_gateway(audit={"mode": "off"}), "audit", "error"),
+        (full_copy, "audit", "error"),
         (broken_server, "server", "error"),
         (silent_server, "server", "error"),
         (no_collector, "traces", "error"),

@@ -159,7 +159,7 @@ async def test_a_closed_writer_refuses_records(sqlite: str):
 
 
 async def test_a_full_disk_fails_appends_within_a_second_until_there_is_room(
-    sqlite: str, rows: Rows
+    sqlite: str, rows: Rows, caplog: pytest.LogCaptureFixture
 ):
     with failing_disk() as disk:
         async with AuditWriter.open(sqlite, key=KEY) as writer:
@@ -176,6 +176,9 @@ async def test_a_full_disk_fails_appends_within_a_second_until_there_is_room(
     found = await rows(sqlite)
     assert check_chains(found) == {writer.id: 4}
     assert [row["kind"] for row in found] == ["intent", "outcome", "outcome", "intent"]
+    failed, recovered = caplog.messages  # one line each, however many appends have failed
+    assert failed.startswith("audit records cannot be written: ")
+    assert recovered == "audit records are written again"
 
 
 async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(

@@ -20,6 +20,7 @@ from interlock.gateway.gauges import EXPIRING
 from interlock.store.audit.copies import copy_folder
 from interlock.store.audit.postgres_tables import PostgresAudit
 from interlock.store.database.claims import Row
+from interlock.store.database.disk_reserve import RESERVE, free_bytes
 from interlock.store.database.location import public_name, without_links
 from interlock.store.database.sqlite_file import CHECK_PAGES, log_of, uri
 from interlock.store.replicas import TIMEOUT
@@ -160,13 +161,16 @@ def check_keys(stored: Stored) -> Iterator[CheckResult]:
 
 
 def check_audit(settings: Audit, stored: Stored, location: str) -> CheckResult:
-    """Check that calls are recorded, and that the folder of the copy can be written."""
+    """Check that calls are recorded, and that the folder of the copy has room for them."""
     if settings.mode == "off":
         return error("audit", 'gateway.audit.mode is "off", which is for `serve --stdio` only')
     copy = copy_folder(settings, location or None)
     if copy.exists() and not os.access(copy, os.W_OK | os.X_OK):
         text = f"the copy's folder {copy} cannot be written; change its owner or the mount"
         return error("audit", text)
+    if copy.exists() and (free := free_bytes(copy)) < RESERVE:
+        text = f"{free:,} bytes are free in the copy's folder {copy}; free some"
+        return error("audit", f"{text}: records that do not fit stay missing in the copy")
     never = "none" if stored.is_read else "not known"
     last = never if stored.last_record is None else rfc3339(stored.last_record)
     return ok("audit", f"{settings.mode}; last record: {last}")

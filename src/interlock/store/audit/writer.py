@@ -254,8 +254,8 @@ class AuditWriter:
         if not self.is_proven:
             try:
                 await self._change_head(ended=None)
-            except AuditUnavailable:
-                self.is_failing = True
+            except AuditUnavailable as error:
+                self._note_failure(error)
                 raise
 
     async def renew(self) -> None:
@@ -267,8 +267,8 @@ class AuditWriter:
         try:
             await self._tables.renew()
             ends = await self._tables.fetch(_ENDED, self.id)
-        except AuditUnavailable:
-            self.is_failing = True  # the next commit must show that it is alive
+        except AuditUnavailable as error:
+            self._note_failure(error)  # the next commit must show that it is alive
             raise
         if ends and ends[0][0] is not None:
             await self._change_head(ended=None)
@@ -313,7 +313,7 @@ class AuditWriter:
             await self._commit([each for each in items if not _has_failed(each)])
             return
         except BaseException as error:
-            self.is_failing = True
+            self._note_failure(error)
             if isinstance(error, AuditFailed):
                 self._fail()
             raise
@@ -322,8 +322,14 @@ class AuditWriter:
             self.is_failing, self._written_at = False, monotonic()
         self.rows += len(rows)
         self._committed(rows, counts)
-        if has_recovered:  # another gateway may have closed the chain in the meantime
-            self.sign_soon()
+        if has_recovered:
+            logger.warning("audit records are written again")
+            self.sign_soon()  # another gateway may have closed the chain in the meantime
+
+    def _note_failure(self, error: BaseException) -> None:
+        if not self.is_failing and isinstance(error, AuditUnavailable):
+            logger.warning("audit records cannot be written: %s", error)
+        self.is_failing = True
 
     def _chained(self, head: Head, items: list[Added]) -> list[Row]:
         """Return the rows of these records, chained by hashes after `head`."""
@@ -409,6 +415,8 @@ class AuditWriter:
 
         await change_head(self._tables, self._key, self.id, change)
         self._signed, self._signed_at = end, monotonic()
+        if self.is_failing:
+            logger.warning("audit records are written again")
         self.is_failing, self._written_at = False, monotonic()
         if self._copy is not None:
             self._copy.add_head(self.id, *end, at)
