@@ -46,6 +46,7 @@ def test_a_byte_order_mark_is_accepted() -> None:
     ("text", "line", "problem"),
     [
         (b"", 1, "the file is empty: write a JSON object, such as {}"),
+        (b"\na: 1", 2, "not JSON: write a JSON object, such as {}"),  # YAML
         (b'{\n"a": }', 2, "Expecting value"),
         (b'{"a": 1\n "b": 2}', 2, "Expecting ',' delimiter"),
         (b"{,}", 1, "Expecting property name enclosed in double quotes"),

@@ -76,7 +76,9 @@ class JsoncDocument:
         except json.JSONDecodeError as error:
             # Not chained with `from error`, because that error contains the whole text with its
             # secrets.
-            raise JsoncError(error.msg, error.lineno, error.colno) from None
+            is_other = not bare[: error.pos].strip()  # not even the first character is JSON's
+            text = "not JSON: write a JSON object, such as {}" if is_other else error.msg
+            raise JsoncError(text, error.lineno, error.colno) from None
         except RecursionError:
             raise JsoncError("nested too deeply") from None
 
