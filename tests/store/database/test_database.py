@@ -269,6 +269,17 @@ def _obey_file_permissions() -> None:
         assert ctypes.CDLL(None).capset(struct.pack("Ii", version_3, this_process), none) == 0
 
 
+CHECK = """
+import asyncio, sys
+from interlock.errors import StoreError
+from interlock.store.database.maintenance import check
+
+try:
+    asyncio.run(check(sys.argv[1]))
+except StoreError as error:
+    print(error)
+"""
+
 READ_THEN_APPEND = """
 import asyncio, sys
 from interlock.errors import StoreError
@@ -378,9 +389,8 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path):
     path = tmp_path / "conversations.db"
     path.touch(0o000)
 
-    output = python(READ_THEN_APPEND, path, "id")
-
-    assert output == f"{path} cannot be read: check its permissions\n"
+    for program in (READ_THEN_APPEND, CHECK):
+        assert python(program, path, "id") == f"{path} cannot be read: check its permissions\n"
 
 
 def test_a_read_only_empty_file_is_refused(tmp_path: Path):

@@ -41,7 +41,13 @@ from interlock.store.database.error_mapping import (
     store_error,
     unsynced_error,
 )
-from interlock.store.database.location import find, prepare_file, public_name, without_links
+from interlock.store.database.location import (
+    find,
+    prepare_file,
+    public_name,
+    refuse_unreadable,
+    without_links,
+)
 
 # Seconds to wait for another process's lock, for a new connection to PostgreSQL, and for a free
 # connection in the pool.
@@ -207,6 +213,8 @@ async def connect_database(
             _postgres_engine(found, None if is_patient else COMMAND_TIMEOUT), public_name(found)
         )
     file = without_links(found)
+    if not is_new:
+        refuse_unreadable(found)  # the driver's thread may outlive the event loop if it cannot
     writable = prepare_file(found) if is_new else os.access(found, os.W_OK)
     return Database(_sqlite_engine(file, writable), str(found), file)
 

@@ -81,8 +81,17 @@ def prepare_file(path: Path) -> bool:
         raise StoreError(f"{path} cannot be created: {path.parent} is not a folder") from error
     except OSError as error:
         raise StoreError(f"{path} cannot be created: {error.strerror}") from error
+    refuse_unreadable(path)
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def refuse_unreadable(path: Path) -> None:
+    """Raise an error if a path is not a file that this user can read.
+
+    Raises:
+        StoreError: It is not.
+    """
     if not path.is_file():
         raise StoreError(f"{path} is not a file: choose another location")
     if not os.access(path, os.R_OK):
         raise StoreError(f"{path} cannot be read: check its permissions")
-    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
