@@ -39,6 +39,7 @@ from interlock.store.database.creation import RESTORING
 from interlock.store.database.disk_reserve import free_bytes
 from interlock.store.database.error_mapping import damage_error, store_error
 from interlock.store.database.location import find, folder_beside, public_name
+from interlock.store.database.tables import metadata, versions
 from interlock.store.kept_results import FOLDER as RESULTS
 from interlock.text.timestamps import now_micros
 
@@ -51,6 +52,9 @@ _END_PROGRAM = (
     " WHERE datname = current_database() AND usename = current_user"
     " AND application_name = 'interlock pg_restore'"
 )
+_MARK_TABLE = f"CREATE TABLE IF NOT EXISTS {RESTORING} ()"
+_UNMARK_TABLE = f"DROP TABLE {RESTORING}"
+_REMOVE = {name: f'DROP TABLE "{name}" CASCADE' for name in (*metadata.tables, versions.name)}
 _IS_MARKED = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
 _EXPIRE = "UPDATE approvals SET expires = ? WHERE state IN ('pending', 'approved') AND expires > ?"
 
@@ -142,7 +146,7 @@ async def _restore_postgres(url: str, beside: Path, folder: Path, manifest: Mani
         _put_folders(staging, beside, (HEADS,))
         async with connection.transaction():
             await connection.execute(numbered(_EXPIRE), *[now_micros()] * 2)
-            await connection.execute(f"DROP TABLE {RESTORING}")
+            await connection.execute(_UNMARK_TABLE)
     except postgres.driver_errors() as error:
         raise store_error(error, public_name(url)) from None
     finally:
@@ -165,9 +169,9 @@ async def _begin(connection: Any, name: str, folder: Path, manifest: Manifest) -
             f"{folder} is a backup of the schema {manifest.schema!r}, but the tables of {name}"
             f" would be in {schema!r}: use a database where that is the first schema"
         )
-    if tables:
-        await connection.execute(f"DROP TABLE {', '.join(tables)} CASCADE")
-    await connection.execute(f"CREATE TABLE IF NOT EXISTS {RESTORING} ()")
+    for table in tables:
+        await connection.execute(_REMOVE[table])
+    await connection.execute(_MARK_TABLE)
 
 
 # Files
