@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -119,6 +120,13 @@ async def test_backup_that_fails_or_is_stopped_leaves_nothing(
         patch.setattr(saving, "free_bytes", lambda _: RESERVE)
         with pytest.raises(StoreFull, match="has no room for a backup: 67,108,864 bytes are free"):
             await back_up(filled.location, tmp_path / "backup")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=rf"{tmp_path} cannot be read or written"):
+            await back_up(filled.location, tmp_path / "backup")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     task = asyncio.create_task(back_up(filled.location, tmp_path / "backup"))
     await asyncio.sleep(0)
     task.cancel()

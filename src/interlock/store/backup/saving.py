@@ -45,6 +45,13 @@ SQLITE, DUMP, HEADS = "database.db", "database.dump", "audit-copy"
 _TIMEOUT = 60.0  # seconds to wait for an answer of PostgreSQL
 _STEPS = 10_000  # steps of SQLite's machine between two looks whether to stop or to sync
 _SYNCED = 2 * 1024 * 1024  # bytes that are written between two syncs
+# Errors of the disk of the backup: the database is only read.
+_WRITING = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+}
 
 T = TypeVar("T")
 IsStopped = Callable[[], bool]
@@ -217,8 +224,8 @@ def _save_sqlite(path: Path, beside: Path, staging: Path, is_stopped: IsStopped)
             results = connection.execute("SELECT file FROM kept_results").fetchall()
             return _Snapshot(SQLITE, tables, owner, "", [name for (name,) in results])
     except sqlite3.Error as error:
-        is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        raise store_error(error, str(staging.parent if is_full else path)) from None
+        is_of_backup = getattr(error, "sqlite_errorcode", None) in _WRITING
+        raise store_error(error, str(staging.parent if is_of_backup else path)) from None
 
 
 @contextmanager
