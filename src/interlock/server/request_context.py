@@ -63,7 +63,7 @@ _CHANGING = re.compile(rb'"(?:trace(?:parent|state)|baggage|progressToken)"')
 _MEMBERS = re.compile(  # these members at any depth, if a text or an integer, and the next comma
     rb'"(?:trace(?:parent|state)|baggage|progressToken)"\s*:\s*(?:"[^"\\]*"|-?\d+(?![\d.eE]))\s*,?'
 )
-# The trace where most tracing clients write it, which is no nested member: first, or last.
+# The trace where most tracing clients write it: first or last. There it cannot be nested.
 _PARENT = rb'"traceparent":"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"'
 _begins_with_trace = re.compile(rb"\{" + _PARENT + b"[,}]").match
 _ends_with_trace = re.compile(b"," + _PARENT + rb"\}").match

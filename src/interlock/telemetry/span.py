@@ -26,7 +26,7 @@ class SpanEvent(Struct):
     attributes: dict[str, Value]
 
 
-# What describes a request: the method; the name of its tool or prompt, or ""; the revision, or ""
+# The facts of a request: the method; the name of its tool or prompt, or ""; the revision, or ""
 # if it is not known yet; whether the span counts as the operation of its call; whether HTTP carries
 # the request; and the server's host and port, or None for a server in this process or below it.
 RequestFacts = tuple[str, str, str, bool, bool, tuple[str, int] | None]
@@ -76,8 +76,8 @@ class TraceSpan(Struct, eq=False):
         request_id: The id of the request; None if it was not sent, or covers no request.
         address: The client's network address; "" if unknown.
         call_id: The id of the call; "" without a call.
-        of_request: What describes the request; None if the span covers no request.
-        of_call: What describes the call, from the end of the span on; None without a call.
+        of_request: The facts of the request; None if the span covers no request.
+        of_call: The facts of the call, from the end of the span on; None without a call.
         start, end: Nanoseconds since 1970; `start` is 0 if the span is not sampled, and `end` until
             the span ends.
         error: The value of `error.type`; "" without an error.
