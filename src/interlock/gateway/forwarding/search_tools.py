@@ -81,7 +81,6 @@ CLIENT_SEARCH = replace(
         },
     },
 )
-SEARCH_NAME = wire_name(OWN, SEARCH.name)
 DESCRIBE_NAME = wire_name(OWN, DESCRIBE.name)
 
 
