@@ -65,7 +65,6 @@ class Issuers:
     """Verifies tokens from several issuers.
 
     Args:
-        issuers: The trusted issuers.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in seconds since 1970.
     """

@@ -357,7 +357,6 @@ class PageAuth:
     """Authenticates requests by a page session, or by the credential in a header.
 
     Args:
-        sessions: The sessions.
         cookie: The session cookie of this listener.
         keys: Authenticates `Authorization` and `X-API-Key` headers; None to accept sessions only.
         on_refused: Called for each refused session.

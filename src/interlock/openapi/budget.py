@@ -290,7 +290,6 @@ def _mapped(
     """Return a copy of a schema with its subschemas replaced.
 
     Args:
-        schema: The schema.
         same: Returns the replacement for a subschema that applies to the same value.
         deeper: Returns the replacement for a member's or item's schema; `same` by default.
     """

@@ -108,7 +108,6 @@ class Found(Struct, frozen=True):
     """A tool that a search has found.
 
     Attributes:
-        tool: The tool.
         matches: The matching words; see `ToolIndex.matches`.
     """
 
