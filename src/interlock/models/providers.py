@@ -160,7 +160,11 @@ PROVIDERS = (
         is_local=True,
     ),
     ModelProvider(
-        "vllm", "http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), "VLLM_BASE_URL", is_local=True
+        "vllm",
+        "http://127.0.0.1:8000/v1",
+        ("VLLM_API_KEY",),
+        "VLLM_BASE_URL",
+        is_local=True,
     ),
 )
 BY_NAME = {each.name: each for each in PROVIDERS}
