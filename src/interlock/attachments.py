@@ -23,7 +23,8 @@ MAX_TEXT = 200_000  # characters of a text file that are sent to the model
 TEXT = "text/plain"
 UNKNOWN = "application/octet-stream"
 BLOCK = re.compile(
-    r"\n*<file id=(f_[\w-]{16}) type=(\S+) bytes=(\d+) name=([^\n]*)>\n.*?\n</file \1>", re.DOTALL
+    r"\n*<file id=(f_[\w-]{16}) type=(\S+) bytes=(\d+) name=([^\n]*)>\n.*?\n</file \1>",
+    re.DOTALL,
 )
 _STARTS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -25,7 +25,12 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -443,7 +448,10 @@ class ModelWishes(Struct, frozen=True):
         await model.close()  # only its name was needed, to find its options
         by_chance = name is None
         return await choosing.choose(
-            name or model.name, remembered=remembered or by_chance, trusted=trusted, options=options
+            name or model.name,
+            remembered=remembered or by_chance,
+            trusted=trusted,
+            options=options,
         )
 
     async def preferred(self) -> Model:

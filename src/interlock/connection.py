@@ -109,7 +109,10 @@ class Connection:
     # Requests
 
     def start(
-        self, method: str, params: bytes = b"{}", options: RequestOptions = _DEFAULTS
+        self,
+        method: str,
+        params: bytes = b"{}",
+        options: RequestOptions = _DEFAULTS,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Send a request; the future gets its result. To stop waiting, call `forget`.
 

@@ -497,7 +497,11 @@ class ServerUnavailable(InterlockError):
     """
 
     def __init__(
-        self, server: str, reason: str, code: str = "server_down", retry_after: float | None = None
+        self,
+        server: str,
+        reason: str,
+        code: str = "server_down",
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(f"server {server!r} is not available: {reason}")
         self.server = server

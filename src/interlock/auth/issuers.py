@@ -103,7 +103,11 @@ class Issuers:
             return None
         known = KnownToken(
             with_groups(
-                principal, issuer.groups, issuer.scopes, name=issuer.name, is_only=issuer.is_only
+                principal,
+                issuer.groups,
+                issuer.scopes,
+                name=issuer.name,
+                is_only=issuer.is_only,
             ),
             {},
             self._clock() + self._rest(token),

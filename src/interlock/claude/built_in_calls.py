@@ -51,7 +51,10 @@ class BuiltInCalls:
     """
 
     def __init__(
-        self, around: AroundCalls, caller: Caller, origin: Callable[[str, str], JsonObject]
+        self,
+        around: AroundCalls,
+        caller: Caller,
+        origin: Callable[[str, str], JsonObject],
     ) -> None:
         self._handle = Layers.of(around).build(self._wait)
         self._caller = caller

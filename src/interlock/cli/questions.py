@@ -51,7 +51,10 @@ class TerminalQuestions:
     """
 
     def __init__(
-        self, prompt: TerminalPrompt, config: Config, model: Callable[[], Model] | None = None
+        self,
+        prompt: TerminalPrompt,
+        config: Config,
+        model: Callable[[], Model] | None = None,
     ) -> None:
         self._prompt = prompt
         servers = config.servers

@@ -516,7 +516,11 @@ class Client:
         return await self._list(listing.PROMPTS)
 
     async def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None, *, timeout: float | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> GetPromptResult:
         """Return the messages of a prompt, whose arguments are strings.
 

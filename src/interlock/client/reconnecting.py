@@ -344,7 +344,11 @@ class ReconnectingConnection:
         return self._request_with_retries(self._policy, method, params, options)
 
     async def _measured(
-        self, note: OnAnswer, method: str, params: bytes, options: RequestOptions
+        self,
+        note: OnAnswer,
+        method: str,
+        params: bytes,
+        options: RequestOptions,
     ) -> Raw:
         began, failed = monotonic(), None
         try:

@@ -31,7 +31,12 @@ _running: set[tuple[int, str]] = set()
 
 
 def stream(
-    graph: Any, content: Any, *, thread: str, user: str = "", context: ChatContext | None = None
+    graph: Any,
+    content: Any,
+    *,
+    thread: str,
+    user: str = "",
+    context: ChatContext | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
     """Send a message, or continue a turn; yield the turn's events.
 

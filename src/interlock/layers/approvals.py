@@ -195,7 +195,13 @@ class Approvals:
         return approval.as_json(self.changes.now())
 
     async def approve(
-        self, id: str, hash: str, by: Principal | None, *, note: str = "", surface: str = ""
+        self,
+        id: str,
+        hash: str,
+        by: Principal | None,
+        *,
+        note: str = "",
+        surface: str = "",
     ) -> Approval:
         """Approve a call.
 
@@ -224,7 +230,13 @@ class Approvals:
         return await self._decide(found, "approved", by, note, surface)
 
     async def deny(
-        self, id: str, hash: str, by: Principal | None, *, note: str = "", surface: str = ""
+        self,
+        id: str,
+        hash: str,
+        by: Principal | None,
+        *,
+        note: str = "",
+        surface: str = "",
     ) -> Approval:
         """Deny a call, even if it is already approved but has not run; see `approve`."""
         found = await self._decidable(id, hash, by)

@@ -84,7 +84,12 @@ def part_of_items(items: Sequence[Raw], start: int, size: int, most: int | None)
 
 
 def part_of_text(
-    text: str, start: int, size: int, *, lines: int | None = None, characters: int | None = None
+    text: str,
+    start: int,
+    size: int,
+    *,
+    lines: int | None = None,
+    characters: int | None = None,
 ) -> Part:
     """Return a part of a text, which ends at a line's end unless the first line is too long.
 

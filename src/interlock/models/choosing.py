@@ -285,7 +285,11 @@ def _is_own(provider: ModelProvider, url: str, names: Collection[str]) -> bool:
 
 
 async def _from_provider(
-    provider: ModelProvider, model: str, url: str, options: Mapping[str, Any], with_key: bool = True
+    provider: ModelProvider,
+    model: str,
+    url: str,
+    options: Mapping[str, Any],
+    with_key: bool = True,
 ) -> Model:
     if provider.name == "anthropic":
         if not with_key:

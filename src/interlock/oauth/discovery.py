@@ -92,7 +92,11 @@ class Discovery(Struct, frozen=True):
 
 
 async def discover(
-    fetcher: Fetcher, server_url: str, advertised: str = "", issuer: str = "", configured: str = ""
+    fetcher: Fetcher,
+    server_url: str,
+    advertised: str = "",
+    issuer: str = "",
+    configured: str = "",
 ) -> Discovery:
     """Find the authorization server that issues tokens for a server.
 
@@ -122,7 +126,10 @@ async def discover(
         return Discovery("", None, server)
     scopes = metadata.scopes_supported
     return Discovery(
-        metadata.resource, None if scopes is None else tuple(scopes), server, dpop=_dpop(metadata)
+        metadata.resource,
+        None if scopes is None else tuple(scopes),
+        server,
+        dpop=_dpop(metadata),
     )
 
 

@@ -143,7 +143,11 @@ class Fetcher:
     """
 
     def __init__(
-        self, near: str = "", *, max_bytes: int = MAX_BODY_BYTES, resolve: Resolver | None = None
+        self,
+        near: str = "",
+        *,
+        max_bytes: int = MAX_BODY_BYTES,
+        resolve: Resolver | None = None,
     ) -> None:
         self._near = _host_of(near)
         self._max_bytes = max_bytes

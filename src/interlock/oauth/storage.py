@@ -214,7 +214,8 @@ class TokenStore(ABC):
             StoreError: The entry cannot be written.
         """
         await self._change(
-            server_url, lambda entry: _put(entry.registrations, registration.issuer, registration)
+            server_url,
+            lambda entry: _put(entry.registrations, registration.issuer, registration),
         )
 
     # Clients that the operator has registered

@@ -83,7 +83,11 @@ def _within(schema: JsonObject, limit: int, steps: Iterable[str]) -> Fitted | No
 
 
 def _joined(
-    root: JsonObject, definitions: dict[str, Schema], kept: set[str], limit: int, steps: list[str]
+    root: JsonObject,
+    definitions: dict[str, Schema],
+    kept: set[str],
+    limit: int,
+    steps: list[str],
 ) -> Fitted | None:
     """Inline the definitions that are not `kept`; None if the result is too large."""
     inliner = _Inliner(definitions, kept, limit)
@@ -267,7 +271,9 @@ _EDITS: tuple[tuple[str, Callable[[JsonObject, int], None] | None], ...] = (
 
 
 def _mapped(
-    schema: JsonObject, same: Callable[[Schema], Any], deeper: Callable[[Schema], Any] | None = None
+    schema: JsonObject,
+    same: Callable[[Schema], Any],
+    deeper: Callable[[Schema], Any] | None = None,
 ) -> JsonObject:
     """Return a copy of a schema with its subschemas replaced.
 

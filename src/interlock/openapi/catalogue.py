@@ -62,6 +62,9 @@ class ApiCatalogue:
         return self._tools.get(name) if kind == "tools" else None
 
     def find_completion(
-        self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        context: Context,
     ) -> None:
         """Return None; an API offers no completions."""

@@ -222,7 +222,10 @@ class Plan:
         return None in found, found.get(None)
 
     def _body(
-        self, form: bodies.Form, values: list[tuple[Argument, Any]], headers: list[tuple[str, str]]
+        self,
+        form: bodies.Form,
+        values: list[tuple[Argument, Any]],
+        headers: list[tuple[str, str]],
     ) -> bytes | None:
         is_sent, value = self._body_value(values)
         if not is_sent:
@@ -233,7 +236,10 @@ class Plan:
 
 
 def compile_tools(
-    document: Document, tools: Mapping[str, ToolSelection], *, schemes: Collection[str] = ()
+    document: Document,
+    tools: Mapping[str, ToolSelection],
+    *,
+    schemes: Collection[str] = (),
 ) -> tuple[dict[str, Plan], dict[str, str]]:
     """Make a plan for each listed tool.
 

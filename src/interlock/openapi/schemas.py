@@ -59,7 +59,11 @@ class Translator:
     """
 
     def __init__(
-        self, document: Document, direction: Literal["input", "output"], *, has_files: bool = False
+        self,
+        document: Document,
+        direction: Literal["input", "output"],
+        *,
+        has_files: bool = False,
     ) -> None:
         self._warnings = document.warnings
         self._has_files = has_files

@@ -40,7 +40,12 @@ class ApiTool:
     """
 
     def __init__(
-        self, plan: Plan, sender: Sender, identity: Identity, drift: Drift, login: str
+        self,
+        plan: Plan,
+        sender: Sender,
+        identity: Identity,
+        drift: Drift,
+        login: str,
     ) -> None:
         self._login = login
         self.plan = plan

@@ -15,7 +15,16 @@ from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
 from interlock.calls.decision import Decision, Step
 from interlock.config import Config
-from interlock.config.gateway import BUILT_IN, OWN, Kind, PolicyRules, Risk, Rule, View, ViewSearch
+from interlock.config.gateway import (
+    BUILT_IN,
+    OWN,
+    Kind,
+    PolicyRules,
+    Risk,
+    Rule,
+    View,
+    ViewSearch,
+)
 from interlock.config.servers import ToolRisk
 from interlock.policy.rights import CallerRights, PluginTools
 from interlock.policy.rules import (

@@ -380,7 +380,10 @@ class Protocol:
         return False
 
     def _receive_odd_response(
-        self, id: RequestId | UnsetType | None, result: Raw | UnsetType, failure: Raw | UnsetType
+        self,
+        id: RequestId | UnsetType | None,
+        result: Raw | UnsetType,
+        failure: Raw | UnsetType,
     ) -> list[Event]:
         known = self._pop_other_form(id)
         if known is None and id in (None, UNSET) and failure is not UNSET and failure != _NULL:

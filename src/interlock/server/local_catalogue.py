@@ -95,7 +95,10 @@ class LocalCatalogue(Mountable):
         return name in self._visible and not is_visible(name, self._visible[name], context)
 
     def page(
-        self, kind: Kind, cursor: str, context: Context
+        self,
+        kind: Kind,
+        cursor: str,
+        context: Context,
     ) -> tuple[Sequence[Definition], str | None]:
         """Return up to `PAGE_SIZE` definitions, in the order in which they were added."""
         hides = self._hides if kind == "tools" and self._visible else _hides_nothing

@@ -23,7 +23,12 @@ from msgspec import Raw, Struct
 
 from interlock.auth.principal import Principal
 from interlock.context import Question
-from interlock.errors import InterlockError, LocalProtocolError, MalformedAnswer, RequestTimeout
+from interlock.errors import (
+    InterlockError,
+    LocalProtocolError,
+    MalformedAnswer,
+    RequestTimeout,
+)
 from interlock.protocol.leniency import decode_leniently
 
 _T = TypeVar("_T")

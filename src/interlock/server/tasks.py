@@ -66,7 +66,12 @@ class _Run(ParkedCall):
         super().__init__(owner, ttl, self._questions_changed)
         now = datetime.now(UTC)
         self.task = Task(
-            id=self.id, owner=owner, status="working", created_at=now, updated_at=now, ttl=ttl
+            id=self.id,
+            owner=owner,
+            status="working",
+            created_at=now,
+            updated_at=now,
+            ttl=ttl,
         )
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_task = False
@@ -281,7 +286,9 @@ class Tasks:
         async with run.saving:
             await self._store.put(run.task)
         self._subscribers.task_changed(
-            run.id, encode(_detailed(run.task)), lambda principal: owner_of(principal) == run.owner
+            run.id,
+            encode(_detailed(run.task)),
+            lambda principal: owner_of(principal) == run.owner,
         )
 
     # Methods

@@ -172,7 +172,9 @@ class ClientFactory:
 
 
 def launch_of(
-    server: ServerConfig | InProcessServer, environ: Mapping[str, str], key: bytes
+    server: ServerConfig | InProcessServer,
+    environ: Mapping[str, str],
+    key: bytes,
 ) -> JsonObject:
     """Return the launch to pin: a program's command and arguments, or the URL of another server.
 

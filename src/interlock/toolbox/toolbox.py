@@ -247,7 +247,11 @@ class Toolbox:
         for warning in settings.warnings:
             _log.warning("%s", warning)
         toolbox = cls(
-            settings.servers, environ=environ, around=around, keeps_trying=True, **options
+            settings.servers,
+            environ=environ,
+            around=around,
+            keeps_trying=True,
+            **options,
         )
         toolbox.warnings = settings.warnings
         return toolbox

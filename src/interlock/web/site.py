@@ -133,7 +133,9 @@ class Site:
 
     def _page(self, shell: Shell, request: HttpRequest, status: int = 200) -> HttpResponse:
         return self._files.page(
-            *(shell, self._data, request.headers), status=status, frames=self._frames()
+            *(shell, self._data, request.headers),
+            status=status,
+            frames=self._frames(),
         )
 
     def _frames(self) -> list[str]:

@@ -243,7 +243,10 @@ async def _operations(config: Config) -> AsyncIterator[ClientOperations]:
                 return record
 
             yield ClientOperations(
-                AuthorizationStore(database), OAuthClientStore(database), recording, OPERATOR
+                AuthorizationStore(database),
+                OAuthClientStore(database),
+                recording,
+                OPERATOR,
             )
     finally:
         await database.close()

@@ -28,7 +28,11 @@ def serve_http(
     """
     host, port = listener.getsockname()[:2]
     server = _ReportingServer(
-        endpoint, host, port, on_start=lambda url: report(ChildReport(url=url)), proxies=proxies
+        endpoint,
+        host,
+        port,
+        on_start=lambda url: report(ChildReport(url=url)),
+        proxies=proxies,
     )
     server.report = report
     with suppress(KeyboardInterrupt):

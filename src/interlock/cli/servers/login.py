@@ -133,7 +133,12 @@ async def _login(
 
 
 async def _log_in(
-    name: str, server: HttpServer, challenge: str, scopes: tuple[str, ...], *, opens_browser: bool
+    name: str,
+    server: HttpServer,
+    challenge: str,
+    scopes: tuple[str, ...],
+    *,
+    opens_browser: bool,
 ) -> None:
     from interlock.oauth import OAuth, UserTokenStore
     from interlock.oauth.callback import callback_server

@@ -48,7 +48,10 @@ async def list_all(gate: Operations, request: ApiRequest) -> JsonReply:
         if not wanted.server or each.place.server == wanted.server
     ]
     return page_of(
-        found, wanted, request, lambda each: f"{each['user']} {each['server']} {each['name']}"
+        found,
+        wanted,
+        request,
+        lambda each: f"{each['user']} {each['server']} {each['name']}",
     )
 
 

@@ -57,7 +57,10 @@ def lifetime_of(text: str) -> float | None:
 
 
 def change_of(
-    action: str, before: StoredKey | None, after: StoredKey, created: StoredKey | None = None
+    action: str,
+    before: StoredKey | None,
+    after: StoredKey,
+    created: StoredKey | None = None,
 ) -> JsonObject:
     """Return the audit record for a change of a key, without the key's free name.
 

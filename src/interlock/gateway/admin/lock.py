@@ -43,7 +43,10 @@ async def list_pins(gate: Operations, request: ApiRequest) -> JsonReply:
         if not wanted.state or each.state == wanted.state
     ]
     return page_of(
-        found, wanted, request, lambda each: f"{each['kind']} {each.get('tool', each['server'])}"
+        found,
+        wanted,
+        request,
+        lambda each: f"{each['kind']} {each.get('tool', each['server'])}",
     )
 
 
@@ -142,7 +145,14 @@ ROUTES = (
         "accepts the definition with the hash that was shown",
         body=PinDecisionBody,
     ),
-    Route("POST", f"{_ONE}/reject", "admin:write", reject, "rejects it", body=PinDecisionBody),
+    Route(
+        "POST",
+        f"{_ONE}/reject",
+        "admin:write",
+        reject,
+        "rejects it",
+        body=PinDecisionBody,
+    ),
     Route(
         "GET",
         _ONE,

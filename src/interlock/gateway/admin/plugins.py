@@ -90,6 +90,13 @@ ROUTES = (
         query=PageQuery,
     ),
     Route("GET", _ONE, "admin:read", show, "when a user's plugin was installed, and by whom"),
-    Route("POST", _ONE, "admin:write", install, "installs a plugin for a user", body=EmptyBody),
+    Route(
+        "POST",
+        _ONE,
+        "admin:write",
+        install,
+        "installs a plugin for a user",
+        body=EmptyBody,
+    ),
     Route("DELETE", _ONE, "admin:write", remove, "removes a plugin from a user"),
 )

@@ -44,7 +44,12 @@ class Pinning:
     """
 
     def __init__(
-        self, store: PinStore, lock: Lock, folder: Path, key: bytes, note: Note | None = None
+        self,
+        store: PinStore,
+        lock: Lock,
+        folder: Path,
+        key: bytes,
+        note: Note | None = None,
     ) -> None:
         self.key = key
         self._on_change: Callable[[Collection[str]], Awaitable[None]] = _ignore

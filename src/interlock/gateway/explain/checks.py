@@ -233,7 +233,10 @@ CHECKS: list[Callable[[ExplainedCall], Check | None]] = [
 
 
 def policy_checks(
-    policy: Policy, entry: Entry | Item, caller: Caller, arguments: Mapping[str, Any] | None
+    policy: Policy,
+    entry: Entry | Item,
+    caller: Caller,
+    arguments: Mapping[str, Any] | None,
 ) -> Iterator[Check]:
     """Yield the policy's checks, each with the change that would make the check pass."""
     for step in policy.steps(caller, entry, arguments):

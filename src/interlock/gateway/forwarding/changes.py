@@ -45,7 +45,11 @@ class Changes:
     """
 
     def __init__(
-        self, toolbox: Toolbox, catalogue: ToolboxCatalogue, parking: Parking, in_force: InForce
+        self,
+        toolbox: Toolbox,
+        catalogue: ToolboxCatalogue,
+        parking: Parking,
+        in_force: InForce,
     ) -> None:
         self._toolbox = toolbox
         self._catalogue = catalogue

@@ -20,7 +20,12 @@ from interlock.context import Context
 from interlock.errors import CallRefused, InterlockError, InvalidArguments, UnknownTool
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
 from interlock.gateway.forwarding.refusals import reason_of, refusal
-from interlock.gateway.forwarding.tool import ForwardedTool, LoadingTool, StartingTool, UnusableTool
+from interlock.gateway.forwarding.tool import (
+    ForwardedTool,
+    LoadingTool,
+    StartingTool,
+    UnusableTool,
+)
 from interlock.protocol.envelope import encode
 from interlock.server.catalogue import EncodedDefinition
 from interlock.toolbox.names import wire_name

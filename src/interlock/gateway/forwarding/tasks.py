@@ -122,7 +122,12 @@ class ForwardedTasks:
         return sealed, entry
 
     async def _ask(
-        self, method: str, params: JsonObject, sealed: SealedTask, entry: Entry, context: Context
+        self,
+        method: str,
+        params: JsonObject,
+        sealed: SealedTask,
+        entry: Entry,
+        context: Context,
     ) -> Raw:
         upstream = self._toolbox.upstream(entry.server)
         can = context.client_capabilities

@@ -65,7 +65,10 @@ class HandedServer(UvicornServer):
         config: Any = self.config
         protocol = config.http_protocol_class if said == KNOWN else self._once
         make = partial(
-            protocol, config=config, server_state=self.server_state, app_state=self.lifespan.state
+            protocol,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
         )
         try:
             await asyncio.get_running_loop().connect_accepted_socket(make, connection)

@@ -34,7 +34,9 @@ _OPERATOR = rf"(?:\s*(?:\*\*|==|[-+*/^%=])\s*|\s+(?:{'|'.join(_SPOKEN)})\s+)"
 # In order: characters found by an earlier kind are not available to a later one.
 ENCLOSING = {
     "json": re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{[^{}]*\}"),
-    "quoted": re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)"),
+    "quoted": re.compile(
+        r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)",
+    ),
     "url": re.compile(r"\bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]"),
     "email": re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
     "sql": re.compile(
@@ -64,7 +66,7 @@ PATTERNS = {
         r"(?<![\w/])(?:[A-Za-z]:\\|~?/|\.{1,2}/)[\w.@+~/\\*-]*[\w*~/]|(?<![\w/])[~.](?=[\s?!]|$)(?<!\w\.)"
         r"|\b[\w@+-][\w.@+-]*(?:/[\w.@+*-]*\w)+/?"
         r"|(?<![\w.])(?:[\w-]+\.)+[A-Za-z][A-Za-z0-9]{0,4}\b(?!\()"
-        r"|(?<!\S)[\w*-]*\*\.\w+"
+        r"|(?<!\S)[\w*-]*\*\.\w+",
     ),
     "identifier": re.compile(
         r"\b(?=\w*[A-Za-z])(?=\w*\d)\w+(?:[-.:]\w+)*|\b(?=[\w.-]*[A-Za-z_])\w+(?:[-_.]\w+)*[-.]\d\w*|\b\w+(?:[-_]\w+)+"

@@ -57,7 +57,11 @@ class Legacy:
     # POST
 
     async def serve(
-        self, http: HttpRequest, message: Envelope, stated: Stated, call_params: CallParams | None
+        self,
+        http: HttpRequest,
+        message: Envelope,
+        stated: Stated,
+        call_params: CallParams | None,
     ) -> None:
         """Handle one message from the client.
 

@@ -63,7 +63,11 @@ class Sessions:
     """
 
     def __init__(
-        self, server: Answering, options: HttpOptions, budget: Budget, ids: SessionIds | None = None
+        self,
+        server: Answering,
+        options: HttpOptions,
+        budget: Budget,
+        ids: SessionIds | None = None,
     ) -> None:
         self.budget = budget
         self._ids = ids

@@ -62,7 +62,12 @@ class EventWriter:
     """
 
     def __init__(
-        self, send: Send, headers: Iterable[Header], *, keep_alive: KeepAlive, dropped: Counter[str]
+        self,
+        send: Send,
+        headers: Iterable[Header],
+        *,
+        keep_alive: KeepAlive,
+        dropped: Counter[str],
     ) -> None:
         self._send = send
         self._dropped = dropped

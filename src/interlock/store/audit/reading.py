@@ -255,7 +255,13 @@ class AuditReader:
         return TrailFollower(self._queries, since, on_failure).records()
 
     async def series(
-        self, by: By, since: int, until: int, *, buckets: int = MAX_BUCKETS, failures: bool = True
+        self,
+        by: By,
+        since: int,
+        until: int,
+        *,
+        buckets: int = MAX_BUCKETS,
+        failures: bool = True,
     ) -> Series:
         """Return a chart of calls over time; see `rollup_series.read_series`."""
         return await read_series(self._tables, by, since, until, buckets=buckets, failures=failures)

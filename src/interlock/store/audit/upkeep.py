@@ -29,10 +29,21 @@ from interlock.config.gateway import Audit, Keep
 from interlock.errors import AuditUnavailable
 from interlock.store.audit import copies, rollups
 from interlock.store.audit.copies import copy_folder
-from interlock.store.audit.heads import FIRST_HASH, SELECT_HEADS, ChainHash, StoredHead, change_head
+from interlock.store.audit.heads import (
+    FIRST_HASH,
+    SELECT_HEADS,
+    ChainHash,
+    StoredHead,
+    change_head,
+)
 from interlock.store.audit.reading import AuditReader
 from interlock.store.audit.records import SELECTED, as_text
-from interlock.store.audit.writer import SIGN_EVERY, AuditRecord, AuditWriter, Head
+from interlock.store.audit.writer import (
+    SIGN_EVERY,
+    AuditRecord,
+    AuditWriter,
+    Head,
+)
 from interlock.store.database.claims import Row
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject

@@ -258,7 +258,12 @@ class _Replacement:
     """
 
     def __init__(
-        self, found: str | Path, old: GatewayKey, new: GatewayKey, copied: set[str], hash_of: HashOf
+        self,
+        found: str | Path,
+        old: GatewayKey,
+        new: GatewayKey,
+        copied: set[str],
+        hash_of: HashOf,
     ) -> None:
         self._found = found
         self._old = old

@@ -108,7 +108,12 @@ async def copy_database(path: Path, url: str, key: GatewayKey | None, report: Re
 
 class _Copy:
     def __init__(
-        self, source: sqlite3.Connection, path: Path, target: Any, name: str, key: GatewayKey | None
+        self,
+        source: sqlite3.Connection,
+        path: Path,
+        target: Any,
+        name: str,
+        key: GatewayKey | None,
     ) -> None:
         self._source = source
         self._path = path

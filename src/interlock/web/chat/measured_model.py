@@ -62,7 +62,9 @@ class MeasuredModel:
         finally:
             provider, model = provider_and_model(self.name)
             provider = names.PROVIDERS.get(provider, provider)
-            self._metrics.note(*(provider, model, usage, self._clock() - began, first, error))
+            self._metrics.note(
+                *(provider, model, usage, self._clock() - began, first, error),
+            )
 
     async def close(self) -> None:
         await self._model.close()

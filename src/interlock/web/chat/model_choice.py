@@ -22,7 +22,10 @@ class ModelChoice:
     """
 
     def __init__(
-        self, names: Sequence[str], opens: OpenModel | None = None, settings: Settings | None = None
+        self,
+        names: Sequence[str],
+        opens: OpenModel | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.names = tuple(names)
         self.settings = settings or Settings()

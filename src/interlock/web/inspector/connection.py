@@ -205,10 +205,20 @@ class InspectedConnection:
             from interlock.openapi.server import OpenApiServer  # loads aiohttp
 
             server = OpenApiServer.from_config(
-                server, self._environ, self._http_pool, self.name, self._credentials
+                server,
+                self._environ,
+                self._http_pool,
+                self.name,
+                self._credentials,
             )
         client, self.redactor = make_client(
-            server, self._environ, self._http_pool, options, owner=owner, user=values, login=login
+            server,
+            self._environ,
+            self._http_pool,
+            options,
+            owner=owner,
+            user=values,
+            login=login,
         )
         return client
 

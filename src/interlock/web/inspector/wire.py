@@ -202,7 +202,14 @@ class InspectedWire:
             return
         ms = round((monotonic() - self._began - asked.at) * 1000, 1)
         self._add(
-            kind, frame, form=form, method=asked.method, name=asked.name, id=id, of=asked.n, ms=ms
+            kind,
+            frame,
+            form=form,
+            method=asked.method,
+            name=asked.name,
+            id=id,
+            of=asked.n,
+            ms=ms,
         )
 
     def _add(self, kind: Kind, text: str | bytes, **fields: Any) -> WireEntry:
