@@ -39,6 +39,7 @@ from interlock.protocol.core import (
     MAX_PROGRESS,
     MAX_RUNNING,
 )
+from interlock.protocol.envelope import MAX_BATCH
 from interlock.protocol.spread_message import PATIENCE
 from tests.support.rows import each_row
 
@@ -363,6 +364,15 @@ def test_other_text_over_several_lines_fails_its_request_at_once(frames: list[by
 
     assert [type(each) for each in events] == [Failure]
     assert peer.pending == 0
+
+
+def test_a_line_has_at_most_as_many_messages_as_a_list():
+    peer = Protocol()
+    note = encode(message(method="x"))
+
+    assert len(give(peer, note * MAX_BATCH)) == MAX_BATCH
+    assert give(peer, note * (MAX_BATCH + 1)) == []
+    assert peer.dropped == {"garbage": 1}
 
 
 def test_lines_that_come_late_or_without_end_are_no_message():

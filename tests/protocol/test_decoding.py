@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.protocol import decoding
@@ -78,6 +78,16 @@ def test_replaced_content_leaves_the_rest_of_a_result_unchanged():
 
     assert result.structured_content is None
     assert decode_call(raw({**members, "content": []})).structured_content is None
+
+
+def test_structured_content_that_cannot_be_decoded_leaves_the_text():
+    number = Raw(b'{"content":[{"type":"text","text":"1"}],"structuredContent":{"a":1e400}}')
+
+    result = decode_call(number)
+
+    assert (result.text, result.structured_content) == ("1", UNSET)
+    with pytest.raises(RemoteProtocolError, match="out of range"):
+        decode_call(Raw(b'{"content":[],"structuredContent":{"a":1e400}}'))
 
 
 def test_replaced_content_keeps_its_position_in_prompts():

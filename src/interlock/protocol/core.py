@@ -477,13 +477,19 @@ class Protocol:
         request: RequestId | None,
         batch: _Batch | None,
     ) -> list[Event]:
-        if request is not None or batch is not None:
+        if batch is not None:
             return self._receive_garbage(frame, error, now, request, batch)
+        if request is not None:
+            messages = self._messages_on(frame, [request])
+            if not messages:
+                return self._receive_garbage(frame, error, now, request, None)
+            received = [self.receive(each, now=now, request=request) for each in messages]
+            return [event for each in received for event in each]
         if _CONTENT_LENGTH.fullmatch(frame):
             return [Overrun(RemoteProtocolError(_WRONG_FRAMING))]
         events: list[Event] = []
         lines = self._lines
-        if not lines.has_begun and (messages := self._messages_on(frame)):
+        if not lines.has_begun and (messages := self._messages_on(frame, [*self._pending])):
             for message in messages:
                 events += self.receive(message, now=now)
             return events
@@ -495,11 +501,11 @@ class Protocol:
             return events + self._receive_garbage(frame, error, now, None, None)
         return events + self.receive(lines.take(), now=now) if lines.is_complete else events
 
-    def _messages_on(self, line: bytes) -> list[bytes]:
+    def _messages_on(self, line: bytes, open: list[RequestId]) -> list[bytes]:
         """Return the messages on a line with several ones, or with text before the only one.
 
         Text may be a log that repeats any message, also one that another user has made up. So the
-        message after it counts only as the answer to the only open request.
+        message after it counts only as the answer to the only request in `open`.
         """
         if self.answers_garbage:  # a server refuses such lines
             return []
@@ -510,7 +516,7 @@ class Protocol:
             answer = envelope.decode(messages[0])
         except (ParseError, IndexError):
             return []
-        is_answer = answer.method is UNSET and [answer.id] == [*self._pending]
+        is_answer = answer.method is UNSET and [answer.id] == open
         return messages if is_answer and len(messages) == 1 else []
 
     def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:

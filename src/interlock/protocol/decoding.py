@@ -94,6 +94,14 @@ def _decode_call_slowly(raw: Raw) -> CallToolResult:
     what = "tools/call result"
     members = decode(dict[str, Raw], raw, what)
     blocks = _blocks_in(members.pop("content", _NULL), what)
+    if blocks and "structuredContent" in members:
+        with contextlib.suppress(RemoteProtocolError):  # such as 1e400; the text still counts
+            return _joined(members, blocks, what)
+        del members["structuredContent"]
+    return _joined(members, blocks, what)
+
+
+def _joined(members: dict[str, Raw], blocks: list[Raw], what: str) -> CallToolResult:
     result = decode(CallToolResult, Raw(encode(members)), what)
     return replace(result, content=[_decode_block(each, what) for each in blocks])
 

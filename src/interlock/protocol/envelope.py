@@ -170,7 +170,8 @@ def _decode_repaired(frame: bytes, error: ParseError) -> Envelope:
     """
     if frame.startswith(BOM) and not frame.startswith(BOM, len(BOM)):
         return decode(frame[len(BOM) :])
-    plain = _TERMINAL.sub(b"", frame) if b"\x1b" in frame else frame
+    plain = frame.strip(b"\0")  # the end of a text in C
+    plain = _TERMINAL.sub(b"", plain) if b"\x1b" in frame else plain
     if plain != frame and plain.startswith(b"{") and b"\x1b" not in plain:
         return decode(plain)
     repaired = repair_json(frame)
@@ -274,7 +275,7 @@ def messages_in(frame: bytes) -> list[bytes]:
 def messages_on(line: bytes) -> tuple[str, list[bytes]]:
     """Return the text before the first message on a line, and the messages, which end the line.
 
-    There are no messages if anything else follows them.
+    There are no messages if anything else follows them, or if they are more than `MAX_BATCH`.
     """
     try:
         text = line.decode()
@@ -284,6 +285,8 @@ def messages_on(line: bytes) -> tuple[str, list[bytes]]:
         while at < len(text):
             _, end = _scan(text, at)
             messages.append(text[at:end].encode())
+            if len(messages) > MAX_BATCH:
+                return "", []
             blanks = _BLANKS.match(text, end)
             at = end if blanks is None else blanks.end()
     except (ValueError, RecursionError):

@@ -147,7 +147,8 @@ class ModelApi:
         return self._paths[path]
 
     async def _send(self, target: HttpEndpoint, body: bytes) -> AnswerStream:
-        from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON
+        from interlock.transports.http_bodies import JSON
+        from interlock.transports.http_endpoint import EVENTS, FAILURES
 
         headers = {"Content-Type": JSON, "Accept": f"{EVENTS}, {JSON}"}
         try:
