@@ -88,6 +88,9 @@ def test_a_number_keeps_its_value_in_every_form(written: str, size: int):
             {"capabilities": {"tools": True, "logging": False}},
             {"capabilities": {"tools": {}}},
         ),
+        # https://github.com/springfall2008/batpred/issues/3496
+        ({"capabilities": {"tools": [{"name": "x"}]}}, {"capabilities": {"tools": {}}}),
+        ({"instructions": ["x"]}, {}),
         (
             {"serverInfo": {"name": "x", "version": 1.5}},
             {"serverInfo": {"name": "x", "version": "1.5"}},

@@ -10,10 +10,11 @@ The strict decoders refuse such an object. It is rewritten in its strict form an
 | a list of objects | one object | a list of it |
 | a list of objects | `{}`, as Lua writes an empty one | `[]` |
 | an optional object | true | `{}` |
+| a capability of a server | a list | `{}` |
 | a boolean | "true", "false", 1 or 0 | a boolean |
 | a number | a number as text, or an integer such as 12.0 | a number |
 | an optional text | a number | a text |
-| a member for display only | anything else that does not fit | no member |
+| a member that a server's users can do without | anything else that does not fit | no member |
 
 Members with any JSON value, such as arguments, stay as they are.
 """
@@ -29,7 +30,7 @@ from msgspec import Raw
 
 from interlock.protocol.envelope import encode
 from interlock.revisions import INTERNAL_ERROR
-from interlock.types import ErrorObject
+from interlock.types import ErrorObject, ServerCapabilities
 
 if TYPE_CHECKING:
     from msgspec.inspect import Field, StructType, Type
@@ -39,7 +40,9 @@ _NULL = Raw(b"null")
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 # The specification demands an error for null here: a client must repeat what it was asked.
 _NEVER_NULL = frozenset(("inputResponses",))
-_FOR_DISPLAY = frozenset(("annotations", "icons", "serverInfo", "websiteUrl"))
+_DISPENSABLE = frozenset(
+    ("annotations", "icons", "instructions", "outputSchema", "serverInfo", "title", "websiteUrl")
+)
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 _NUMBER = re.compile(rb"-?\d{1,20}(?:\.\d{1,20})?")
 _QUOTED = re.compile(rb'"(%b)"' % _NUMBER.pattern)
@@ -154,8 +157,11 @@ def _strict_struct(encoded: bytes, described: StructType) -> bytes:
         if key not in members:
             continue
         value = _strict_member(members[key], field)
+        # Some servers list their tools here: https://github.com/springfall2008/batpred/issues/3496
+        if value is not None and described.cls is ServerCapabilities and value[:1] == b"[":
+            value = b"{}"
         if value is None or not (
-            field.required or key not in _FOR_DISPLAY or _fits(value, types[key])
+            field.required or key not in _DISPENSABLE or _fits(value, types[key])
         ):
             del members[key]
         else:
