@@ -77,7 +77,8 @@ def _objects(arguments: str) -> list[dict[str, Any]]:
 
 def _sequence(text: str) -> list[Any]:
     """Decode JSON values that follow each other; half of a character becomes U+FFFD."""
-    values, place = [], _end(_BEFORE, text, 0)
+    values: list[Any] = []
+    place = _end(_BEFORE, text, 0)
     while not values or _end(_AFTER, text, place) < len(text):
         value, end = _DECODER.raw_decode(text, place)
         values.append(replace_surrogates(value))

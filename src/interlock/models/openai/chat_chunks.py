@@ -101,10 +101,11 @@ def convert(event: Any) -> Chunk:
     except (msgspec.ValidationError, UnicodeError):
         choices = event.get("choices") if isinstance(event, dict) else None
         for choice in choices if isinstance(choices, list) else [choices]:
-            for member in ("delta", "message") if isinstance(choice, dict) else ():
-                if isinstance(message := choice.get(member), dict):
-                    _separate_thinking(message)
-                    _list_calls(message)
+            if isinstance(choice, dict):
+                for message in (choice.get("delta"), choice.get("message")):
+                    if isinstance(message, dict):
+                        _separate_thinking(message)
+                        _list_calls(message)
         return lenient.convert(event, Chunk)
 
 
