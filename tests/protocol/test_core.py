@@ -68,7 +68,7 @@ def sent(protocol: Protocol) -> list[Any]:
     return [json.loads(frame) for frame in protocol.frames_to_send()]
 
 
-def progress(token: object, value: float, **fields: Any) -> Json:
+def progress(token: object, value: object, **fields: Any) -> Json:
     params = {"progressToken": token, "progress": value, **fields}
     return message(method="notifications/progress", params=params)
 
@@ -575,7 +575,7 @@ def test_unrequested_progress_is_dropped():
 @each_row(
     "params",
     [{}, [], None, {"progressToken": 1}, {"progressToken": None, "progress": 1}]
-    + [{"progressToken": 1, "progress": value} for value in ("1", None, True, [1])],
+    + [{"progressToken": 1, "progress": value} for value in ("half", None, True, [1])],
 )
 def test_malformed_progress_is_dropped(params: object):
     peer = Protocol()
@@ -586,6 +586,16 @@ def test_malformed_progress_is_dropped(params: object):
     assert given == []
     assert peer.deadline() == 5.0
     assert peer.dropped == {"malformed notification": 1}
+
+
+def test_progress_with_numbers_as_text_keeps_a_request_alive():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))
+
+    given = give(peer, progress(float(id), "1", total="2", message=3), now=4.0)
+
+    assert given == [Progress(id, 1.0, 2.0, "3")]
+    assert peer.deadline() == 9.0
 
 
 def test_an_endless_progress_is_dropped_as_malformed():

@@ -47,7 +47,7 @@ from interlock.protocol.events import (
     Request,
     Stray,
 )
-from interlock.protocol.leniency import decode_error
+from interlock.protocol.leniency import decode_error, decode_with_id
 from interlock.protocol.spread_message import SpreadMessage
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from interlock.text.redaction import NO_VALUES, HiddenValues
@@ -77,8 +77,6 @@ _HANDSHAKE = ("initialize", "server/discover")
 _EMPTY = Raw(b"{}")
 _NULL = Raw(b"null")  # some peers send both `result` and `error`, one of them null
 _NEVER = float("inf")
-_decode_progress = msgspec.json.Decoder(ProgressParams).decode
-_decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 
 
 class Counted(typing.Protocol):
@@ -559,7 +557,7 @@ class Protocol:
 
     def _receive_progress(self, params: Raw, now: float) -> list[Event]:
         try:
-            progress = envelope.decode_with_id(_decode_progress, params, "progressToken")
+            progress = decode_with_id(ProgressParams, params, "progressToken")
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []
@@ -584,7 +582,7 @@ class Protocol:
 
     def _receive_cancelled(self, params: Raw) -> list[Event]:
         try:
-            cancelled = envelope.decode_with_id(_decode_cancelled, params, "requestId")
+            cancelled = decode_with_id(CancelledParams, params, "requestId")
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []

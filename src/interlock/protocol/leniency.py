@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from interlock.protocol.envelope import encode
+from interlock.protocol.envelope import encode, with_integer
 from interlock.revisions import INTERNAL_ERROR
 from interlock.types import ErrorObject, ServerCapabilities
 
@@ -68,6 +68,14 @@ def decode_leniently(type: type[_T], raw: bytes | Raw) -> _T:
 def decode_params(type: type[_T], params: Raw) -> _T:
     """Decode the params of a message as `decode_leniently` does; null counts as no params."""
     return decode_leniently(type, b"{}" if params == _NULL else params)
+
+
+def decode_with_id(type: type[_T], params: Raw, key: str) -> _T:
+    """Decode params as `decode_leniently` does; the id in the member `key` may be 1.0 for 1."""
+    try:
+        return msgspec.json.decode(params, type=type)
+    except msgspec.ValidationError:
+        return decode_leniently(type, with_integer(params, key))
 
 
 def decode_error(raw: bytes | Raw) -> ErrorObject:
