@@ -829,7 +829,7 @@ def test_cancellation_of_an_unknown_request_is_dropped():
     assert (peer.pending, peer.running) == (1, 1)
 
 
-@each_row("params", [[], None, {"requestId": 1.5}, {"requestId": 1, "reason": 1}])
+@each_row("params", [[], None, {"requestId": 1.5}, {"requestId": 1, "reason": [1]}])
 def test_a_malformed_cancellation_is_dropped(params: object):
     peer = Protocol()
     give(peer, message(id=1, method="x"))

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.protocol import decoding
-from interlock.protocol.decoding import decode, decode_call, decode_prompt
+from interlock.protocol.decoding import decode, decode_call, decode_prompt, repaired
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -22,6 +22,7 @@ from interlock.types import (
     GetPromptResult,
     InitializeResult,
     ListPage,
+    PromptMessage,
     ReadResourceResult,
     TextContent,
     UnknownContent,
@@ -69,6 +70,28 @@ def test_replaced_content_keeps_its_position():
         AudioContent(data="", mime_type="a/b"),
     ]
     assert (result.is_error, result.meta) == (True, {"k": 1})
+
+
+@each_row("block", [5, True, [], {}, {"type": None, "text": "x"}])
+def test_a_block_without_a_meaning_leaves_the_other_blocks(block: object):
+    result = raw({"content": [block, {"type": "text", "text": "ok"}]})
+
+    assert [each.text for each in decode_call(result).content] == [  # type: ignore[union-attr]
+        json.dumps(block),
+        "ok",
+    ]
+    passed_on = msgspec.json.decode(repaired("tools/call", result))["content"]
+    assert [each["type"] for each in passed_on] == ["text", "text"]
+    with pytest.raises(RemoteProtocolError):
+        decode_call(raw({"content": [block or 5]}))
+
+
+def test_a_prompt_message_with_several_blocks_becomes_several_messages():
+    blocks = [{"type": "text", "text": each} for each in "ab"]
+
+    found = decode_prompt(raw({"messages": [{"role": "assistant", "content": blocks}]})).messages
+
+    assert found == [PromptMessage(role="assistant", content=TextContent(text=t)) for t in "ab"]
 
 
 def test_replaced_content_leaves_the_rest_of_a_result_unchanged():
