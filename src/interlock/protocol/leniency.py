@@ -41,7 +41,10 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 # The specification demands an error for null here: a client must repeat what it was asked.
 _NEVER_NULL = frozenset(("inputResponses",))
 _DISPENSABLE = frozenset(
-    ("annotations", "icons", "instructions", "outputSchema", "serverInfo", "title", "websiteUrl")
+    (
+        *("annotations", "clientInfo", "icons", "instructions", "outputSchema", "serverInfo"),
+        *("title", "websiteUrl"),
+    )
 )
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 _NUMBER = re.compile(rb"-?\d{1,20}(?:\.\d{1,20})?")
