@@ -911,6 +911,24 @@ def test_error_without_id_fails_the_only_open_request(method: str, code: int, le
     assert give(peer, message(id=id, result={})) == ([Answer(id, Raw(b"{}"))] if left else [])
 
 
+@each_row("late", [None, "answer", "error"])
+def test_error_without_id_may_be_about_a_request_that_was_given_up(late: str | None):
+    peer = Protocol()
+    error = message(id=None, error={"code": -32603, "message": "no"})
+    first = peer.request("tools/call", now=0.0, options=RequestOptions(timeout=1.0))
+    assert len(peer.expire(now=2.0)) == 1
+    if late == "answer":
+        give(peer, message(id=first, result={}))
+    elif late == "error":
+        give(peer, error)
+    peer.request("tools/call", now=2.0)
+
+    (event,) = give(peer, error)
+
+    assert isinstance(event, Failure if late else Stray)  # once the first one has its answer
+    assert peer.pending == (0 if late else 1)
+
+
 ONE, TWO = (b'{"jsonrpc":"2.0","id":%d,"result":{}}' % id for id in (1, 2))
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 import typing
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -67,6 +68,9 @@ GARBAGE_WINDOW = 60.0  # seconds
 # The most progress notifications for one request within a second. Further notifications are
 # dropped, because later notifications supersede them.
 MAX_PROGRESS = 1_000
+
+# The most requests without an answer that are remembered after they were given up.
+MAX_UNANSWERED = 16
 
 _CONTENT_LENGTH = re.compile(rb"content-length\s*:\s*\d+\s*", re.IGNORECASE)
 _WRONG_FRAMING = (
@@ -180,6 +184,7 @@ class Protocol:
         self.closed: InterlockError | None = None
         self._last_id = 0
         self._pending: dict[RequestId, _Pending] = {}
+        self._unanswered: deque[RequestId] = deque(maxlen=MAX_UNANSWERED)  # requests we gave up
         self._running: dict[RequestId, _Batch | None] = {}
         self.outbox: list[bytes] = []
         self.hands_over_calls = False
@@ -256,6 +261,7 @@ class Protocol:
         pending = self._pending.pop(id, None)
         if pending is None:
             return False
+        self._unanswered.append(id)
         self._notify_cancelled(id, pending, reason)
         return True
 
@@ -394,6 +400,8 @@ class Protocol:
             return self._receive_error_without_id(failure)
         if known is None:
             self.dropped["unexpected response"] += 1
+            with suppress(ValueError):  # it may be the answer to a request that was given up
+                self._unanswered.remove(id)  # type: ignore[arg-type]
             return []
         if result is not UNSET and (failure is UNSET or failure == _NULL):
             return [Answer(known, result)]
@@ -403,17 +411,20 @@ class Protocol:
         """End the only open request by an error whose id is null; report it if there are more.
 
         Some servers lose the id of a request that they cannot read or run:
-        https://github.com/modelcontextprotocol/java-sdk/issues/506
+        https://github.com/modelcontextprotocol/java-sdk/issues/506. Such a request may have timed
+        out before, so that the error is not about the one that is open now.
         """
-        count = len(self._pending)
-        id = next(iter(self._pending)) if count == 1 else 0
+        count = len(self._pending) + len(self._unanswered)
+        id = next(iter(self._pending), 0) if count == 1 else 0
+        if self._unanswered:
+            self._unanswered.popleft()
         failure = self._failure(id, UNSET, error)
         # Some servers answer an unknown notification; none is sent before the handshake ends.
         may_be_a_notification = getattr(failure.error, "code", None) == METHOD_NOT_FOUND
         if id and (not may_be_a_notification or self._pending[id].method in _HANDSHAKE):
             del self._pending[id]
             return [failure]
-        if count <= 1:
+        if count <= 1 or not self._pending:
             self.dropped["unexpected response"] += 1
             return []
         self.dropped["error without an id"] += 1
@@ -677,6 +688,7 @@ class Protocol:
         failures = []
         for id, pending in late:
             del self._pending[id]
+            self._unanswered.append(id)
             self._notify_cancelled(id, pending, "timeout")
             waited = "the hard limit" if pending.hard_deadline <= now else f"{pending.timeout:g} s"
             failures.append(
