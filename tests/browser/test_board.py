@@ -198,6 +198,7 @@ async def test_long_names_never_hide_why_or_the_choice_of_a_user(
             page = await gateway.open("/gateway", width=width)
             for path in ("/gateway", "/gateway/servers"):
                 await page.goto(gateway.url + path)
+                await expect(page.locator("td.long")).not_to_have_count(0)
                 for each in await page.locator("td.long").all():
                     assert await each.evaluate(IS_SHOWN), f"{path} at {width}"
             await page.goto(f"{gateway.url}/gateway/tools")
