@@ -40,7 +40,7 @@ from interlock.protocol.core import (
     MAX_RUNNING,
 )
 from interlock.protocol.envelope import MAX_BATCH
-from interlock.protocol.spread_message import PATIENCE
+from interlock.protocol.odd_lines import PATIENCE
 from tests.support.rows import each_row
 
 Json = dict[str, Any]

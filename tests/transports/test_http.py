@@ -172,7 +172,7 @@ async def test_legacy_session_ignores_the_session_id_of_a_failed_discover(server
             assert sent[SESSION].startswith("session-")
 
 
-@pytest.mark.parametrize("id", ["a b", "\xe4", "a\tb"])
+@each_row("id", ["a b", "\xe4", "a\tb"])
 async def test_session_id_with_invalid_characters_is_a_protocol_error(
     server: EvilHttp, teach: Teach, id: str
 ):
@@ -701,7 +701,7 @@ async def test_cancelled_call_stops_resuming(server: EvilHttp, teach: Teach):
 # One request
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "why"),
     [
         ({"code": 202}, "answered 202, but it sent nothing"),
@@ -747,7 +747,7 @@ NOTE = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"inf
 SAID = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("type", "body"),
     [
         ("Application/JSON; charset=utf-8", SAID),

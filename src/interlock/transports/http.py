@@ -38,9 +38,10 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.observing import trace_headers
-from interlock.protocol.envelope import RequestFrame, messages_in, messages_on, notification_method
+from interlock.protocol.envelope import RequestFrame, messages_in, notification_method
 from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.protocol.headers import ToolHeaders, encode_value
+from interlock.protocol.odd_lines import split
 from interlock.text.quoting import clip
 from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
@@ -111,7 +112,7 @@ def _initialized_in(frame: bytes) -> _Initialized:
         return _decode_initialized(frame).result
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         with suppress(ParseError):
-            for message in [*messages_in(frame), *messages_on(frame)[1]]:
+            for message in [*messages_in(frame), *split(frame)[1]]:
                 with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                     return _decode_initialized(message).result
     return _Initialized()

@@ -10,8 +10,9 @@ from contextlib import suppress
 
 import aiohttp
 
-from interlock.protocol.envelope import BOM, messages_on
+from interlock.protocol.envelope import BOM
 from interlock.protocol.event_stream import SseParser, carries_message
+from interlock.protocol.odd_lines import split
 
 JSON = "application/json"
 # The charsets of texts only; Python has codecs for other data under such names, too.
@@ -48,7 +49,7 @@ def frames_in(body: bytes, response: aiohttp.ClientResponse, max_bytes: int) -> 
         events = [*parser.feed(body), *parser.finish()]
         if found := [each.data for each in events if carries_message(each)]:
             return found
-        return [body] if is_labelled or messages_on(body)[1] else []
+        return [body] if is_labelled or split(body)[1] else []
     return [body] if is_labelled or b'"jsonrpc"' in body else []
 
 
