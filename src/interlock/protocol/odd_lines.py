@@ -67,7 +67,7 @@ class OddLines:
             if now - self._last <= PATIENCE and self._add(line, now):
                 return ([] if self._open > 0 else [self._take()]), []
             dropped.append(self._take())
-        elif self._splits and (messages := _messages_on(line, awaited)):
+        elif self._splits and (messages := messages_on(line, awaited)):
             return messages, []
         if not self._begin(line, now):
             dropped.append(line)
@@ -99,13 +99,13 @@ class OddLines:
         return whole
 
 
-def _messages_on(line: bytes, awaited: RequestId | None) -> list[bytes]:
+def messages_on(line: bytes, awaited: RequestId | None) -> list[bytes]:
     """Return the messages on a line with several ones, or with text before the only one.
 
     Text may be a log that repeats any message, also one that another user has made up. So the
-    message after it counts only as the answer to the only open request.
+    message after it counts only as the answer to the request `awaited`.
     """
-    text, messages = _split(line)
+    text, messages = split(line)
     if not text:
         return messages if len(messages) > 1 else []
     if len(messages) != 1 or awaited is None:
@@ -117,10 +117,10 @@ def _messages_on(line: bytes, awaited: RequestId | None) -> list[bytes]:
     return messages if answer.method is UNSET and answer.id == awaited else []
 
 
-def _split(line: bytes) -> tuple[str, list[bytes]]:
+def split(line: bytes) -> tuple[str, list[bytes]]:
     """Return the text before the first message on a line, and the messages, which end the line.
 
-    There are no messages if anything else follows them.
+    There are no messages if anything else follows them, or if they are more than `MAX_BATCH`.
     """
     try:
         text = line.decode()
@@ -130,6 +130,8 @@ def _split(line: bytes) -> tuple[str, list[bytes]]:
         while at < len(text):
             _, end = _scan(text, at)
             messages.append(text[at:end].encode())
+            if len(messages) > envelope.MAX_BATCH:
+                return "", []
             blanks = _BLANKS.match(text, end)
             at = end if blanks is None else blanks.end()
     except (ValueError, RecursionError):
