@@ -47,6 +47,7 @@ MISSING_KEY = "interlock/missing"
 MAX_FOUND = 100_000  # cached pairs of caller and tool
 MAX_CALLABLE = 400_000  # cached pairs of caller and tool that the caller may call
 MAX_CALLERS = 4_096  # callers whose tools are cached
+BUILDS = 5  # attempts to build the offers in steps while the lists change
 RIGHTS_AT_ONCE = 200  # tools whose rights are decided before other tasks run
 RISKS: tuple[Risk, ...] = ("read", "write")
 _OURS = f"{OWN}__"  # the start of the names of interlock's own tools
@@ -558,15 +559,17 @@ class ToolboxCatalogue:
 
     async def _load_offers(self, caller: Caller) -> None:
         """Do the work of the first `_offers_to` after a change, while other tasks run."""
-        key = self._view_key(caller)
-        if key in self._offers:
-            return
-        version, offers = self._toolbox.version, self._new_offers(caller)
-        for _ in offers.build(self._before.get(key)):
-            await asyncio.sleep(0)
-            if self._toolbox.version != version:
+        for _ in range(BUILDS):
+            key, version = self._view_key(caller), self.version
+            if key in self._offers:
                 return
-        self._offers.setdefault(key, offers)
+            offers = self._new_offers(caller)
+            for _ in offers.build(self._before.get(key)):
+                await asyncio.sleep(0)
+                if self.version != version:
+                    break
+            else:
+                self._offers.setdefault(key, offers)
 
     def _new_offers(self, caller: Caller) -> Offers:
         view = self._in_force.policy.view_of(caller)

@@ -31,7 +31,7 @@ class ListedItem(Struct):
     """A resource, resource template or prompt that a server lists.
 
     Attributes:
-        item: What the policy decides about.
+        item: The item itself, for the policy.
         source: The definition that the server has sent.
         member: The member of the definition that clients name the item by, such as "uri".
         shown: The value of this member for clients.
@@ -72,7 +72,7 @@ class _Part(Struct):
 
     Attributes:
         listing: The server's list.
-        naming: What else the names for clients depend on: the view, or whether URIs have prefixes.
+        naming: The view, or whether URIs have prefixes, because the names for clients depend on it.
         items: The items by their names for clients.
     """
 
