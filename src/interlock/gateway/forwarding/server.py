@@ -50,6 +50,7 @@ from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
 from interlock.server.sealing import EncryptingSeal
 from interlock.server.server_connection import ServerConnection
+from interlock.server.subscribers import ListKind
 from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
@@ -206,6 +207,9 @@ class ForwardingServer:
                     await self._start(waiting, context)
                 if method == "tools/list":
                     await self._catalogue.prepare(context)
+                elif method in _LISTS:
+                    kind: ListKind = "prompts" if method == "prompts/list" else "resources"
+                    await self._catalogue.prepare_items(kind, Caller(context.principal))
                 return await self._methods.answer(request, context)
             if self._in_force.admit is not None:
                 try:
