@@ -183,14 +183,14 @@ class DoorApp:
         except OAuthError as error:
             self._count(path, error.error)
             if error.error in _RECORDED:
-                refused = RefusedCredential(error.error, request.address or "")
-                self._gateway.recorder.credential_refused(refused)
+                credential = RefusedCredential(error.error, request.address or "")
+                self._gateway.recorder.credential_refused(credential)
             await self._send_error(request, error)
             return
         except HttpRefusal as refusal:  # clients cannot read an error of JSON-RPC here
             self._count(path, "invalid_request")
-            error = OAuthError("invalid_request", str(refusal), refusal.status)
-            await self._send_error(request, error)
+            refused = OAuthError("invalid_request", str(refusal), refusal.status)
+            await self._send_error(request, refused)
             return
         except (StoreError, AuthUnavailable):
             self._count(path, "unavailable")

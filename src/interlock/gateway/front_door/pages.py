@@ -231,7 +231,7 @@ def own_page(logins: Mapping[str, str]) -> bytes:
     """Return the page of what a person has allowed, where the person can end it.
 
     Args:
-        logins: Where a person's login begins, by the issuer.
+        logins: The addresses that begin a login, by issuer.
     """
     body = f"""
 <output id="said" role="alert"></output>
@@ -259,7 +259,7 @@ def consent_page(client: JsonObject, logins: Mapping[str, str]) -> bytes:
 
     Args:
         client: The client, as `consent.described` returns it.
-        logins: Where a person's login begins, by the issuer.
+        logins: The addresses that begin a login, by issuer.
     """
     name = client["verified"] or f'A program that calls itself "{client["name"]}"'
     data = json.dumps({"delay": DELAY, "title": TITLE})

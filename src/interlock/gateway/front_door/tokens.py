@@ -35,12 +35,12 @@ MICROS = 1_000_000
 
 
 class Decided(Struct, frozen=True):
-    """What a code stands for.
+    """A person's decision, which a code stands for.
 
     Attributes:
         redirect_uri: The URI that the request stated; the client must state it again.
         challenge: The PKCE challenge.
-        authorization: What the person has allowed, as it is stored once the code is redeemed.
+        authorization: The authorization, which is stored once the code is redeemed.
     """
 
     redirect_uri: str
