@@ -472,6 +472,7 @@ def test_serve_states_the_url_for_clients_and_the_redirect_uri_for_issuers(serve
         "redirect URI to register at https://id.example.com:"
         " https://tools.example.com/login/callback",
     ]
+    assert f"Claude Code: claude mcp add --transport http interlock {public}" in gateway.lines
 
 
 async def test_check_reaches_issuers_only_if_it_may_start_servers(interlock, config):
