@@ -85,7 +85,12 @@ class Plan:
         for place, taken in self._taken.items():
             taken += (each.name for each in operation.parameters if each.place == place)
             taken += (each for where, each in credentials if where == place)
-        self._taken["query"] += (unquote(each.partition("=")[0]) for each in operation.fixed_query)
+        self._taken["query"] += map(_pair_name, operation.fixed_query)
+        for each in arguments:  # a constant object is sent under the names of its members
+            if each.parameter and each.place in self._taken and isinstance(each.value, dict):
+                write = serialisation.query if each.place == "query" else serialisation.cookie
+                pairs = write(each.parameter.name, each.value, each.parameter.style, each.kinds)
+                self._taken[each.place] += map(_pair_name, pairs)
         self._accept = selection.accept or _accept(operation)
         self.has_body = form is not None
         self._is_flat = any(each.place == "body" and each.target for each in arguments)
@@ -175,8 +180,8 @@ class Plan:
     ) -> list[str]:
         """Return the `name=value` pairs of a query parameter or a cookie."""
         pairs = write(parameter.name, value, parameter.style, argument.kinds)
-        if isinstance(value, dict):
-            sent = [unquote(pair.partition("=")[0]) for pair in pairs]
+        if isinstance(value, dict) and argument.value is UNSET:
+            sent = map(_pair_name, pairs)
             serialisation.check_names(parameter.name, sent, self._taken[argument.place])
         return pairs
 
@@ -328,6 +333,11 @@ def _input_schema(chosen: Iterable[Argument], translator: Translator) -> JsonObj
     if definitions:
         schema["$defs"] = definitions
     return schema
+
+
+def _pair_name(pair: str) -> str:
+    """Return the decoded name of a `name=value` pair."""
+    return unquote(pair.partition("=")[0])
 
 
 def _path_value(argument: Argument, parameter: Parameter, value: Any) -> str:
