@@ -322,6 +322,20 @@ def test_object_keys_that_an_api_would_read_as_another_parameter_are_refused():
     assert "filter%5Btenant%5D=x" in deep.request({"filter": {"tenant": "x"}}).target
 
 
+def test_object_keys_in_a_path_that_an_api_would_read_as_a_constant_are_refused():
+    style = {"in": "path", "required": True, "style": "matrix", "explode": True}
+    parameters = [
+        {"name": "tenant", "schema": {"type": "string"}, **style},
+        {"name": "filter", "schema": OBJECT, **style},
+    ]
+    content = described("/q{tenant}{filter}", "get", {"parameters": parameters})
+    found = plan({"operation": "do", **TENANT}, content)
+
+    with pytest.raises(InvalidArguments, match="a key of filter is read as the value tenant"):
+        found.request({"filter": {"tenant": "other"}})
+    assert found.request({"filter": {"a": "b"}}).target == "/q;tenant=mine;a=b"
+
+
 @each_row("media", ["application/x-www-form-urlencoded", "multipart/form-data"])
 def test_object_keys_in_a_form_that_an_api_would_read_as_a_constant_are_refused(media: str):
     schema = {"type": "object", "properties": {"tenant": {"type": "string"}, "filter": OBJECT}}
