@@ -39,7 +39,7 @@ from interlock.protocol.core import (
     MAX_PROGRESS,
     MAX_RUNNING,
 )
-from interlock.protocol.spread_message import PATIENCE
+from interlock.protocol.odd_lines import PATIENCE
 from tests.support.rows import each_row
 
 Json = dict[str, Any]

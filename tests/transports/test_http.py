@@ -171,7 +171,7 @@ async def test_legacy_session_ignores_the_session_id_of_a_failed_discover(server
             assert sent[SESSION].startswith("session-")
 
 
-@pytest.mark.parametrize("id", ["a b", "\xe4", "a\tb"])
+@each_row("id", ["a b", "\xe4", "a\tb"])
 async def test_session_id_with_invalid_characters_is_a_protocol_error(
     server: EvilHttp, teach: Teach, id: str
 ):
@@ -700,7 +700,7 @@ async def test_cancelled_call_stops_resuming(server: EvilHttp, teach: Teach):
 # One request
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "why"),
     [
         ({"code": 202}, "answered 202, but it sent nothing"),
@@ -746,7 +746,7 @@ async def test_content_type_in_an_error_can_be_printed(modern: EvilHttp):
 SAID = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("type", "body"),
     [
         ("Application/JSON; charset=utf-8", SAID),

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 import typing
 from collections import Counter
 from collections.abc import Callable
@@ -48,7 +47,7 @@ from interlock.protocol.events import (
     Stray,
 )
 from interlock.protocol.leniency import decode_error
-from interlock.protocol.spread_message import SpreadMessage
+from interlock.protocol.odd_lines import WRONG_FRAMING, OddLines, is_header
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CancelledParams, ProgressParams, RequestId
@@ -68,11 +67,6 @@ GARBAGE_WINDOW = 60.0  # seconds
 # dropped, because later notifications supersede them.
 MAX_PROGRESS = 1_000
 
-_CONTENT_LENGTH = re.compile(rb"content-length\s*:\s*\d+\s*", re.IGNORECASE)
-_WRONG_FRAMING = (
-    "the peer frames its messages by Content-Length headers, as in the Language Server Protocol; "
-    "MCP on stdio needs each message on one line, without headers"
-)
 _HANDSHAKE = ("initialize", "server/discover")
 _EMPTY = Raw(b"{}")
 _NULL = Raw(b"null")  # some peers send both `result` and `error`, one of them null
@@ -188,7 +182,7 @@ class Protocol:
         self.unframed: Request
         self._garbage_since = -_NEVER  # when the current window began
         self._garbage = 0  # bytes in the current window
-        self._lines = SpreadMessage()
+        self._lines = OddLines(splits=not answers_garbage)
 
     # Sending
 
@@ -461,9 +455,7 @@ class Protocol:
         if isinstance(error, MemoryError) or isinstance(frame, envelope.Cut):
             answered = _answered_by(frame, request, batch)
             return self._receive_too_much(answered, envelope.id_of_request(frame), batch)
-        if (
-            batch is None and not self.answers_garbage
-        ):  # a server refuses lists, a client reads them
+        if batch is None and not self.answers_garbage:  # a server refuses lists
             listed = frame.removeprefix(envelope.BOM).lstrip()
             if listed[:1] == b"[":
                 return self._receive_batch(listed, now, request)
@@ -479,39 +471,18 @@ class Protocol:
     ) -> list[Event]:
         if request is not None or batch is not None:
             return self._receive_garbage(frame, error, now, request, batch)
-        if _CONTENT_LENGTH.fullmatch(frame):
-            return [Overrun(RemoteProtocolError(_WRONG_FRAMING))]
+        if is_header(frame):
+            return [Overrun(RemoteProtocolError(WRONG_FRAMING))]
+        awaited = next(iter(self._pending)) if len(self._pending) == 1 else None
+        messages, dropped = self._lines.read(frame, now=now, awaited=awaited)
         events: list[Event] = []
-        lines = self._lines
-        if not lines.has_begun and (messages := self._messages_on(frame)):
-            for message in messages:
-                events += self.receive(message, now=now)
-            return events
-        if lines.has_begun and not lines.proceed(frame, now=now):
-            begun = lines.take()
-            self._garbage += len(begun)  # it took many lines, so it counts in full
-            events = self._receive_garbage(begun, error, now, None, None)
-        if not lines.has_begun and not lines.begin(frame, now=now):
-            return events + self._receive_garbage(frame, error, now, None, None)
-        return events + self.receive(lines.take(), now=now) if lines.is_complete else events
-
-    def _messages_on(self, line: bytes) -> list[bytes]:
-        """Return the messages on a line with several ones, or with text before the only one.
-
-        Text may be a log that repeats any message, also one that another user has made up. So the
-        message after it counts only as the answer to the only open request.
-        """
-        if self.answers_garbage:  # a server refuses such lines
-            return []
-        text, messages = envelope.messages_on(line)
-        if not text:
-            return messages if len(messages) > 1 else []
-        try:
-            answer = envelope.decode(messages[0])
-        except (ParseError, IndexError):
-            return []
-        is_answer = answer.method is UNSET and [answer.id] == [*self._pending]
-        return messages if is_answer and len(messages) == 1 else []
+        for each in dropped:
+            if each is not frame:  # it took many lines, so it counts in full
+                self._garbage += len(each)
+            events += self._receive_garbage(each, error, now, None, None)
+        for each in messages:
+            events += self.receive(each, now=now)
+        return events
 
     def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:
         try:

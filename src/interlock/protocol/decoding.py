@@ -9,7 +9,7 @@ results that a gateway passes on: its clients are strict, so they get such a blo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -212,21 +212,27 @@ class _MessageShape(Struct, gc=False):
     content: _BlockShape
 
 
-class _CallShape(_Shape):
-    content: list[_BlockShape] | UnsetType = UNSET
+class ResultShape(_Shape):
+    """The members that decide how to handle a result, as in `ResultHead`."""
+
     is_error: bool = False
+    result_type: str | UnsetType = UNSET
 
 
-class _PromptShape(_Shape):
+class _CallShape(ResultShape):
+    content: list[_BlockShape] | UnsetType = UNSET
+
+
+class _PromptShape(ResultShape):
     messages: list[_MessageShape] | UnsetType = UNSET
 
 
-class _ReadShape(_Shape):
+class _ReadShape(ResultShape):
     contents: list[_ContentsShape] | UnsetType = UNSET
 
 
 _fits_block = msgspec.json.Decoder(_BlockShape).decode
-CHECKS = {
+CHECKS: dict[str, Callable[[Raw], ResultShape]] = {
     "tools/call": msgspec.json.Decoder(_CallShape).decode,
     "prompts/get": msgspec.json.Decoder(_PromptShape).decode,
     "resources/read": msgspec.json.Decoder(_ReadShape).decode,

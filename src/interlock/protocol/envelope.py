@@ -271,31 +271,6 @@ def messages_in(frame: bytes) -> list[bytes]:
     return split_batch(frame) if frame.startswith(b"[") else [frame]
 
 
-def messages_on(line: bytes) -> tuple[str, list[bytes]]:
-    """Return the text before the first message on a line, and the messages, which end the line.
-
-    There are no messages if anything else follows them.
-    """
-    try:
-        text = line.decode()
-        found = _BEGINNING.search(text)
-        begin = at = len(text) if found is None else found.start()
-        messages = []
-        while at < len(text):
-            _, end = _scan(text, at)
-            messages.append(text[at:end].encode())
-            blanks = _BLANKS.match(text, end)
-            at = end if blanks is None else blanks.end()
-    except (ValueError, RecursionError):
-        return "", []
-    return text[:begin].strip(), messages
-
-
-_scan = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode
-_BEGINNING = re.compile(r'\{\s*"(?:jsonrpc|id|method|result|error|params)"\s*:')
-_BLANKS = re.compile(r"\s*")
-
-
 def _refuse_ambiguous_keys(frame: bytes) -> None:
     keys: list[str] = []
 

@@ -48,7 +48,6 @@ def refusal(
 
     Args:
         shown: The URL as shown in messages.
-        response: The response.
         body: The part of the body that arrived; b"" if nothing arrived.
         secrets: Texts to redact if the server repeats them.
     """

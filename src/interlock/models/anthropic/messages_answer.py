@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from interlock.messages import AssistantMessage, ToolCall, Usage
@@ -90,10 +89,7 @@ class MessagesAnswer:
             ValueError: The event is not a JSON object.
             ModelInterrupted: The answer is too long.
         """
-        try:
-            event = msgspec.convert(data, _Event)
-        except (msgspec.ValidationError, UnicodeError):
-            event = lenient.convert(data, _Event)
+        event = lenient.convert(data, _Event)
         if event.type == "content_block_delta" and event.delta:
             return self._extend_block(event.index, event.delta)
         if event.type == "content_block_start" and event.content_block:

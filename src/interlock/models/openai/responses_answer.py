@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from interlock.errors import ModelInterrupted
@@ -112,10 +111,7 @@ class ResponsesAnswer:
             ValueError: The event is not a JSON object.
             ModelInterrupted: The answer is too long.
         """
-        try:
-            event = msgspec.convert(data, _Event)
-        except (msgspec.ValidationError, UnicodeError):
-            event = lenient.convert(data, _Event)
+        event = lenient.convert(data, _Event)
         kind = event.type
         if kind in _TEXT_EVENTS:
             self._refused |= kind == "response.refusal.delta"
