@@ -199,7 +199,7 @@ class ForwardingServer:
         """
         method, began, failed = request.method, monotonic(), None
         if context.trace is not None:
-            context.trusts_trace = self.trusts_trace(context)
+            context.trusts_trace = self._trusts(context.principal, context.address)
         try:
             if method not in _LIMITED:
                 if method in _LISTS and (waiting := self._waiting_for(context)):
