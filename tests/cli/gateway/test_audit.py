@@ -163,6 +163,21 @@ def test_list_shows_a_call_whose_duration_is_not_a_number(interlock, trail: Path
     assert (ran.code, len(ran.out.splitlines())) == (0, 2)
 
 
+def test_verify_shows_a_forged_writer_on_one_line_without_control_characters(
+    interlock, trail: Path
+):
+    name = "\x1b[2J\n9 records of 1 writer: whole\u202e" + "x" * 1_000_000
+    with closing(sqlite3.connect(trail)) as database, database:
+        database.execute("UPDATE audit SET writer = ? WHERE seq = 2", [name])
+
+    ran = interlock("audit", "verify")
+
+    assert ran.code == 1
+    assert len(ran.out) < 2_000
+    assert not {"\x1b", "\u202e"} & {*ran.out}
+    assert all("writer" in line and not line.startswith("9 ") for line in ran.out.splitlines())
+
+
 def test_verify_finds_a_cut_trail_whose_head_lost_its_signature(interlock, trail: Path):
     with closing(sqlite3.connect(trail)) as database, database:
         database.execute("DELETE FROM audit WHERE seq > 3")
