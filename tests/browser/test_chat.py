@@ -412,6 +412,7 @@ async def test_results_are_shown_as_table_picture_and_error(open_page: OpenPage,
         page = await served.ask()
 
         await expect(card(page, "failed")).to_contain_text("the disk is full")
+        await expect(card(page, "ran")).to_have_count(2)
         for each in await card(page, "ran").all():
             await each.get_by_role("button").first.click()
         await expect(page.get_by_role("cell", name="=Bob")).to_be_visible()

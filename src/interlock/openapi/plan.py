@@ -244,7 +244,6 @@ def compile_tools(
     """Make a plan for each listed tool.
 
     Args:
-        document: The document.
         tools: The operator's list of tools, keyed by the tool's name.
         schemes: The security schemes that the operator configured. Parameters that carry
             their credentials are not offered as arguments.

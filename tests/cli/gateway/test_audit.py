@@ -16,6 +16,7 @@ from interlock.config.gateway import Audit
 from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash
 from interlock.store import AuditRecord, open_trail
 from interlock.store.database.location import find, folder_beside
+from tests.support.rows import each_row
 
 COPY = "copy.jsonl"
 
@@ -71,7 +72,7 @@ def test_list_without_matches_prints_a_notice(interlock, trail: Path):
     assert (ran.code, ran.out, ran.err) == (0, "", "no such calls\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error"),
     [
         (["list", "--status", "good"], "must be one of ok, tool_error"),
