@@ -102,6 +102,10 @@ class HttpAsker:
             body,
         )
 
+    def renewed(self, request: bytes) -> bytes:
+        """Return a request as it is sent once more."""
+        return request
+
     def connect(self) -> socket.socket:
         connection = socket.create_connection(self._address, timeout=120)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -134,7 +138,7 @@ class HttpAsker:
                     if is_complete(replies[connection]):
                         replies[connection] = b""
                         done += 1
-                        connection.sendall(requests[connection])
+                        connection.sendall(self.renewed(requests[connection]))
             taken = perf_counter() - started
         for connection in replies:
             connection.close()

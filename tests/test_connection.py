@@ -140,7 +140,7 @@ async def test_error_without_an_id_among_several_requests_is_logged_once(
         ours.connection.frames_received([error] * 3)
         assert not any(each.done() for each in waiting)
 
-    text = "the peer sent an error without an id while 2 requests were open: it broke (-32603)"
+    text = "the peer sent an error without an id while 2 requests had no answer: it broke (-32603)"
     assert caplog.messages == [text]
     await asyncio.gather(*waiting, return_exceptions=True)
 

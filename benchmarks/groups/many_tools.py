@@ -31,9 +31,19 @@ from tests.gateway.support import as_principal
 TITLE = "Gateway with many tools: the longest step of the event loop"
 COUNTS = (1_000, 10_000, 20_000)
 OF_A_SERVER = 1_000
+ITEMS = 10_000  # resources, templates and prompts each, of the gateway with the fewest tools
+ITEM_LISTS = ("resources/list", "resources/templates/list", "prompts/list")
 GOAL = 0.05  # seconds
 SEARCH = {"name": "interlock__search_tools", "arguments": {"query": "create an issue"}}
-PARTS = ("start", "first list", "first search", "another caller", "a list changes", "reload")
+PARTS = (
+    "start",
+    "first list",
+    "first search",
+    "another caller",
+    "a list changes",
+    "reload",
+    "items",
+)
 VIEWS = {"search": View(search=ViewSearch(is_on=True))}
 
 
@@ -71,6 +81,8 @@ def rows(effort: Effort) -> Iterator[Row]:
             gc.collect()
             for part, seconds in asyncio.run(_longest(count)).items():
                 found[part][US].append(seconds)
+        if count > COUNTS[0]:
+            del found["items"]
         for part, taken in found.items():
             yield Row(f"{count:,} tools, {part}", "s", taken, {US: GOAL})
 
@@ -78,9 +90,9 @@ def rows(effort: Effort) -> Iterator[Row]:
 async def _longest(count: int) -> dict[str, float]:
     """Return the seconds of the longest step of each part."""
     program = str(PEERS / "listing_server.py")
-    size = min(count, OF_A_SERVER)
+    size, items = min(count, OF_A_SERVER), str(ITEMS if count == COUNTS[0] else 0)
     entries = {
-        f"s{place}": {"command": sys.executable, "args": [program, f"s{place}", str(size)]}
+        f"s{place}": {"command": sys.executable, "args": [program, f"s{place}", str(size), items]}
         for place in range(count // size)
     }
     servers = loads(encode({"mcpServers": entries})).servers
@@ -108,6 +120,9 @@ async def _longest(count: int) -> dict[str, float]:
             await gateway.replace(servers, Policy.compile(None, views=VIEWS))
             await _ask(gateway, anna, "tools/list")
             await _ask(gateway, searching, "tools/call", SEARCH)
+            steps.part = "items"
+            for method in ITEM_LISTS:
+                await _ask(gateway, anna, method)
             steps.part = "end"
     return {part: steps.longest[part] for part in PARTS}
 

@@ -281,7 +281,7 @@ class Connection:
             self.abort(RemoteProtocolError(f"{event.error}{output}"))
         elif isinstance(event, Stray):
             if self.protocol.dropped["error without an id"] == 1:  # a peer could fill the log
-                text = "the peer sent an error without an id while %d requests were open: %s"
+                text = "the peer sent an error without an id while %d requests had no answer: %s"
                 _log.warning(text, event.open, str(event.error)[:MAX_WORDS])
         else:
             _call(self._on_notification, event)

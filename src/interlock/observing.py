@@ -114,7 +114,6 @@ class Observer(Protocol):
 
         Args:
             server: The `Answering` that answers the request.
-            request: The `Request`.
             context: The request's `Context`.
         """
         ...
@@ -146,7 +145,6 @@ class Observer(Protocol):
 
         Args:
             name: The agent's name.
-            events: The events.
             conversation: Returns the conversation's id, or "". It is called at the end.
         """
         ...

@@ -148,7 +148,7 @@ class InitializeParams(Wire, frozen=True):
 
     protocol_version: str
     capabilities: ClientCapabilities
-    client_info: Implementation
+    client_info: Implementation = Implementation(name="")
 
 
 class InitializeResult(Wire, frozen=True):

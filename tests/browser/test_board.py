@@ -871,11 +871,7 @@ async def test_long_audit_trail_is_loaded_while_scrolling_with_few_elements(
             await gateway.call(key, "crm__get")
         page = await gateway.open("/gateway/audit")
         grid = page.get_by_role("grid")
-        await expect(grid).to_have_attribute("aria-rowcount", "201")
-
-        for _ in range(3):
+        for loaded in ("201", "401", "451"):
+            await expect(grid).to_have_attribute("aria-rowcount", loaded)
             await grid.evaluate("each => each.scrollTo(0, each.scrollHeight)")
-            await page.wait_for_load_state("networkidle")
-
-        await expect(grid).to_have_attribute("aria-rowcount", "451")
         assert await page.evaluate("document.querySelectorAll('*').length") <= 1_000

@@ -31,6 +31,7 @@ async def test_search_finds_the_page_among_the_first_three(site: Path, open_page
     async with served(StaticFiles(directory=site, html=True)) as url:
         page = await open_page(f"{url}/index.html")
         for text, wanted in SEARCHES.items():
+            await page.wait_for_load_state("networkidle")  # the button has no effect before
             await page.locator(".md-search__button").click()
             await page.keyboard.type(text)
             # The list changes while the word is typed; the page of a result marks the whole word.

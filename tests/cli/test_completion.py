@@ -8,6 +8,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from interlock.cli import interlock as command
+from tests.support.rows import each_row
 
 
 def completed(*args: str) -> list[str]:
@@ -60,7 +61,7 @@ def test_without_a_configuration_there_is_nothing_to_complete(servers, content: 
     assert completed("call", "") == []
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each_row("shell", ["bash", "zsh", "fish"])
 def test_a_script_is_printed_for_each_shell(interlock, shell: str):
     ran = interlock("completion", shell)
 

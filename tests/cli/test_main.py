@@ -14,6 +14,7 @@ import pytest
 from interlock import __version__, build, cli
 from interlock.cli import interlock as group
 from interlock.errors import InterlockError
+from tests.support.rows import each_row
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -51,7 +52,7 @@ def test_version_option_prints_the_version_and_the_commit(interlock):
 
 
 @pytest.mark.slow("starts programs")
-@pytest.mark.parametrize("words", ["--version", "--help", "completion of se"])
+@each_row("words", ["--version", "--help", "completion of se"])
 def test_help_version_and_completion_import_no_command(words: str):
     code = (
         "import sys, interlock.cli\n"
@@ -91,7 +92,7 @@ def test_command_list_in_help_repeats_the_summary_of_each_command():
         assert re.search(rf"^  {name} +{help}$", shown, re.MULTILINE), name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (["cal"], "unknown command 'cal'; did you mean call?"),

@@ -16,6 +16,7 @@ from interlock.cli.terminal import (
     safe,
     safe_line,
 )
+from tests.support.rows import each_row
 
 ATTACKS = {
     "colour": ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
@@ -66,9 +67,7 @@ def test_safe_escapes_every_invisible_character():
     assert passed == []
 
 
-@pytest.mark.parametrize(
-    "text", ["plain", "a\nb\tc", "Zürich 東京 שלום", "⚠\ufe0f 1\ufe0f⃣", "👍🏽", "<b>&amp;"]
-)
+@each_row("text", ["plain", "a\nb\tc", "Zürich 東京 שלום", "⚠\ufe0f 1\ufe0f⃣", "👍🏽", "<b>&amp;"])
 def test_safe_keeps_plain_text_of_every_language(text: str):
     assert safe(text) == text
 

@@ -231,7 +231,7 @@ async def test_items_that_are_not_objects_or_repeated_are_skipped(evil: Evil):
         assert "'one' is listed twice" in listed.skipped[-1]
 
 
-@each_row("wrong", ["{}", '{"tools":"x"}', '{"tools":[],"nextCursor":[1]}'])
+@each_row("wrong", ['{"items":[]}', '{"tools":"x"}', '{"tools":[],"nextCursor":[1]}'])
 async def test_page_that_is_not_a_list_is_an_error(evil: Evil, wrong: str):
     async with evil("tools/list=" + wrong) as client:
         with pytest.raises(RemoteProtocolError, match="tools/list"):

@@ -216,7 +216,7 @@ async def test_requested_revision_is_used_without_discovery(evil: Evil):
         await evil("server/discover=mute", revision=NEWEST, connect_timeout=0.3).open()
 
 
-@pytest.mark.parametrize("info", ["", '{"name": 7}', "7"], ids=["none", "name", "number"])
+@each_row("info", ["", '{"name": 7}', "7"], ids=["none", "name", "number"])
 async def test_malformed_server_info_is_ignored(evil: Evil, info: str):
     meta = f'{{"io.modelcontextprotocol/serverInfo": {info}}}' if info else "{}"
     told = f'{{"supportedVersions": ["{NEWEST}"], "capabilities": {{}}, "_meta": {meta}}}'

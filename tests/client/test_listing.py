@@ -28,7 +28,7 @@ def run(coroutine: Any) -> Any:
     return stopped.value.value
 
 
-def pages(*given: Json, asked: list[Json] | None = None) -> Callable[[bytes], Awaitable[Raw]]:
+def pages(*given: Any, asked: list[Json] | None = None) -> Callable[[bytes], Awaitable[Raw]]:
     """Make a server of these pages; the last one comes again and again."""
     left = list(given)
 
@@ -40,7 +40,7 @@ def pages(*given: Json, asked: list[Json] | None = None) -> Callable[[bytes], Aw
     return ask
 
 
-def tools(*given: Json, asked: list[Json] | None = None) -> Listing[Any]:
+def tools(*given: Any, asked: list[Json] | None = None) -> Listing[Any]:
     """List the tools of these pages."""
     listed: Listing[Any] = run(collect(listing.TOOLS, pages(*given, asked=asked)))
     return listed
@@ -97,6 +97,35 @@ HINTS = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorl
 SCHEMA = {"type": "object", "properties": {"a": {"default": None, "enum": [None, 1]}}}
 
 
+NEEDS_A = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+
+
+@each_row(
+    "item",
+    [
+        {"inputSchema": json.dumps(NEEDS_A)},
+        {"inputSchema": {"jsonSchema": NEEDS_A}},
+        {"input_schema": NEEDS_A},
+        {"inputSchema": None, "parameters": NEEDS_A},
+    ],
+)
+def test_an_input_schema_in_another_place_is_found(item: Json):
+    (listed,) = tools({"tools": [{"name": "x", **item}]})
+
+    assert listed.input_schema == NEEDS_A
+
+
+def test_the_place_of_the_specification_counts_first():
+    (listed,) = tools({"tools": [tool("x") | {"parameters": NEEDS_A, "input_schema": NEEDS_A}]})
+
+    assert listed.input_schema == tool("x")["inputSchema"]
+
+
+def test_a_page_may_be_a_bare_list_or_an_empty_object():
+    assert names(tools([tool("a"), "b", tool("c")])) == ["a", "c"]
+    assert names(tools({"_meta": {}})) == []
+
+
 def test_null_members_are_ignored_except_in_schemas():
     """Many servers write null for a description that is missing."""
     listed = tools(
@@ -133,7 +162,6 @@ def test_null_members_are_ignored_in_prompt_arguments():
         {"name": None},
         {"name": 7, "description": None},
         {"annotations": None, "description": ["x"]},
-        {"outputSchema": "x"},
     ],
 )
 def test_a_malformed_item_is_named(item: Json):
@@ -151,6 +179,7 @@ def test_a_malformed_item_is_named(item: Json):
         ({"annotations": {"readOnlyHint": "true"}}, {"annotations": {"readOnlyHint": True}}),
         ({"annotations": "read-only", "icons": ["a.png"]}, {}),
         ({"outputSchema": True}, {"outputSchema": {}}),
+        ({"outputSchema": "x", "title": ["a"]}, {}),
         ({"title": None, "icons": None, "execution": None, "_meta": None}, {}),  # C# and Java
         ({"inputSchema": {"type": "object", "default": None}},) * 2,
     ],
@@ -265,7 +294,8 @@ def test_list_expires_with_its_shortest_page(ttls: list[int | None], seconds: fl
     "page",
     [
         {"tools": "x"},
-        {},
+        {"items": []},
+        "x",
         {"tools": [], "nextCursor": [1]},
         {"tools": [], "ttlMs": "soon"},
         {"tools": [], "resultType": "input_required"},

@@ -134,7 +134,10 @@ async def test_protocol_error_names_the_server(
 ):
     if name == "late":
         monkeypatch.setattr("interlock.client.client.LIST_TIMEOUT", 0.1)
-    modern.tell("tools/list", *(["mute"] if name == "late" else ["result"]))
+    if name == "late":
+        modern.tell("tools/list", "mute")
+    else:
+        modern.tell("tools/list", "result", items=[])
     kind = RequestTimeout if name == "late" else RemoteProtocolError
     said = {"type": {"resultType": "odd"}, "call": {"resultType": "complete", "content": 7}}
     async with Client.http(modern.url + "?key=secret") as client:

@@ -9,6 +9,7 @@ import pytest
 
 from interlock.types import LogMessage
 from tests.client.scripted import both_eras, client_of, settle, without_meta
+from tests.support.rows import each_row
 from tests.support.scripted_server import (
     LEGACY,
     MODERN,
@@ -29,7 +30,7 @@ async def test_modern_client_listens_for_the_list_changes_that_are_declared():
         assert without_meta(sent) == {"notifications": {"toolsListChanged": True}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("revision", "capabilities", "wants"),
     [
         (LEGACY, {"tools": {"listChanged": True}}, True),

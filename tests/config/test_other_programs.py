@@ -97,6 +97,7 @@ ENTRY: dict[str, Any] = {"command": "npx", "args": ["-y", "x"], "env": {"N": "5"
         ("mcp", {"type": "local", "command": ["npx", "-y", "x"], "environment": ENTRY["env"]}),
         ("context_servers", {"command": {"path": "npx", "args": ["-y", "x"], "env": ENTRY["env"]}}),
         ("mcp_servers", {**ENTRY, "enabled": True}),
+        ("amp.mcpServers", ENTRY),
         ("servers", ENTRY),
     ],
 )

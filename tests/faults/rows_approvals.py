@@ -69,8 +69,8 @@ class AskingGateway(RefundGateway):
     async def expire(self, id: str) -> None:
         approvals = self.assembly.services.approvals
         found = await approvals.get(id)
-        approvals._now = lambda: found.expires  # the clock
-        await approvals.refresh()
+        approvals.changes.now = lambda: found.expires  # the clock
+        await approvals.changes.refresh()
 
     async def change_definition(self, _: str) -> None:
         self.assembly.services.approvals._pin_of = lambda _: "another definition"
@@ -97,7 +97,7 @@ async def is_raced(ground: Ground) -> None:
     chance = random.Random(ground.folder.name)
     async with asking(ground) as gateway:
         approvals = gateway.assembly.services.approvals
-        now, pin_of = approvals._now, approvals._pin_of
+        now, pin_of = approvals.changes.now, approvals._pin_of
         changes: list[Callable[[str], Awaitable[None]]] = [
             gateway.revoke,
             gateway.reload,
@@ -106,7 +106,7 @@ async def is_raced(ground: Ground) -> None:
             gateway.change_definition,
         ]
         for number in range(TIMES):
-            approvals._now, approvals._pin_of = now, pin_of
+            approvals.changes.now, approvals._pin_of = now, pin_of
             effects.clear()
             id = await gateway.approve()
             change = changes[number % len(changes)]
@@ -132,16 +132,16 @@ async def is_raced(ground: Ground) -> None:
 async def has_its_clock_set(ground: Ground) -> None:
     async with asking(ground) as gateway:
         approvals = gateway.assembly.services.approvals
-        now = approvals._now
+        now = approvals.changes.now
         for hours in (1, -1):
-            approvals._now = now
+            approvals.changes.now = now
             effects.clear()
             id = await gateway.approve()
-            approvals._now = lambda: now() + hours * 3_600_000_000  # noqa: B023
+            approvals.changes.now = lambda: now() + hours * 3_600_000_000  # noqa: B023
             with ground.promise(outcome="expired, then asked about again"):
                 held = await gateway.call()
                 assert held.json["result"]["isError"]
-                await approvals.refresh()
+                await approvals.changes.refresh()
                 assert (await approvals.get(id)).state == "expired"
             assert effects == []
             (asked,) = await approvals.list(["pending"])

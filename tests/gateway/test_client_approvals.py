@@ -247,10 +247,10 @@ async def alter(
     approvals = gateway.assembly.services.approvals
     (found,) = await approvals.list(["pending", "approved"])
     if change == "expiry":
-        approvals._now = lambda: found.expires  # the clock
-        await approvals.refresh()
+        approvals.changes.now = lambda: found.expires  # the clock
+        await approvals.changes.refresh()
     elif change == "clock set back":
-        approvals._now = lambda: found.created - LEEWAY - 1
+        approvals.changes.now = lambda: found.created - LEEWAY - 1
     elif change == "policy":
         await gateway.reload({**gateway_settings, "groups": {"leads": []}}, s=server)
     elif change == "definition":
@@ -324,14 +324,14 @@ async def test_approval_expires_though_nothing_else_changes(
     monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
 
     async def until(counts: dict[str, int]) -> None:
-        while gateway.assembly.services.approvals.counts != counts:  # noqa: ASYNC110
+        while gateway.assembly.services.approvals.changes.counts != counts:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     async with running(settings(), s=offering("put")) as gateway:
         await gateway.call("s__put", await gateway.key("anna"), **APPROVED)
         await until({"pending": 1})
         now = now_micros() + passes * 1_000_000
-        gateway.assembly.services.approvals._now = lambda: now
+        gateway.assembly.services.approvals.changes.now = lambda: now
         await until({"expired": 1})
 
 

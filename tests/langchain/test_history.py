@@ -72,11 +72,11 @@ def test_fitted_history_is_valid_for_providers() -> None:
 def test_a_complete_history_needs_no_closing_and_an_open_call_keeps_its_name() -> None:
     assert closed([calls("1"), answered("1")]) is None
 
-    found = closed([calls("1", name="crm:refund")], "stopped")
+    found = closed([calls("1", name="crm:refund")])
 
     assert found is not None
     assert [each.type for each in found] == ["ai", "tool"]
-    assert (found[1].content, found[1].name) == ("stopped", "crm:refund")
+    assert (found[1].content, found[1].name) == (INTERRUPTED, "crm:refund")
 
 
 def test_calls_are_open_until_they_are_answered_or_another_message_follows() -> None:

@@ -390,7 +390,7 @@ async def test_refused_thinking_is_left_out_on_a_retry(
     assert server.asked[1].body["messages"][1]["content"] == [{"type": "text", "text": "Hello."}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         {"provider": "anthropic:another", "content": [{"type": "tool_use", "id": "call_1"}]},
@@ -408,7 +408,7 @@ async def test_provider_data_of_another_model_is_ignored(
 
     await complete(model, [*ASK, asked, ToolMessage("call_1", "12:00")], [TIME])
 
-    assert server.asked[0].body["messages"][1]["content"] == [
+    assert server.asked[-1].body["messages"][1]["content"] == [
         {"type": "tool_use", "id": "call_1", "name": "time__now", "input": {}}
     ]
 

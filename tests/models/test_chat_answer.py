@@ -50,6 +50,8 @@ YES = {"type": "text", "text": "Yes."}
         ("parts", [delta(content=PARTS), delta(content=[YES]), delta(content="")], "Hm."),
         ("an unknown part", [delta(content=[{"type": "reference", "ids": [1]}, YES])], ""),
         ("one part", [delta(content=YES)], ""),
+        ("a part with a value", [delta(content=[{"type": "text", "text": {"value": "Yes."}}])], ""),
+        ("text of the older API", [{"choices": [{"text": "Yes."}]}], ""),
         ("parts of text", [delta(content=["Y", "es."])], ""),
         ("a whole message", [{"choices": [{"message": {"content": "Yes."}}]}], ""),
         (
@@ -248,6 +250,12 @@ TEXT_X, TEXT_Y = '{"x": 1}', '{"y": 2}'
             "an empty object first",
             [fragment(0, {}, id="a", name="one"), fragment(0, '{"x":'), fragment(0, " 1}")],
             [("a", "one", X)],
+        ),
+        ("no function", [delta(tool_calls=[{"name": "one", "arguments": X}])], [(None, "one", X)]),
+        (
+            "calls by number",
+            [delta(tool_calls={"1": {"id": "a", "function": {"name": "one", "arguments": "{}"}}})],
+            [("a", "one", {})],
         ),
         (
             "a character in halves",

@@ -65,6 +65,16 @@ HALF = [CALL[0], piece("input_json", partial_json='{"x')]
         ("text in the start", [start(type="text", text="Yes."), STOP], "Yes.", ""),
         ("parts", [start(type="text"), piece("text", text=[{"text": "Yes."}]), STOP], "Yes.", ""),
         ("null", [{"type": "message_start", "message": None}, *TEXT, STOP], "Yes.", ""),
+        ("one index", [*THINKING, *TEXT, STOP], "Yes.", "Hm."),
+        ("no type of a block", [start(text=""), piece("text", text="Yes."), STOP], "Yes.", ""),
+        (
+            "another type",
+            [start(type="text"), piece("x", type="text", text="Yes."), STOP],
+            "Yes.",
+            "",
+        ),
+        ("a whole message", [{"type": "message", "content": [{"text": "Yes."}]}], "Yes.", ""),
+        ("a whole message of text", [{"type": "message", "content": "Yes."}], "Yes.", ""),
         (
             "tokens",
             [{"type": "message_start", "message": {"usage": {"input_tokens": "1"}}}, *TEXT, STOP],
@@ -81,6 +91,15 @@ def test_text_is_read_from_every_form(
     assert (streamed, reasoning, reply.message.content) == (text, thought, text)
 
 
+def test_calls_with_one_index_are_kept_apart() -> None:
+    other = [start(type="tool_use", id="b", name="two"), piece("input_json", partial_json="{}")]
+
+    found = shown(*TEXT, CALL[0], *CALL, *other, STOP)[2].message
+
+    assert found.content == "Yes."
+    assert found.tool_calls == (ToolCall("a", "one", {"x": 1}), ToolCall("b", "two"))
+
+
 @each_row(
     ("name", "events"),
     [
@@ -88,6 +107,7 @@ def test_text_is_read_from_every_form(
         ("whole", [start(type="tool_use", id="a", name="one", input={"x": 1}), STOP]),
         ("text", [start(type="tool_use", id="a", name="one", input='{"x": 1}'), STOP]),
         ("an object", [CALL[0], piece("input_json", partial_json={"x": 1}), STOP]),
+        ("no type", [CALL[0], piece("x", type="", partial_json='{"x": 1}'), STOP]),
         ("the end of the body", CALL),
     ],
 )

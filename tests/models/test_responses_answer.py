@@ -158,3 +158,37 @@ def test_reasoning_is_kept_if_the_api_can_read_it_again(item: dict[str, Any], ke
     data = shown(event("completed", response={"output": [item, TEXT]}))[1].message.provider_data
 
     assert data == ({"provider": "responses:openai:m", "items": [item, TEXT]} if kept else None)
+
+
+def _calls_of_two_items(**members: Any) -> list[Any]:
+    """Return the events of two calls that are written side by side, with the same members."""
+    first = {"type": "function_call", "id": "i1", "call_id": "a", "name": "one"}
+    second = {"type": "function_call", "id": "i2", "call_id": "b", "name": "two"}
+    delta = "function_call_arguments.delta"
+    return [
+        event("output_item.added", item=first, **members),
+        event(delta, item_id="i1", delta='{"x":', **members),
+        event("output_item.added", item=second, **members),
+        event(delta, item_id="i2", delta='{"y":', **members),
+        event(delta, item_id="i1", delta=" 1}", **members),
+        event(delta, item_id="i2", delta=" 2}", **members),
+        event("output_item.done", item={**first, "arguments": '{"x": 1}'}, **members),
+    ]
+
+
+@each_row("members", [{}, {"output_index": 0}, {"output_index": None}])
+def test_arguments_belong_to_the_item_that_they_name(members: dict[str, Any]) -> None:
+    calls = shown(*_calls_of_two_items(**members), COMPLETED)[1].message.tool_calls
+
+    assert calls == (ToolCall("a", "one", {"x": 1}), ToolCall("b", "two", {"y": 2}))
+
+
+def test_calls_without_ids_that_have_one_index_are_kept_apart() -> None:
+    items = [{"type": "function_call", "name": each, "arguments": "{}"} for each in ("one", "two")]
+    done = [event("output_item.done", output_index=0, item=each) for each in items]
+
+    assert [each.name for each in shown(*done, COMPLETED)[1].message.tool_calls] == ["one", "two"]
+
+
+def test_a_whole_answer_in_one_event_is_read() -> None:
+    assert shown({"object": "response", "output": [TEXT], "status": "completed"})[0] == "Yes."

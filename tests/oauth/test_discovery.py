@@ -54,7 +54,7 @@ async def test_only_the_advertised_metadata_url_is_requested(world: World):
         (always(status=404), "/custom, which returned status 404"),
         (always(status=503), "/custom, which returned status 503"),
         (always(status=401), "/custom, which returned status 401"),
-        (always(status=302, Location="/login"), "which is not followed"),
+        (always(status=302, Location="https://login.example/"), "which is not followed"),
         (always('{"error": "not_found"}'), 'it has no member "resource"'),
         (always('{"resource": "https://evil.example/mcp"}'), "is about another resource"),
         (html, "it is not JSON"),

@@ -83,7 +83,7 @@ async def received(served: OpenApiServer, api: ScriptedApi, **arguments: Any) ->
     return api.received[-1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "credential", "header", "value"),
     [
         ("header", CANARY, "x-key", CANARY),

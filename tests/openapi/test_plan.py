@@ -271,7 +271,13 @@ def test_accept_header_is_chosen_from_the_values_that_the_parameter_lists(
 
 OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
 TENANT = {"arguments": {"tenant": {"value": "mine"}}}
-ROOT_NAMES = ("tenant", "TENANT", "tenant[]", "tenant[0]", " tenant", "api_key", "api.key", "fixed")
+CONSTANTS = {"arguments": {**TENANT["arguments"], "scope": {"value": {"scoped": "own"}}}}
+ROOT_NAMES = (
+    *("tenant", "TENANT", "tenant[]", "tenant[0]", " tenant", "api_key", "api.key", "fixed"),
+    *("[tenant]", "[tenant", "]tenant", "tenant]", "tenant.id"),  # qs of Express, Rack, Spring
+    *("tenant\0x", "api[key", "api key"),  # PHP
+    *("%74enant", "scoped"),  # decoded twice; a member of a constant object
+)
 
 
 def described(path: str, method: str, operation: dict[str, object]) -> dict[str, object]:
@@ -290,12 +296,13 @@ def filtered(style: dict[str, object]) -> Plan:
     parameters = [
         {"name": "tenant", "in": "query", "schema": {"type": "string"}},
         {"name": "filter[own]", "in": "query", "schema": {"type": "string"}},
+        {"name": "scope", "in": "query", "schema": OBJECT},
         {"name": "filter", "in": "query", "schema": OBJECT, **style},
     ]
     content = described("/q?fixed=1", "get", {"parameters": parameters})
     found = document.read(msgspec.json.encode(content))
     plans, missing = compile_tools(
-        found, read_tools({"t": {"operation": "do", **TENANT}}), schemes=["K"]
+        found, read_tools({"t": {"operation": "do", **CONSTANTS}}), schemes=["K"]
     )
     assert missing == {}
     return plans["t"]
@@ -306,13 +313,27 @@ def test_object_keys_that_an_api_would_read_as_another_parameter_are_refused():
     for key in ROOT_NAMES:
         with pytest.raises(InvalidArguments, match="a key of filter is read as the value"):
             exploded.request({"filter": {key: "other"}})
-    sent = exploded.request({"filter": {"tenants": "1", "filter": "2"}}).target
-    assert sent == "/q?tenant=mine&tenants=1&filter=2&fixed=1"
+    sent = exploded.request({"filter": {"tenants": "1", "x[tenant]": "3", "filter": "2"}}).target
+    assert sent == "/q?tenant=mine&scoped=own&tenants=1&x%5Btenant%5D=3&filter=2&fixed=1"
 
     deep = filtered({"style": "deepObject", "explode": True})
     with pytest.raises(InvalidArguments, match=r"is read as the value filter\[own\]"):
         deep.request({"filter": {"own": "x"}})
     assert "filter%5Btenant%5D=x" in deep.request({"filter": {"tenant": "x"}}).target
+
+
+def test_object_keys_in_a_path_that_an_api_would_read_as_a_constant_are_refused():
+    style = {"in": "path", "required": True, "style": "matrix", "explode": True}
+    parameters = [
+        {"name": "tenant", "schema": {"type": "string"}, **style},
+        {"name": "filter", "schema": OBJECT, **style},
+    ]
+    content = described("/q{tenant}{filter}", "get", {"parameters": parameters})
+    found = plan({"operation": "do", **TENANT}, content)
+
+    with pytest.raises(InvalidArguments, match="a key of filter is read as the value tenant"):
+        found.request({"filter": {"tenant": "other"}})
+    assert found.request({"filter": {"a": "b"}}).target == "/q;tenant=mine;a=b"
 
 
 @each_row("media", ["application/x-www-form-urlencoded", "multipart/form-data"])

@@ -95,7 +95,7 @@ async def test_a_byte_order_mark_before_json_is_ignored(api: ScriptedApi) -> Non
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "structured"),
     [
         ('{"id":"x","tags":["a"]}', {"tags": ["a"]}),
@@ -166,7 +166,7 @@ async def test_a_list_as_the_whole_answer_is_structured_for_every_revision(
 # Other bodies
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content_type", "body"),
     [
         ("text/plain; charset=iso-8859-1", "é".encode("latin-1")),
@@ -183,7 +183,7 @@ async def test_text_is_decoded_by_its_charset_else_as_utf_8_else_as_latin_1(
     assert (await get(api, http(200, body, Content_Type=content_type))).text == "é"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content_type", "kind"),
     [
         ("image/png", ImageContent),
@@ -218,7 +218,7 @@ async def test_a_file_has_the_name_of_its_content_disposition(api: ScriptedApi) 
     assert content.resource.mime_type == "application/zip"
 
 
-@pytest.mark.parametrize("status", [204, 205, 200])
+@each_row("status", [204, 205, 200])
 async def test_an_empty_answer_is_done_with_an_empty_structure(
     api: ScriptedApi, status: int
 ) -> None:
@@ -260,7 +260,7 @@ async def test_limit_of_a_compressed_body_applies_to_the_decompressed_size(
 # Notes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "headers", "line"),
     [
         (201, {"Location": "http://x.example/things/7?a=1"}, "Created: /things/7?a=1"),
@@ -284,7 +284,7 @@ async def test_a_next_page_on_another_path_is_not_proposed(api: ScriptedApi) -> 
     assert (await get(api, answer)).text == "x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "headers",
     [
         {"Link": "<http://[>; rel=next"},

@@ -16,6 +16,7 @@ from interlock import Client, Toolbox
 from interlock.errors import ConfigError, InterlockError
 from interlock.openapi.server import OpenApiServer
 from tests.openapi.shop import KEY, app
+from tests.support.rows import each_row
 
 TOOLS: dict[str, Any] = {
     "get_order": "getOrder",
@@ -89,9 +90,7 @@ async def test_invalid_arguments_are_refused_without_their_value(client: Client)
     assert "canary" not in result.text
 
 
-@pytest.mark.parametrize(
-    "name", ["listUsers", "GET /admin/users", "/admin/users", "GET_ORDER", "getOrder", ""]
-)
+@each_row("name", ["listUsers", "GET /admin/users", "/admin/users", "GET_ORDER", "getOrder", ""])
 async def test_an_operation_that_is_not_listed_cannot_be_called(client: Client, name: str) -> None:
     with pytest.raises(InterlockError, match="unknown tool"):
         await client.call_tool(name, {"id": 1})

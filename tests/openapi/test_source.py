@@ -19,6 +19,7 @@ from interlock.openapi.references import DocumentError
 from interlock.openapi.server import OpenApiServer
 from interlock.openapi.source import Source
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
+from tests.support.rows import each_row
 
 
 def document(*operations: str, **more: Any) -> bytes:
@@ -200,7 +201,7 @@ async def test_an_unchanged_document_is_not_sent_again_even_after_a_restart(
     assert [each.headers.get("if-none-match") for each in site.received] == [None, '"1"', '"1"']
 
 
-@pytest.mark.parametrize("failure", [http(500), None, http(200, b"<html>")])
+@each_row("failure", [http(500), None, http(200, b"<html>")])
 async def test_without_its_url_the_last_good_document_is_used_and_stale(
     site: ScriptedApi, failure: bytes | None
 ) -> None:
@@ -238,7 +239,7 @@ async def test_a_document_over_the_limit_is_refused(
         await from_url(site).load()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "seconds"),
     [("max-age=600", 600), ("max-age=1", 60), ("max-age=9999999", 86_400), ("no-cache", 300)],
 )

@@ -39,7 +39,8 @@ from interlock.protocol.core import (
     MAX_PROGRESS,
     MAX_RUNNING,
 )
-from interlock.protocol.spread_message import PATIENCE
+from interlock.protocol.envelope import MAX_BATCH
+from interlock.protocol.odd_lines import PATIENCE
 from tests.support.rows import each_row
 
 Json = dict[str, Any]
@@ -67,7 +68,7 @@ def sent(protocol: Protocol) -> list[Any]:
     return [json.loads(frame) for frame in protocol.frames_to_send()]
 
 
-def progress(token: object, value: float, **fields: Any) -> Json:
+def progress(token: object, value: object, **fields: Any) -> Json:
     params = {"progressToken": token, "progress": value, **fields}
     return message(method="notifications/progress", params=params)
 
@@ -365,6 +366,15 @@ def test_other_text_over_several_lines_fails_its_request_at_once(frames: list[by
     assert peer.pending == 0
 
 
+def test_a_line_has_at_most_as_many_messages_as_a_list():
+    peer = Protocol()
+    note = encode(message(method="x"))
+
+    assert len(give(peer, note * MAX_BATCH)) == MAX_BATCH
+    assert give(peer, note * (MAX_BATCH + 1)) == []
+    assert peer.dropped == {"garbage": 1}
+
+
 def test_lines_that_come_late_or_without_end_are_no_message():
     peer = Protocol()
     give(peer, b"{", now=0.0)
@@ -565,7 +575,7 @@ def test_unrequested_progress_is_dropped():
 @each_row(
     "params",
     [{}, [], None, {"progressToken": 1}, {"progressToken": None, "progress": 1}]
-    + [{"progressToken": 1, "progress": value} for value in ("1", None, True, [1])],
+    + [{"progressToken": 1, "progress": value} for value in ("half", None, True, [1])],
 )
 def test_malformed_progress_is_dropped(params: object):
     peer = Protocol()
@@ -576,6 +586,16 @@ def test_malformed_progress_is_dropped(params: object):
     assert given == []
     assert peer.deadline() == 5.0
     assert peer.dropped == {"malformed notification": 1}
+
+
+def test_progress_with_numbers_as_text_keeps_a_request_alive():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))
+
+    given = give(peer, progress(float(id), "1", total="2", message=3), now=4.0)
+
+    assert given == [Progress(id, 1.0, 2.0, "3")]
+    assert peer.deadline() == 9.0
 
 
 def test_an_endless_progress_is_dropped_as_malformed():
@@ -809,7 +829,7 @@ def test_cancellation_of_an_unknown_request_is_dropped():
     assert (peer.pending, peer.running) == (1, 1)
 
 
-@each_row("params", [[], None, {"requestId": 1.5}, {"requestId": 1, "reason": 1}])
+@each_row("params", [[], None, {"requestId": 1.5}, {"requestId": 1, "reason": [1]}])
 def test_a_malformed_cancellation_is_dropped(params: object):
     peer = Protocol()
     give(peer, message(id=1, method="x"))
@@ -889,6 +909,24 @@ def test_error_without_id_fails_the_only_open_request(method: str, code: int, le
     assert told == ([] if left else [(id, f"no ({code})")])
     assert (peer.pending, len(events)) == (left, 1 - left)
     assert give(peer, message(id=id, result={})) == ([Answer(id, Raw(b"{}"))] if left else [])
+
+
+@each_row("late", [None, "answer", "error"])
+def test_error_without_id_may_be_about_a_request_that_was_given_up(late: str | None):
+    peer = Protocol()
+    error = message(id=None, error={"code": -32603, "message": "no"})
+    first = peer.request("tools/call", now=0.0, options=RequestOptions(timeout=1.0))
+    assert len(peer.expire(now=2.0)) == 1
+    if late == "answer":
+        give(peer, message(id=first, result={}))
+    elif late == "error":
+        give(peer, error)
+    peer.request("tools/call", now=2.0)
+
+    (event,) = give(peer, error)
+
+    assert isinstance(event, Failure if late else Stray)  # once the first one has its answer
+    assert peer.pending == (0 if late else 1)
 
 
 ONE, TWO = (b'{"jsonrpc":"2.0","id":%d,"result":{}}' % id for id in (1, 2))

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.protocol import decoding
-from interlock.protocol.decoding import decode, decode_call, decode_prompt
+from interlock.protocol.decoding import decode, decode_call, decode_prompt, repaired
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -22,6 +22,7 @@ from interlock.types import (
     GetPromptResult,
     InitializeResult,
     ListPage,
+    PromptMessage,
     ReadResourceResult,
     TextContent,
     UnknownContent,
@@ -71,6 +72,28 @@ def test_replaced_content_keeps_its_position():
     assert (result.is_error, result.meta) == (True, {"k": 1})
 
 
+@each_row("block", [5, True, [], {}, {"type": None, "text": "x"}])
+def test_a_block_without_a_meaning_leaves_the_other_blocks(block: object):
+    result = raw({"content": [block, {"type": "text", "text": "ok"}]})
+
+    assert [each.text for each in decode_call(result).content] == [  # type: ignore[union-attr]
+        json.dumps(block),
+        "ok",
+    ]
+    passed_on = msgspec.json.decode(repaired("tools/call", result))["content"]
+    assert [each["type"] for each in passed_on] == ["text", "text"]
+    with pytest.raises(RemoteProtocolError):
+        decode_call(raw({"content": [block or 5]}))
+
+
+def test_a_prompt_message_with_several_blocks_becomes_several_messages():
+    blocks = [{"type": "text", "text": each} for each in "ab"]
+
+    found = decode_prompt(raw({"messages": [{"role": "assistant", "content": blocks}]})).messages
+
+    assert found == [PromptMessage(role="assistant", content=TextContent(text=t)) for t in "ab"]
+
+
 def test_replaced_content_leaves_the_rest_of_a_result_unchanged():
     members = {"structuredContent": None, "resultType": "complete", "future": 1}
 
@@ -78,6 +101,16 @@ def test_replaced_content_leaves_the_rest_of_a_result_unchanged():
 
     assert result.structured_content is None
     assert decode_call(raw({**members, "content": []})).structured_content is None
+
+
+def test_structured_content_that_cannot_be_decoded_leaves_the_text():
+    number = Raw(b'{"content":[{"type":"text","text":"1"}],"structuredContent":{"a":1e400}}')
+
+    result = decode_call(number)
+
+    assert (result.text, result.structured_content) == ("1", UNSET)
+    with pytest.raises(RemoteProtocolError, match="out of range"):
+        decode_call(Raw(b'{"content":[],"structuredContent":{"a":1e400}}'))
 
 
 def test_replaced_content_keeps_its_position_in_prompts():

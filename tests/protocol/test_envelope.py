@@ -128,6 +128,7 @@ def test_json_that_is_not_a_message_is_an_invalid_request(data: bytes):
         (b"\xef\xbb\xbf" + params("{}"), 1, "x"),  # byte order mark
         (b"\x1b]0;ready\x07\x1b[?2004h" + params("{}") + b"\x1b[0m", 1, "x"),  # of a terminal
         (b"\xef\xbb\xbf\n " + params("{}"), 1, "x"),
+        (b"\0" + params("{}") + b"\0", 1, "x"),  # texts of C
         (frame('"id":7.0,"method":"x"'), 7, "x"),  # id with a point
         (frame('"id":-7.00,"result":{}'), -7, UNSET),
         (frame('"id":7,"method":"x"', jsonrpc="2.0"), 7, "x"),  # version as a number

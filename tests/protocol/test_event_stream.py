@@ -40,6 +40,8 @@ def reference(stream: bytes) -> tuple[list[ServerSentEvent], str, float | None]:
     """Parse a whole stream as the standard tells it, step by step: events, last id, retry."""
     if stream.startswith(BOM):
         stream = stream[3:]
+    if stream.startswith((b"{", b"[")):  # not a stream at all
+        return [], "", None
     lines = re.split(rb"\r\n|\r|\n", stream)[:-1]  # an unfinished line does not count
     events: list[ServerSentEvent] = []
     retry: float | None = None

@@ -14,6 +14,7 @@ from interlock.types import (
     CallToolResult,
     Completion,
     ElicitParams,
+    InitializeParams,
     InitializeResult,
     ListPage,
     Prompt,
@@ -88,6 +89,9 @@ def test_a_number_keeps_its_value_in_every_form(written: str, size: int):
             {"capabilities": {"tools": True, "logging": False}},
             {"capabilities": {"tools": {}}},
         ),
+        # https://github.com/springfall2008/batpred/issues/3496
+        ({"capabilities": {"tools": [{"name": "x"}]}}, {"capabilities": {"tools": {}}}),
+        ({"instructions": ["x"]}, {}),
         (
             {"serverInfo": {"name": "x", "version": 1.5}},
             {"serverInfo": {"name": "x", "version": "1.5"}},
@@ -170,3 +174,10 @@ def test_null_params_are_no_params():
         decode_params(ElicitParams, Raw(b"null"))
     with pytest.raises(msgspec.ValidationError, match="array"):
         decode_params(Result, Raw(b"[]"))
+
+
+@each_row("info", [{}, {"clientInfo": []}, {"clientInfo": {"version": "1"}}])
+def test_a_client_without_a_name_may_begin_a_session(info: Json):
+    given = {"protocolVersion": "2025-06-18", "capabilities": [], **info}
+
+    assert read(InitializeParams, given).client_info.name == ""

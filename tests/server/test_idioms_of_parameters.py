@@ -7,7 +7,7 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address
@@ -17,6 +17,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import annotated_types
+import attrs
 import pydantic
 import pytest
 import typing_extensions
@@ -167,6 +168,8 @@ IDIOMS: list[tuple[Any, Any, list[tuple[Any, Any]], list[tuple[Any, str]]]] = [
     (Annotated[int, MultipleOf(5)], {**INT, "multipleOf": 5}, [(5, 5)], [(3, "n: expected")]),
     (Annotated[str, Len(2, 3)], {**TEXT, "minLength": 2, "maxLength": 3}, [("ab", "ab")],
      [("x", "n: expected")]),
+    (Annotated[float, Field(multiple_of=0.1)], {"type": "number", "multipleOf": 0.1}, [(0.3, 0.3)],
+     [(0.35, "n: input should be a multiple of 0.1")]),
     (Annotated[int, Month()], {**ONE, "maximum": 12}, [(12, 12)], [(13, "n: expected")]),
     (Annotated[Decimal, Field(gt=0)], ..., [("1.5", Decimal("1.5"))],
      [("0", "n: input should be")]),
@@ -317,6 +320,7 @@ async def test_members_of_classes_have_their_texts_and_formats():
         (Annotated[int, AfterValidator(even)], Field(3), INT, [ABSENT, {"n": 2}], [3, 4]),
         (Outer, OUTER, ..., [ABSENT], [OUTER]),
         (SecretStr, SecretStr(CANARY), ..., [ABSENT], [SecretStr(CANARY)]),
+        (float, float("inf"), {"type": "number"}, [ABSENT], [float("inf")]),
     ],
 )  # fmt: skip
 async def test_a_parameter_with_a_default_is_optional(hint, default, schema, calls, brought):
@@ -328,6 +332,8 @@ async def test_a_parameter_with_a_default_is_optional(hint, default, schema, cal
     assert received == brought
     assert schema is ... or listed == schema
     assert CANARY not in str(shown)
+    if isinstance(default, SecretStr | float):
+        assert shown is None
 
 
 async def test_a_field_without_a_default_is_required():
@@ -455,6 +461,32 @@ def taking(hint: Any, default: Any = ...) -> Callable[..., Any]:
     return function
 
 
+@dataclass
+class Account:
+    name: str
+    admin: bool = field(init=False, default=False)
+
+
+@attrs.define
+class Seat:
+    admin: bool = attrs.field(init=False, default=False)
+
+
+@attrs.define
+class Stripped:
+    text: str = attrs.field(converter=str.strip)
+
+
+@attrs.define
+class Renamed:
+    text: str = attrs.field(alias="Text")
+
+
+@attrs.define
+class Bounded:
+    n: Annotated[int, Ge(1)]
+
+
 class OldKeys(TypedDict):
     n: Annotated[int, Field(ge=1)]
 
@@ -481,6 +513,11 @@ class OldKeys(TypedDict):
         (taking(Annotated[datetime, annotated_types.Timezone("Asia/Tokyo")]), "use Timezone(...)"),
         (taking(list[int], Field(default_factory=lambda values: [])), "without parameters"),
         (taking(Struct | Cat), "needs pydantic for a union with Cat"),
+        (taking(list[Account]), "member 'admin' of Account has init=False, but clients could set"),
+        (taking(Seat), "member 'admin' of Seat has init=False"),
+        (taking(Stripped), "member 'text' of Stripped has a converter"),
+        (taking(Renamed), "member 'text' of Renamed has the alias 'Text'"),
+        (taking(Bounded), "needs pydantic for Ge(ge=1) in Bounded"),
     ],
 )
 def test_a_parameter_whose_limits_cannot_be_applied_is_refused(function, says):

@@ -147,8 +147,8 @@ async def call() -> AsyncIterator[Call]:
         ("text", "legacy", 18, 5),
         ("typed", "legacy", 20, 5),
         ("plain", "legacy", 26, 6),
-        ("text", "modern, traced", 16 + 2, 5),  # the context of the trace is read
-        ("text", "legacy, traced", 18 + 3, 5),
+        ("text", "modern, traced", 16 + 1, 5),  # the context of the trace is read
+        ("text", "legacy, traced", 18 + 1, 5),
     ],
 )
 async def test_a_call_passes_through_few_functions_and_turns_of_the_loop(

@@ -13,7 +13,9 @@ from interlock.errors import InvalidArguments, RemoteError
 from interlock.observing import TraceContext
 from interlock.revisions import NEWEST
 from interlock.server.request_context import Stated, check_method, progress_token, stated_in
+from interlock.types import JsonObject
 from tests.support.rows import each_row
+from tests.test_observing import MALFORMED
 
 MODERN = {revisions.VERSION_KEY: NEWEST, revisions.CLIENT_CAPABILITIES_KEY: {}}
 
@@ -138,6 +140,12 @@ def test_requests_with_a_trace_alone_share_the_rest(is_first: bool):
         (b'{"x":1 ,"traceparent":"%b","y":2}', True),
         (b'{"x":["traceparent"],"traceparent":"%b","y":2}', True),
         (b'{"x\\"traceparent":"%b","y":2}', False),
+        (b'{"traceparent":"%b","y":2}', True),
+        (b'{"y":2,"traceparent":"%b"}', True),
+        (b'{"y":{"x":2,"traceparent":"%b"}}', False),
+        (b'{"traceparent":"%b","traceparent":"a"}', False),
+        (b'{"traceparent":"a","x":1,"traceparent":"%b"}', True),
+        (b'{"x":"\\",\\"traceparent\\":\\"%b","traceparent":"%b"}', True),
     ],
 )
 def test_only_a_member_of_meta_itself_is_the_trace(encoded: bytes, trace: bool):
@@ -147,3 +155,14 @@ def test_only_a_member_of_meta_itself_is_the_trace(encoded: bytes, trace: bool):
 
     assert found.meta == json.loads(encoded)
     assert (found.trace is not None) is trace
+
+
+@each_row("value", [each for each in MALFORMED if isinstance(each, str)])
+@each_row("is_first", [True, False])
+def test_a_malformed_trace_is_none_wherever_it_stands(value: str, is_first: bool):
+    new: JsonObject = {"traceparent": value}
+    members = {**new, **MODERN} if is_first else {**MODERN, **new}
+
+    found = stated_in(msgspec.json.encode(members))
+
+    assert (found.meta, found.trace) == (members, None)

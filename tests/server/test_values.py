@@ -49,6 +49,10 @@ class Model(pydantic.BaseModel):
     width: int = pydantic.Field(alias="w")
 
 
+class Stored(Model):
+    password: str = "canary"
+
+
 @pytest.fixture
 def server() -> Server:
     return Server("tools")
@@ -209,6 +213,8 @@ async def test_a_list_with_content_is_returned_as_blocks_for_each_hint(hint):
         (int | None, None, None, "null"),
         (Model, Model(w=3), {"w": 3}, '{"w":3}'),
         (list[Model], [Model(w=3)], [{"w": 3}], '[{"w":3}]'),
+        (Model, Stored(w=3), {"w": 3}, '{"w":3}'),
+        (dict[str, Model] | None, {"a": Stored(w=3)}, {"a": {"w": 3}}, '{"a":{"w":3}}'),
         (dict[str, bool], {"a": True}, {"a": True}, '{"a":true}'),
     ],
 )

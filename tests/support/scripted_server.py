@@ -219,8 +219,3 @@ def tool(name: str, **fields: Any) -> Json:
 def text(text: str, **fields: Any) -> Json:
     """The result of a call that gives a text."""
     return {"content": [{"type": "text", "text": text}], **fields}
-
-
-def _compact(message: Json) -> bytes:
-    """Encode a message without blanks, as servers do."""
-    return json.dumps(message, separators=(",", ":")).encode()

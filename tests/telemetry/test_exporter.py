@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from interlock.observing import TraceContext
+from interlock.telemetry import names
 from interlock.telemetry.exporter import Exporter
 from interlock.telemetry.settings import Export
-from interlock.telemetry.span import SERVER, TraceSpan
+from interlock.telemetry.span import SERVER, RequestFacts, TraceSpan
+from interlock.text.quoting import replace_surrogates
 from tests.support.otlp_collector import Collector, collecting
 from tests.support.rows import each_row
 
@@ -59,6 +62,32 @@ def test_a_name_with_half_a_character_does_not_end_the_export(collector: Collect
     sending.close(5.0)
 
     assert sorted(collector.names) == ["execute_tool \ufffdx", "later"]
+
+
+@each_row(
+    "of_request", [("tools/call", 'a"\\\n\u00e9\ud800', "2026-07-28", True, True, ("h", 80)), None]
+)
+def test_an_exported_span_has_its_attributes_whatever_they_contain(
+    of_request: RequestFacts | None,
+):
+    odd = span('tools/call a"b')
+    odd.own = {"x": '"', "y": 7}
+    odd.request_id, odd.address, odd.call_id = 'i"\\', 'fe80::1%"', 'c"'
+    odd.of_request, odd.of_call, odd.error = of_request, ("s", "read", ""), 'e"'
+    odd.links, odd.trace_state = (TraceContext(f"00-{'1' * 32}-{'2' * 16}-03", 'v="'),), 'v="'
+    with collecting() as collector:
+        sending = exporter(collector.url, batch=2)
+        for _ in range(3):  # the later ones are made of what was encoded for the first
+            sending.add(odd)
+        sending.close(5.0)
+
+    expected = replace_surrogates({**odd.attributes, names.ERROR: odd.error})
+    for found in collector.spans:
+        assert found["attributes"] == expected
+        assert (found["traceState"], found["status"]) == ('v="', {"code": 2})
+        assert found["links"][0]["traceState"] == 'v="'
+        assert found["links"][0]["flags"] == 0x301
+    assert len(collector.spans) == 3
 
 
 @each_row(

@@ -25,6 +25,7 @@ from interlock.layers import Layers
 from interlock.layers.asking import asking as asking_user
 from interlock.messages import AssistantMessage, ToolCall, Usage, UserMessage
 from interlock.models import ScriptedModel
+from interlock.observing import TraceContext
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
 from interlock.telemetry import names
@@ -364,6 +365,25 @@ async def test_a_server_over_http_gets_the_span_in_meta_and_in_headers(
     assert str(span.attributes["server.port"]) in http.url
     assert span.attributes["gen_ai.operation.name"] == "execute_tool"
     assert "canary" not in repr(span.attributes)
+
+
+async def test_a_trace_that_is_not_sampled_goes_on_at_the_server_and_stays_unsampled(
+    spans: list[TraceSpan], monkeypatch: pytest.MonkeyPatch
+):
+    given = f"00-{'4b' * 16}-{'00f1' * 4}-00"
+    monkeypatch.setattr(observing.observer, "_ambient", TraceContext(given))
+    asked = Server("asked")
+
+    @asked.tool
+    async def trace(context: Context) -> str:
+        """Return the trace."""
+        return "" if context.trace is None else context.trace.parent
+
+    async with Toolbox({"d": asked}) as tools:
+        sent = (await tools.call("d__trace", {})).text
+
+    assert (sent[:35], sent[-3:]) == (given[:35], "-00")
+    assert {each.kind for each in spans} <= {SERVER}  # those begin traces of their own
 
 
 async def test_a_server_gets_no_context_if_no_propagator_is_chosen():

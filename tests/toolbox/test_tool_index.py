@@ -171,6 +171,29 @@ def test_a_tool_is_found_by_the_words_of_all_its_parts(query: str, address: str)
     assert found(index, query)[:1] == [address]
 
 
+@each_row(
+    "query, best",
+    [
+        ("open a GitHub issue", "github:open_issue"),  # two words are the name of a server
+        ("delete from mongo", "mongodb:delete"),  # the beginning of one, which others mention
+        ("mindmap", "chart:mind_map"),  # two words of a tool, which no other tool joins
+        ("my cards", "b:get_my_cards"),  # a stop word in a name
+        ("list PRs", "g:list_pull_requests"),
+        ("release templates", "b:release_templates"),  # as it is spelled
+        ("search data", "a:search_data"),  # not each tool of a server that begins so
+    ],
+)
+def test_compounds_servers_and_spellings_of_a_query_are_understood(query: str, best: str) -> None:
+    names = (
+        "a:get_card a:search_data b:get_card b:get_my_cards b:release_template b:release_templates "
+        "chart:mind chart:map chart:mind_map datadog:query datadog:search git:open_issue g:list_rs "
+        "github:open_issue g:list_pull_requests mongodb:delete"
+    )
+    shelf = tool("shelf:view", "A mongo, a map, data.")
+    index = index_of([shelf, *map(tool, names.split())])
+    assert found(index, query)[:1] == [best]
+
+
 @each_row("query", ["", " ", "the of", "😀", "\0", "(((", "\ud800", "x" * 100_000, "ab " * 50_000])
 def test_an_odd_query_is_answered(query: str) -> None:
     assert len(found(index_of(invented()), query)) <= 5

@@ -15,6 +15,7 @@ from interlock.errors import (
     AuthError,
     ConnectionClosed,
     HttpError,
+    ParseError,
     RemoteError,
     RemoteProtocolError,
     RequestTimeout,
@@ -171,7 +172,7 @@ async def test_legacy_session_ignores_the_session_id_of_a_failed_discover(server
             assert sent[SESSION].startswith("session-")
 
 
-@pytest.mark.parametrize("id", ["a b", "\xe4", "a\tb"])
+@each_row("id", ["a b", "\xe4", "a\tb"])
 async def test_session_id_with_invalid_characters_is_a_protocol_error(
     server: EvilHttp, teach: Teach, id: str
 ):
@@ -700,7 +701,7 @@ async def test_cancelled_call_stops_resuming(server: EvilHttp, teach: Teach):
 # One request
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "why"),
     [
         ({"code": 202}, "answered 202, but it sent nothing"),
@@ -708,9 +709,8 @@ async def test_cancelled_call_stops_resuming(server: EvilHttp, teach: Teach):
         ({"code": 200, "body": "<p>", "type": "text/html"}, "it sent text/html, not JSON"),
         ({"code": 200, "body": "words", "type": ""}, "it sent no Content-Type, not JSON"),
         ({"code": 200, "body": "words", "type": "text/plain"}, "it sent text/plain, not JSON"),
-        ({"code": 200, "body": '{"jsonrpc":"2.0"}', "type": "text/html"}, "it sent text/html"),
         ({"code": 200, "body": ": words\n\n", "type": ""}, "it sent no Content-Type"),
-        ({"code": 200, "type": ""}, "it sent nothing, not JSON"),
+        ({"code": 200, "type": ""}, "it sent nothing"),
         (
             {
                 "code": 200,
@@ -743,10 +743,11 @@ async def test_content_type_in_an_error_can_be_printed(modern: EvilHttp):
     assert str(failed.value).isprintable()
 
 
+NOTE = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}'
 SAID = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("type", "body"),
     [
         ("Application/JSON; charset=utf-8", SAID),
@@ -757,6 +758,17 @@ SAID = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}
         ("application/json", f"\ufeff{SAID}"),
         ("application/json", f" [{SAID}]"),
         ("application/json", SAID.replace("2,", '"2",')),
+        # PHP and Django, for an answer without a type
+        ("text/html; charset=UTF-8", SAID),
+        ("text/html", f"<br />\n<b>Deprecated</b>: x() in <b>/x.php</b>\n{SAID}"),
+        ("application/json", f"\nWarning: x() in /x.php on line 3\n{SAID}\n"),
+        ('"application/json"', SAID),
+        ("application/json", f"event: message\ndata: {SAID}\n\n"),
+        ("application/json", f"{NOTE}\n{SAID}\n"),
+        ("text/event-stream", f"{SAID}\n"),
+        ("text/event-stream, text/event-stream", f"data: {SAID}\n\n"),
+        ("text/event-stream", f"data: {NOTE}\ndata: {SAID}\n\n"),
+        ("text/event-stream", f"data: data: {SAID}\n\n"),
         ("text/event-stream", f"data: {SAID}"),  # no blank line, and no line end
         ("text/event-stream", f"event: response\ndata: {SAID}\n\n"),
         ("text/event-stream", f"event: ping\ndata: {{}}\n\ndata: {SAID}\n\n"),
@@ -768,6 +780,34 @@ async def test_an_answer_whose_meaning_is_plain_is_read(modern: EvilHttp, type: 
     async with Client.http(modern.url) as client:
         told = {"code": 200, "body": body, "type": type}
         assert (await client.call_tool("status", told)).content == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"Fatal error: bad value {SAID} in /x.php on line 3",  # a text that quotes a message
+        f"Warning: bad value {SAID}\n{SAID}",
+        "Warning: " + SAID.replace('"id":2', '"id":3'),
+    ],
+)
+async def test_a_message_within_another_text_is_refused(modern: EvilHttp, body: str):
+    told = {"code": 200, "body": body, "type": "application/json"}
+    async with Client.http(modern.url) as client:
+        with pytest.raises(ParseError, match="message is not JSON"):
+            await client.call_tool("status", told)
+
+
+@pytest.mark.parametrize("charset", ["ISO-8859-1", "windows-1252", "utf-16"])
+async def test_an_answer_is_read_in_the_charset_of_its_label(
+    modern: EvilHttp, teach: Teach, charset: str
+):
+    async def say(server: EvilHttp, asked: Asked) -> None:
+        text = SAID.replace("[]", '[{"type":"text","text":"Grün"}]')
+        await asked.reply(200, text.encode(charset), f"application/json; charset={charset}")
+
+    teach("prime", say)
+    async with Client.http(modern.url) as client:
+        assert (await client.call_tool("prime")).text == "Grün"
 
 
 @pytest.mark.parametrize("body", [f"data: {SAID[:-1]}", "event: ping\ndata: {}\n\n"])

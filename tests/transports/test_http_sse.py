@@ -341,7 +341,7 @@ async def test_message_that_is_not_accepted_in_time_is_dropped(
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "error", "why"),
     [
         ({"code": 404}, HttpError, "answered 404 Not Found"),

@@ -283,8 +283,6 @@ async def test_only_the_end_of_stderr_is_kept_and_bytes_that_are_no_text_are_mar
 
     assert len(transport.stderr) <= 256 * 1024
     assert transport.stderr.endswith("eee\ufffd end")
-    kept = len(transport.stderr.replace("\ufffd", "?"))
-    assert transport.stderr_dropped == 1_000_005 - kept
     await transport.close()
 
 

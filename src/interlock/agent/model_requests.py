@@ -30,7 +30,6 @@ def request_answer(
     """Ask a model; leave out the oldest parts of the conversation if it is too long.
 
     Args:
-        model: The model.
         messages: The conversation.
         definitions: The tools that the model is offered.
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
-from interlock.auth.scopes import intersection
+from interlock.auth.scopes import intersection, words_in
 from interlock.auth.verifier import MAX_TOKEN_BYTES, Verify, verified
 
 REMEMBERED_FOR = 60.0  # seconds that a verified token is cached
@@ -65,7 +65,6 @@ class Issuers:
     """Verifies tokens from several issuers.
 
     Args:
-        issuers: The trusted issuers.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in seconds since 1970.
     """
@@ -176,7 +175,7 @@ def with_groups(
         name: The issuer's name, which also gives the groups "NAME/GROUP"; "" if it has none.
         is_only: Whether no other issuer gives groups, so that they need no name.
     """
-    groups = _words(principal.claims.get(claim)) if claim else frozenset()
+    groups = words_in(principal.claims.get(claim)) if claim else frozenset()
     scopes = principal.scopes
     if scopes_of:
         of = (*groups, EVERYBODY)
@@ -188,11 +187,3 @@ def with_groups(
     told = principal.claims
     claims = {each: told[each] for each in told if not each.startswith(OWN_CLAIMS)}
     return replace(principal, groups=groups, scopes=scopes, claims=claims)
-
-
-def _words(claim: Any) -> frozenset[str]:
-    if isinstance(claim, str):
-        return frozenset(claim.split())
-    if isinstance(claim, list):
-        return frozenset(each for each in claim if isinstance(each, str))
-    return frozenset()

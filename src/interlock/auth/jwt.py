@@ -25,6 +25,7 @@ from msgspec import Struct
 from interlock import aio
 from interlock.auth.bearer import check_url
 from interlock.auth.principal import Principal
+from interlock.auth.scopes import words_in
 from interlock.auth.verifier import MAX_TOKEN_BYTES
 from interlock.errors import AuthUnavailable, ConfigError, MissingExtra
 from interlock.text.surrogates import repair_value
@@ -430,13 +431,5 @@ def stated_scopes(claims: JsonObject) -> frozenset[str]:
 
     If a token has both, it has the scopes that are in both, so that no claim adds a scope.
     """
-    told = [_words(claims[name]) for name in ("scope", "scp") if name in claims]
+    told = [words_in(claims[name]) for name in ("scope", "scp") if name in claims]
     return frozenset.intersection(*told) if told else frozenset()
-
-
-def _words(told: object) -> frozenset[str]:
-    if isinstance(told, str):
-        return frozenset(told.split())
-    if isinstance(told, list):
-        return frozenset(each for each in told if isinstance(each, str))
-    return frozenset()

@@ -40,9 +40,9 @@ def id_of(key: str) -> str | None:
     return id if check == _check(id, secret) else None
 
 
-def digest(key: str) -> bytes:
-    """Return a key's digest, which is stored instead of the key."""
-    return sha256(key.encode(errors="surrogateescape")).digest()
+def digest(secret: str) -> bytes:
+    """Return the digest of a secret, which is stored instead of the secret."""
+    return sha256(secret.encode(errors="surrogateescape")).digest()
 
 
 def _check(id: str, secret: str) -> str:

@@ -102,6 +102,8 @@ class KeyRing:
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in nanoseconds since 1970.
 
+    Attributes:
+        of_this_run: The ids of the keys that exist in memory only.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class KeyRing:
         self._wall = wall
         self._by_hash: dict[bytes, KnownKey] = {}
         self._by_id: dict[str, KnownKey] = {}
-        self._in_memory: set[str] = set()  # ids of keys that are not in the database
+        self.of_this_run: set[str] = set()
         self._active: set[str] = set()  # ids of the keys that were active at the last check
         self._answered_at = float("-inf")  # when the database was last available
         self._touched_at = 0.0
@@ -215,13 +217,9 @@ class KeyRing:
     def issue(self, user: str, scopes: Sequence[str]) -> str:
         """Create a key that exists in memory only, and return its text."""
         key, id = key_format.generate()
-        self._in_memory.add(id)
+        self.of_this_run.add(id)
         self._put(StoredKey(id, key_format.digest(key), user, scopes=tuple(scopes)))
         return key
-
-    def is_of_this_run(self, id: str) -> bool:
-        """Return whether a key exists in memory only, given its id."""
-        return id in self._in_memory
 
     # Changes in the database
 
@@ -239,7 +237,7 @@ class KeyRing:
             loads, self._must_load = self._must_load, True
             stored = await (self._source.load() if loads else self._source.changed())
             if loads:
-                self._forget_all_but({each.id for each in stored} | self._in_memory)
+                self._forget_all_but({each.id for each in stored} | self.of_this_run)
             for each in stored:
                 self._put(each)
             self._must_load = False
@@ -269,7 +267,7 @@ class KeyRing:
         used = {id: known.used for id, known in self._by_id.items() if known.used}
         for id in used:
             self._by_id[id].used = 0
-        stored = {id: at for id, at in used.items() if id not in self._in_memory}
+        stored = {id: at for id, at in used.items() if id not in self.of_this_run}
         if not stored or self._source is None:
             return
         try:

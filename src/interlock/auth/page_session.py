@@ -15,7 +15,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
 from typing import Protocol
 
 from msgspec import Struct
@@ -23,6 +22,7 @@ from msgspec import Struct
 from interlock.auth.api_key import API_KEY
 from interlock.auth.authenticator import Authenticator, Headers, values_of
 from interlock.auth.gateway_auth import RefusedCredential
+from interlock.auth.key_format import digest
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
@@ -174,8 +174,8 @@ class PageSessions:
         """
         cookie, page_key, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._wall()
         stored = StoredSession(
-            id_hash=_digest(cookie),
-            page_key_hash=_digest(page_key),
+            id_hash=digest(cookie),
+            page_key_hash=digest(page_key),
             user=principal.id,
             key=principal.key_id,
             scopes=tuple(sorted(principal.scopes)),
@@ -206,7 +206,7 @@ class PageSessions:
             AuthUnavailable: The database is unavailable.
         """
         with _verifying():
-            return len(cookie) <= MAX_HALF and bool(await self._source.get(_digest(cookie)))
+            return len(cookie) <= MAX_HALF and bool(await self._source.get(digest(cookie)))
 
     async def _find(self, cookie: str, page_key: str) -> Principal | None:
         stored = await self._stored(cookie, page_key)
@@ -224,8 +224,8 @@ class PageSessions:
     async def _stored(self, cookie: str, page_key: str) -> StoredSession | None:
         if len(cookie) > MAX_HALF or len(page_key) > MAX_HALF:
             return None
-        stored = await self._source.get(_digest(cookie))
-        if stored is None or not hmac.compare_digest(stored.page_key_hash, _digest(page_key)):
+        stored = await self._source.get(digest(cookie))
+        if stored is None or not hmac.compare_digest(stored.page_key_hash, digest(page_key)):
             return None
         return stored
 
@@ -289,9 +289,7 @@ class PageSessions:
         scopes = tuple(sorted(principal.scopes))
         expires = self._wall() + CODE_LIFETIME
         tenant = principal.tenant or TENANT
-        await self._source.add_code(
-            StoredCode(_digest(code), principal.id, scopes, expires, tenant)
-        )
+        await self._source.add_code(StoredCode(digest(code), principal.id, scopes, expires, tenant))
         return code
 
     async def redeem(self, code: str) -> Principal | None:
@@ -303,7 +301,7 @@ class PageSessions:
         """
         if len(code) > MAX_HALF:
             return None
-        found = await self._source.take_code(_digest(code))
+        found = await self._source.take_code(digest(code))
         if found is None or found.expires <= self._wall():
             return None
         if found.used:
@@ -357,7 +355,6 @@ class PageAuth:
     """Authenticates requests by a page session, or by the credential in a header.
 
     Args:
-        sessions: The sessions.
         cookie: The session cookie of this listener.
         keys: Authenticates `Authorization` and `X-API-Key` headers; None to accept sessions only.
         on_refused: Called for each refused session.
@@ -449,7 +446,3 @@ def principal_of(stored: StoredSession) -> Principal:
         tenant="" if stored.tenant == TENANT else stored.tenant,
         view=stored.view,
     )
-
-
-def _digest(half: str) -> bytes:
-    return sha256(half.encode(errors="surrogateescape")).digest()

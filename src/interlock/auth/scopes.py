@@ -26,6 +26,15 @@ def intersection(one: Iterable[str], other: Iterable[str]) -> frozenset[str]:
     return _within(one, other) | _within(other, one)
 
 
+def words_in(claim: object) -> frozenset[str]:
+    """Return the words of a claim, which may be a text or a list of texts."""
+    if isinstance(claim, str):
+        return frozenset(claim.split())
+    if isinstance(claim, list):
+        return frozenset(each for each in claim if isinstance(each, str))
+    return frozenset()
+
+
 def _within(scopes: frozenset[str], wide: frozenset[str]) -> frozenset[str]:
     return frozenset(scope for scope in scopes if any(covers(each, scope) for each in wide))
 

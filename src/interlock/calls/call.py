@@ -18,7 +18,7 @@ from interlock.calls.grant import Grant
 from interlock.observing import TraceContext
 from interlock.protocol import ProgressHandler
 from interlock.protocol.back_channel import BackChannel
-from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_head
+from interlock.protocol.decoding import ResultHead, ResultShape, decode, decode_call, decode_head
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.leniency import strict_form
 from interlock.text.base32 import PAIRS
@@ -251,6 +251,7 @@ class Outcome:
         kept: The id of the kept result, if `raw` is only an excerpt of it; otherwise "".
         size: The bytes of the server's result, if `raw` is only an excerpt of it.
         is_error: Whether the server reported an error; None to read this from `raw`.
+        head: The members of `raw` that decide how to handle it, if they are already decoded.
 
     Attributes:
         is_error: Whether the tool reported an error.
@@ -271,16 +272,18 @@ class Outcome:
         kept: str = "",
         size: int | None = None,
         is_error: bool | None = None,
+        head: ResultHead | ResultShape | None = None,
     ) -> None:
         self.raw = raw
         self.kept = kept
         self.size = len(raw) if size is None else size
         self._result = result
-        try:
-            head = decode_head(raw)
-        except (msgspec.DecodeError, RecursionError, MemoryError):
-            head = decode(ResultHead, raw, "tools/call result")  # raises the error to report
-            self.raw = Raw(strict_form(CallToolResult, raw))
+        if head is None:
+            try:
+                head = decode_head(raw)
+            except (msgspec.DecodeError, RecursionError, MemoryError):
+                head = decode(ResultHead, raw, "tools/call result")  # raises the error to report
+                self.raw = Raw(strict_form(CallToolResult, raw))
         self.is_error = head.is_error if is_error is None else is_error
         self.result_type = "complete" if head.result_type is UNSET else head.result_type
 

@@ -20,6 +20,7 @@ _DIGITS = 10
 _SERVER = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
 _TOOL = re.compile(r"[A-Za-z0-9_-]+")
 _HASHED = re.compile(r"-[0-9a-f]{10}")
+_REPLACED = re.compile(r"[^A-Za-z0-9_-]")
 _FOREIGN = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -36,6 +37,11 @@ def tool_name(server: str, name: str) -> str:
     if len(name) <= room and _TOOL.fullmatch(name) and not _is_hashed(name):
         return name
     return _hashed(name, room)
+
+
+def as_written(name: str) -> str:
+    """Return a server's name as Claude Code writes it in the names of the server's tools."""
+    return _REPLACED.sub("_", name)
 
 
 def split(name: str) -> tuple[str, str] | None:

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
 from interlock import aio
 from interlock.errors import RemoteProtocolError
@@ -33,6 +34,7 @@ MAX_SKIPPED = 1_000  # the most malformed or repeated items in a list
 MAX_BYTES = 64 * 1024 * 1024  # total size of all pages in a list
 
 _T = TypeVar("_T")
+_OF_EVERY_PAGE = frozenset(("_meta", "nextCursor", "ttlMs", "cacheScope", "resultType"))
 _HAS_NULL = re.compile(rb":\s*null\b")
 
 
@@ -49,7 +51,10 @@ class Kind(Struct, Generic[_T], frozen=True):
 
 def _read_tool(definition: JsonObject) -> JsonObject:
     given = definition.get("inputSchema")
-    found = read_input(given)
+    # Some servers write the definition of a model's API.
+    others = (definition.get(name) for name in ("input_schema", "parameters"))
+    meant = given or next((each for each in others if isinstance(each, dict)), given)
+    found = read_input(meant)
     return definition if found is given else {**definition, "inputSchema": found}
 
 
@@ -106,7 +111,7 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
         if size > MAX_BYTES:
             listing.truncated = f"{kind.method}: cut after {MAX_BYTES / 2**20:g} MiB"
             break
-        page = decode(ListPage, raw, f"{kind.method} result")
+        page = _page_of(raw, kind)
         await _add(listing, seen, kind, page)
         ttl_ms = min(ttl_ms, page.ttl_ms)
         cursor = page.next_cursor
@@ -130,6 +135,21 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
         listing.truncated = f"{kind.method}: cut after {MAX_PAGES} pages"
     listing.ttl = max(0.0, ttl_ms / 1000)
     return listing
+
+
+def _page_of(raw: Raw, kind: Kind[_T]) -> ListPage:
+    """Decode a page; a list instead of it is its items, and an empty object has none.
+
+    https://github.com/GopherSecurity/gopher-mcp/issues/199; servers in Go omit an empty list.
+    """
+    what = f"{kind.method} result"
+    if bytes(memoryview(raw)[:1]) == b"[":
+        return replace(ListPage(), **{kind.member: decode(list[Raw], raw, what)})
+    page = decode(ListPage, raw, what)
+    is_empty = getattr(page, kind.member) is UNSET and page == ListPage()
+    if is_empty and not decode(dict[str, Raw], raw, what).keys() - _OF_EVERY_PAGE:
+        return replace(page, **{kind.member: []})
+    return page
 
 
 async def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -> None:

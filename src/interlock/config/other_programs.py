@@ -3,6 +3,7 @@
 | program | servers are in | members of a server |
 |---|---|---|
 | Amazon Q, Claude Code | `mcpServers` | `timeout` in ms |
+| Amp | `amp.mcpServers`, which is one key | `includeTools` |
 | Cline, Roo Code | `mcpServers` | `autoApprove`, `alwaysAllow`, `transportType`; `timeout` in s |
 | Codex | `mcp_servers` | `http_headers`, `bearer_token_env_var`, `tool_timeout_sec`, `env_vars` |
 | Continue | a list in `mcpServers` | `name`, `requestOptions`, `connectionTimeout` in ms |
@@ -26,7 +27,7 @@ from typing import Any
 from interlock.config.section import NEEDS_UNIT
 
 OWN_ROOTS = ("mcpServers", "servers", "context_servers")
-ROOTS = (*OWN_ROOTS, "mcp_servers", "mcp")
+ROOTS = (*OWN_ROOTS, "mcp_servers", "amp.mcpServers", "mcp")
 # Members that only the other programs use, so they are ignored without a warning
 _IGNORED = (
     "alwaysLoad",

@@ -183,7 +183,7 @@ class Assembly:
             principal.id == LOCAL_USER.id and not principal.key_id and not address
         ):
             return True
-        if self.services.keys.is_of_this_run(principal.key_id) and is_loopback(address):
+        if principal.key_id in self.services.keys.of_this_run and is_loopback(address):
             return True
         who = self.parts.settings.telemetry.trust
         return bool(who) and self.parts.policy.is_one_of(principal, who)

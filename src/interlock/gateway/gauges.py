@@ -54,7 +54,7 @@ def gauges_of(gateway: RunningGateway, services: GatewayServices) -> dict[str, G
         "interlock_parked": ("Calls that wait for answers of their client.", one(server.parked)),
         "interlock_approvals": (
             "Approvals of calls that are kept.",
-            by_label("state", services.approvals.counts),
+            by_label("state", services.approvals.changes.counts),
         ),
         "interlock_dropped_total": (
             "Messages and requests that were dropped.",

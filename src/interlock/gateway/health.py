@@ -124,7 +124,6 @@ def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
     """Return the health checks of a gateway.
 
     Args:
-        gateway: The gateway.
         is_draining: Returns whether the gateway is shutting down; see `Health`.
     """
     feed, writer, server = gateway.services.feed, gateway.services.writer, gateway.server

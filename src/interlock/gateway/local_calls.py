@@ -116,7 +116,7 @@ async def _gateway_calls(stack: AsyncExitStack, config: Config, ask: AskCaller) 
                 keep=keep.approvals,
             )
         )
-        await stack.enter_async_context(approvals.running(feed))
+        await stack.enter_async_context(approvals.changes.running(feed))
         layers = replace(layers, approval=approvals.around(ask))
     results = ResultBudget(_OpenedOnDemand(stack, location, parts.settings), limits_of(parts))
     return LocalCalls(parts.servers, layers, results, pins)

@@ -55,7 +55,6 @@ class Notifier:
     """Sends messages about the approvals in a database.
 
     Args:
-        store: The approvals.
         settings: Returns the receiver; None to tell nobody.
         link: Returns the URL of the page where an approval is decided; None without pages.
         post: Sends a request.

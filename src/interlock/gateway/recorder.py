@@ -149,7 +149,6 @@ class GatewayRecorder(GatewayObserver):
 
         Args:
             action: "redeemed" or "ended".
-            of: The authorization.
             reason: Why it ended; "" if it did not.
         """
         trail = self._trail

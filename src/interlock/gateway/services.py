@@ -274,7 +274,7 @@ async def _open_stores(
             keep=parts.settings.keep.approvals,
         )
     )
-    await stack.enter_async_context(approvals.running(feed))
+    await stack.enter_async_context(approvals.changes.running(feed))
     sessions = None
     if not isinstance(find(location), Path):
         sessions = DurableSessions(secret, feed, lambda: gateway().parts)

@@ -39,12 +39,10 @@ def fitted(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     return _ordered(messages, _wire_name)
 
 
-def closed(messages: Sequence[AnyMessage], text: str = INTERRUPTED) -> list[AnyMessage] | None:
+def closed(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:
     """Return the history with an answer inserted for each open call; None if no call is open.
 
-    Args:
-        messages: The stored history; names are not changed.
-        text: The answer to insert.
+    Names are not changed.
     """
     made = [
         str(call["id"])
@@ -54,7 +52,7 @@ def closed(messages: Sequence[AnyMessage], text: str = INTERRUPTED) -> list[AnyM
     ]
     if _answers(messages).keys() >= set(made):
         return None
-    return _ordered(messages, lambda name: name, text)
+    return _ordered(messages, lambda name: name)
 
 
 def last_calls(messages: Sequence[BaseMessage]) -> tuple[list[Any], dict[str, ToolMessage]]:
@@ -78,9 +76,7 @@ def open_calls(messages: Sequence[BaseMessage]) -> list[Any]:
     return [each for each in calls if each["id"] not in answers]
 
 
-def _ordered(
-    messages: Sequence[AnyMessage], name_of: Callable[[str], str], text: str = INTERRUPTED
-) -> list[AnyMessage]:
+def _ordered(messages: Sequence[AnyMessage], name_of: Callable[[str], str]) -> list[AnyMessage]:
     answers = _answers(messages)
     found: list[AnyMessage] = []
     for message in messages:
@@ -94,7 +90,7 @@ def _ordered(
         for call in message.tool_calls:
             queue = answers.get(str(call["id"]))
             known = queue.pop(0) if queue else None
-            found.append(answer(call, text) if known is None else _named(known, call["name"]))
+            found.append(answer(call) if known is None else _named(known, call["name"]))
     return found
 
 

@@ -55,7 +55,6 @@ def finished(result: CallToolResult, images: int = 0) -> Finished:
     """Convert the result of a tool.
 
     Args:
-        result: The result.
         images: The largest image in bytes that becomes an image block; with 0 no image does.
     """
     content: str | list[str | JsonBlock]

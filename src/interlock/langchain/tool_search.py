@@ -39,7 +39,6 @@ def searched(
     """Return the tools of a request if the model searches for tools; None if it reads them all.
 
     Args:
-        toolbox: The toolbox.
         entries: The tools that the model is offered.
         caller: The caller on whose behalf the model calls tools.
         messages: The conversation.

@@ -15,7 +15,6 @@ _CLASSES = {
     *("BaseChatOpenAI", "ChatDeepInfra", "ChatFireworks", "ChatGroq", "ChatLiteLLM"),
     *("ChatMistralAI", "ChatOllama", "ChatOpenRouter", "ChatTogether"),
 }
-_IMAGES = ("image", "image_url")
 _NOTE = "The images of the results above:"
 
 

@@ -28,7 +28,6 @@ class InterlockChatModel(BaseChatModel):
     The model's notices are written to the graph's custom stream.
 
     Args:
-        model: The model.
         files: Images and sounds of tool results, by call id.
     """
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Literal, Protocol
 
@@ -32,7 +31,8 @@ from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant, GrantLost
 from interlock.calls.handlers import Around, CallHandler
 from interlock.config.gateway import CALLER, ApprovalSettings, Keep
-from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, UnknownApproval
+from interlock.errors import ApprovalMissing, DecisionRefused, UnknownApproval
+from interlock.layers.approval_changes import ApprovalChanges
 from interlock.layers.asking import AskCaller
 from interlock.layers.audit import arguments_hash, canonical, record_of
 from interlock.protocol import Progress
@@ -45,15 +45,12 @@ from interlock.store.approvals import (
     new_approval_id,
 )
 from interlock.store.audit.writer import AuditRecord
-from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.claims import Claim
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 APPROVE_SCOPE = "admin:approve"
-POLL_EVERY = 1.0  # seconds between two reads of an approval that a call waits for
 PROGRESS_EVERY = 2.0  # seconds between two progress notifications of a waiting call
-PURGE_EVERY = 3_600.0  # seconds between two deletions of old approvals
 MAX_PENDING = 100  # pending approvals of one user
 MAX_PENDING_BYTES = 16 * 1024 * 1024  # of the arguments of one user's pending approvals
 MAX_PENDING_BYTES_OF_ALL = 256 * 1024 * 1024
@@ -63,7 +60,6 @@ _STEP = 1e-9
 
 # Writes an audit record together with its claim. The claim may fail.
 Write = Callable[[AuditRecord, Claim], Awaitable[None]]
-Clock = Callable[[], int]
 PinOf = Callable[["Entry | Item"], str]
 
 
@@ -117,8 +113,7 @@ class Approvals:
         now: Returns the database's time in microseconds since 1970.
 
     Attributes:
-        counts: The number of approvals in each state, read at most once a second.
-        listeners: Called with the id of each approval that changes.
+        changes: Follows the changes in the database.
     """
 
     def __init__(
@@ -132,24 +127,19 @@ class Approvals:
         pin_of: PinOf | None = None,
         keep: float = Keep().approvals,
         has_trail: bool = True,
-        now: Clock | None = None,
+        now: Callable[[], int] | None = None,
     ) -> None:
-        self.counts: Counter[str] = Counter()
         self._pin_of = pin_of or _known_pin
-        self.listeners: set[Callable[[str], None]] = set()
         self._store = store
         self._write = write
         self._key = key
         self._settings = settings
         self._policy = policy
-        self._keep = int(keep * 1_000_000)
         self._has_trail = has_trail
-        self._now = now or now_micros
         self._finding: dict[Binding, asyncio.Future[Approval]] = {}
-        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
-        self._purged_at = 0
-        self._looked_at = 0
-        self._next_expiry = 0.0
+        self.changes = ApprovalChanges(
+            store, self._expire, int(keep * 1_000_000), now or now_micros
+        )
 
     # Decisions
 
@@ -170,15 +160,17 @@ class Approvals:
             after: The id of the last approval of the previous page; "" for the first page.
         """
         user = "" if of is None else of.id
-        return await self._store.list(states, self._now(), user=user, limit=limit, after=after)
+        return await self._store.list(
+            states, self.changes.now(), user=user, limit=limit, after=after
+        )
 
     async def oldest(self, limit: int) -> Sequence[Approval]:
         """Return the approvals that wait for a decision, without their arguments, oldest first."""
-        return await self._store.oldest(self._now(), limit)
+        return await self._store.oldest(self.changes.now(), limit)
 
     async def pending(self) -> int:
         """Return how many approvals wait for a decision."""
-        return (await self._store.counts(self._now()))["pending"]
+        return (await self._store.counts(self.changes.now()))["pending"]
 
     async def get(self, id: str, *, of: Principal | None = None) -> Approval:
         """Return the approval with an id.
@@ -196,11 +188,11 @@ class Approvals:
         return found
 
     def state(self, approval: Approval) -> State:
-        return approval.state_at(self._now())
+        return approval.state_at(self.changes.now())
 
     def shown(self, approval: Approval) -> JsonObject:
         """Return an approval as JSON, for the command line and the admin API."""
-        return approval.as_json(self._now())
+        return approval.as_json(self.changes.now())
 
     async def approve(
         self,
@@ -275,7 +267,7 @@ class Approvals:
         if by is not None and state == "approved" and found.policy != self._policy().hash:
             text = f"approval {found.id} is void: the policy has changed since; call again"
             raise DecisionRefused(text, "approval_void")
-        note, who, now = note[:MAX_NOTE], record_of(Caller(by), "decided"), self._now()
+        note, who, now = note[:MAX_NOTE], record_of(Caller(by), "decided"), self.changes.now()
         claim = self._store.decision(found, state, who.user, note, now)
         verdict: Literal["approve", "deny"] = "approve" if state == "approved" else "deny"
         body = _decided(found, verdict, surface=surface, note=note)
@@ -290,7 +282,7 @@ class Approvals:
         if claim.has_failed:  # the approval was decided, expired or used in the meantime
             decided = await self._store.get(found.id)
             raise _not_pending(decided, self.state(decided))
-        self._note_change(found.id)
+        self.changes.note(found.id)
         # Not read from the store, because a call may have used the approval since this decision.
         decision = {"state": state, "decided_by": who.user, "decided_at": now, "note": note}
         return msgspec.structs.replace(found, **decision)
@@ -362,7 +354,7 @@ class Approvals:
         def is_current() -> bool:
             return self._policy().hash == approval.policy and self._pin_of(entry) == approval.pin
 
-        claim = self._store.use(approval.id, call.id, self._now(), after=after)
+        claim = self._store.use(approval.id, call.id, self.changes.now(), after=after)
         return Grant(approval.id, claim, is_current)
 
     async def standing(self, call: Call, decision: Decision) -> Approval | None:
@@ -370,14 +362,16 @@ class Approvals:
         one.
         """
         binding = self._binding(call, decision)
-        found = await self._store.latest(binding, self._now())
+        found = await self._store.latest(binding, self.changes.now())
         holds = found is not None and self._holds(found, self.state(found), binding)
         return found if holds else None
 
     def _holds(self, found: Approval, state: State, binding: Binding) -> bool:
         # Users who denied their own call may change their mind, so ask them again.
         is_denied = state == "denied" and found.decided_by != binding.user
-        return state in ("pending", "approved") or (is_denied and found.expires > self._now())
+        return state in ("pending", "approved") or (
+            is_denied and found.expires > self.changes.now()
+        )
 
     def _binding(self, call: Call, decision: Decision) -> Binding:
         who, entry = record_of(call.caller, ""), call.entry
@@ -411,7 +405,7 @@ class Approvals:
 
     async def _find(self, binding: Binding, call: Call, decision: Decision) -> Approval:
         while True:
-            now = self._now()
+            now = self.changes.now()
             found = await self._store.latest(binding, now)
             if found is not None:
                 if self._holds(found, found.state_at(now), binding):
@@ -424,7 +418,7 @@ class Approvals:
 
     async def _create(self, binding: Binding, call: Call, decision: Decision) -> Approval | None:
         """Request an approval; return None if another process has just requested it."""
-        now, address = self._now(), call.entry.address
+        now, address = self.changes.now(), call.entry.address
         pending = await self._store.pending(binding.tenant, binding.user, now)
         if limit := _exceeded(pending, len(canonical(call.arguments))):
             text = f"{address} needs approval, and too much already waits for approval ({limit}); "
@@ -459,7 +453,7 @@ class Approvals:
         await self._write(record, insertion)
         if insertion.has_failed:
             return None
-        self._note_change(approval.id)
+        self.changes.note(approval.id)
         return approval
 
     async def _ask(
@@ -485,7 +479,7 @@ class Approvals:
     async def _answer(self, call: Call, approval: Approval, ask: AskCaller) -> bool | None:
         """Return the caller's answer; None if there is none or another approver decides first."""
         asking = asyncio.ensure_future(ask(call, approval))
-        deciding = asyncio.ensure_future(self._decided(approval.id))
+        deciding = asyncio.ensure_future(self.changes.decided(approval.id))
         try:
             await asyncio.wait((asking, deciding), return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None
@@ -497,7 +491,7 @@ class Approvals:
     async def _wait(self, call: Call, approval: Approval, seconds: float) -> None:
         if call.slots is not None:
             call.slots.give_back()
-        waiting = asyncio.create_task(self._decided(approval.id))
+        waiting = asyncio.create_task(self.changes.decided(approval.id))
         loop = asyncio.get_running_loop()
         deadline, number = loop.time() + seconds, 0
         try:
@@ -510,63 +504,6 @@ class Approvals:
         finally:
             waiting.cancel()
 
-    async def _decided(self, id: str) -> None:
-        """Wait until an approval is no longer pending."""
-        while True:
-            changed = asyncio.get_running_loop().create_future()
-            self._waiters.setdefault(id, set()).add(changed)
-            try:
-                if self.state(await self._store.get(id)) != "pending":
-                    return
-                await asyncio.wait([changed], timeout=POLL_EVERY)
-            finally:
-                self._waiters[id].discard(changed)
-                if not self._waiters[id]:
-                    del self._waiters[id]
-
-    # Changes in the database
-
-    @asynccontextmanager
-    async def running(self, feed: ChangeFeed) -> AsyncGenerator[None, None]:
-        """Follow other processes' decisions and expire overdue approvals while the context is open.
-
-        Args:
-            feed: Reports changes in the database.
-        """
-        with suppress(InterlockError):  # the next step reports the error
-            await feed.set_clock()
-            await self.refresh()
-        async with feed.follow("approvals", self._step, _log, "approvals"):
-            yield
-
-    async def _step(self, has_changed: bool) -> None:
-        now = self._now()
-        was_set_back = now < self._looked_at
-        is_due = now >= min(self._next_expiry, self._purged_at + PURGE_EVERY * 1_000_000)
-        if has_changed or was_set_back or is_due:
-            await self.refresh()
-        self._looked_at = now
-
-    async def refresh(self) -> None:
-        """Notify listeners of other processes' changes, and expire overdue approvals.
-
-        Raises:
-            StoreError: The database is unavailable.
-        """
-        changed = await self._store.changed()
-        now = self._now()
-        for overdue in await self._store.overdue(now):
-            await self._expire(overdue, now)
-            changed.add(overdue.id)
-        for id in changed:
-            self._note_change(id)
-        if changed or not self._purged_at:
-            self.counts = await self._store.counts(now)
-        if now - self._purged_at > PURGE_EVERY * 1_000_000:
-            await self._store.purge(now - self._keep)
-            self._purged_at = now
-        self._next_expiry = await self._store.next_expiry()
-
     async def _expire(self, approval: Approval, now: int) -> None:
         record = AuditRecord(
             *("decided", approval.call, "", "", approval.server, approval.tool),
@@ -574,13 +511,6 @@ class Approvals:
             tenant=approval.tenant,
         )
         await self._write(record, self._store.expiry(approval.id, now))
-
-    def _note_change(self, id: str) -> None:
-        for waiter in self._waiters.get(id, ()):
-            if not waiter.done():
-                waiter.set_result(None)
-        for listener in tuple(self.listeners):
-            listener(id)
 
 
 def _known_pin(entry: Entry | Item) -> str:

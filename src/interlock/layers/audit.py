@@ -48,7 +48,6 @@ from interlock.errors import (
     ToolError,
 )
 from interlock.layers.refusals import Refusals
-from interlock.observing import TraceContext
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.audit.writer import Added
@@ -360,8 +359,10 @@ class AuditTrail:
         caller = call.caller
         principal = caller.principal or _LOCAL
         trace, linked = caller.trace[:MAX_NAME], ""
-        if observing.observer is not None:
-            trace, linked = _traces_of(trace, observing.observer.current())
+        if observing.observer is not None and (within := observing.observer.current()) is not None:
+            if trace[3:35] != within.parent[3:35]:
+                linked = trace
+            trace = within.parent
         body = _Intent(
             caller.surface,
             risk,
@@ -461,13 +462,6 @@ def record_of(
     return AuditRecord(
         kind, call, principal.id, principal.key_id, server, tool, body=body, tenant=tenant
     )
-
-
-def _traces_of(given: str, current: TraceContext | None) -> tuple[str, str]:
-    """Return the position of a call in a trace, and the client's own if that is another trace."""
-    if current is None:
-        return given, ""
-    return current.parent, "" if given[3:35] == current.parent[3:35] else given
 
 
 def arguments_hash(key: bytes, canonical: bytes) -> str:

@@ -139,7 +139,6 @@ class KeptDocument:
     """A kept result, decoded.
 
     Args:
-        blocks: The content blocks.
         structured: The encoded structured content; b"" if the result has none.
     """
 

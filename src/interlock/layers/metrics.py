@@ -59,7 +59,6 @@ class TimedOperations:
 
         Args:
             key: The labels, with any text that decides about the transport as the last one.
-            transport: The transport.
         """
         labels = (*key[:4], transport)
         if labels not in self._by_labels and len(self._by_labels) >= MAX_SETS:

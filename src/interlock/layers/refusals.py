@@ -31,11 +31,7 @@ class _Repeated(Struct):
 
 
 class Refusals:
-    """Records the first of several equal refusals at once, and later ones as a count each second.
-
-    Args:
-        write: Writes an audit record.
-    """
+    """Records the first of equal refusals at once, and later ones as a count each second."""
 
     def __init__(self, write: Callable[[AuditRecord], None]) -> None:
         self._write = write

@@ -19,6 +19,10 @@ def _refuse(constant: str) -> float:
 
 
 _SPACE = re.compile(r"\s*")
+# What local models and their servers leave around the arguments: a fence of Markdown before them;
+# a fence, a closing brace too many, special tokens or tags of a chat template after them.
+_BEFORE = re.compile(r"(?:[\s\ufeff]|```(?:json)?)*")
+_AFTER = re.compile(r"(?:[\s\0}]|```|<\|[^<>|]{1,40}\|>|</?[a-z_]{1,40}>)*")
 # Models write line breaks and tabs into texts as they are, above all in code:
 # https://github.com/MoonshotAI/kimi-cli/issues/1378
 _DECODER = json.JSONDecoder(parse_constant=_refuse, strict=False)
@@ -62,6 +66,8 @@ def _objects(arguments: str) -> list[dict[str, Any]]:
     for value in values:
         if isinstance(value, str):
             value = _quoted(value)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
         if value not in (None, []) and not isinstance(value, dict):
             raise ValueError("the arguments are not an object")
         if value:
@@ -71,12 +77,19 @@ def _objects(arguments: str) -> list[dict[str, Any]]:
 
 def _sequence(text: str) -> list[Any]:
     """Decode JSON values that follow each other; half of a character becomes U+FFFD."""
-    values, place = [], 0
-    while place < len(text):
+    values: list[Any] = []
+    place = _end(_BEFORE, text, 0)
+    while not values or _end(_AFTER, text, place) < len(text):
         value, end = _DECODER.raw_decode(text, place)
         values.append(replace_surrogates(value))
-        place = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # it always matches
+        place = _end(_SPACE, text, end)
     return values
+
+
+def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
+    """Return where a pattern that always matches ends."""
+    found = pattern.match(text, place)
+    return place if found is None else found.end()
 
 
 def _quoted(text: str) -> Any:

@@ -16,7 +16,7 @@ from msgspec import Struct, inspect
 from interlock.text.quoting import echo
 
 Event = TypeVar("Event", bound=Struct)
-_TEXTS = ("text", "content", "thinking", "reasoning", "summary")  # members of a part
+_TEXTS = ("text", "content", "thinking", "reasoning", "summary", "value")  # members of a part
 
 
 def convert(value: Any, type: type[Event]) -> Event:

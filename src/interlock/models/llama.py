@@ -53,7 +53,6 @@ class ChatTemplate(Struct, frozen=True):
     """The parts of a conversation that a model's chat template supports."""
 
     supports_tools: bool = False
-    supports_tool_calls: bool = False
     supports_system_role: bool = True
 
 

@@ -176,7 +176,7 @@ async def resource_metadata(
         return await _well_known_metadata(fetcher, server_url)
     try:
         check_url(advertised, f"the resource_metadata that {origin(server_url)} names")
-        reply = await fetcher.get(advertised, _JSON)
+        reply = await fetcher.get(advertised, _JSON, may_move=True)
         if reply.status != 200:
             raise AuthError(
                 f"{origin(server_url)} refers to {display(advertised)}, "
@@ -352,10 +352,12 @@ async def _first_usable(
 async def _document(fetcher: Fetcher, url: str) -> FetchedResponse | str:
     """Fetch a document; if it is missing, return the reason instead.
 
-    A redirect or a web page means "missing", because many sites send these for any URL.
+    A redirect to another origin or a web page means "missing", because many sites send these for
+    any URL. Some servers redirect within their origin:
+    https://github.com/open-legal-products/mike/pull/344
     """
     try:
-        reply = await fetcher.get(url, _JSON)
+        reply = await fetcher.get(url, _JSON, may_move=True)
     except RedirectRefused as error:
         return str(error)
     if reply.status == 429 or reply.status >= 500:

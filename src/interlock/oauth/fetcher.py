@@ -22,7 +22,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import lru_cache, partial
 from typing import TypeVar
 from urllib.parse import urlencode, urljoin
@@ -155,8 +155,15 @@ class Fetcher:
         self._proxies = getproxies()
         self._nearness: addresses.Kind | None = None
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> FetchedResponse:
+    async def get(
+        self, url: str, headers: Mapping[str, str] | None = None, *, may_move: bool = False
+    ) -> FetchedResponse:
         """Send a GET request.
+
+        Args:
+            url: The URL.
+            headers: Headers, which also the target of a redirect gets.
+            may_move: Whether to follow one redirect to the same origin.
 
         Raises:
             AuthError: The URL is not allowed: it is not https, or its address is not public.
@@ -167,7 +174,8 @@ class Fetcher:
             StreamEnded: The connection was closed before the end of the response.
             RemoteProtocolError: The response is not valid HTTP.
         """
-        return await self._request("GET", url, headers or {}, None)
+        moves = _REDIRECTS if may_move else ()
+        return await self._request("GET", url, headers or {}, None, moves)
 
     async def post(
         self,
@@ -189,18 +197,23 @@ class Fetcher:
         else:
             body, media_type = msgspec.json.encode(json), "application/json"
         return await self._request(
-            "POST", url, {**(headers or {}), "Content-Type": media_type}, body
+            "POST", url, {**(headers or {}), "Content-Type": media_type}, body, _KEEPING
         )
 
     # One request
 
     async def _request(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        moves: Collection[int],
     ) -> FetchedResponse:
         target = parse_allowed(url)
         try:
             async with asyncio.timeout(TIMEOUT):
-                return await self._send(method, target, headers, body, may_move=method == "POST")
+                return await self._send(method, target, headers, body, moves)
         except InterlockError:
             raise
         except TimeoutError:
@@ -214,9 +227,9 @@ class Fetcher:
         target: URL,
         headers: Mapping[str, str],
         body: bytes | None,
-        *,
-        may_move: bool,
+        moves: Collection[int],
     ) -> FetchedResponse:
+        """Send a request, and once more if the status of a redirect is in `moves`."""
         proxy = self._proxy(target)
         pinned = await self._checked(target, proxy)
         connector = aiohttp.TCPConnector(
@@ -237,7 +250,7 @@ class Fetcher:
             ) as response,
         ):
             name = display(str(target))
-            moved = _moved(target, response) if may_move else None
+            moved = _moved(target, response) if response.status in moves else None
             if moved is None:
                 if response.status in _REDIRECTS:
                     where = _redirect_target(target, response)
@@ -245,7 +258,7 @@ class Fetcher:
                     raise RedirectRefused(text, response.status)
                 content = await _body(response, name, self._max_bytes)
                 return FetchedResponse(response.status, response.headers, content, str(target))
-        return await self._send(method, moved, headers, body, may_move=False)
+        return await self._send(method, moved, headers, body, ())
 
     # Addresses
 
@@ -423,13 +436,11 @@ def _host_of(url: str) -> str:
 
 
 def _moved(target: URL, response: aiohttp.ClientResponse) -> URL | None:
-    """Return the target of a redirect that keeps the request and the origin; None for others.
+    """Return the target of a redirect that keeps the origin; None for others.
 
     Frameworks redirect so to a URL with or without a slash at its end:
     https://github.com/django-oauth/django-oauth-toolkit/issues/1851
     """
-    if response.status not in _KEEPING:
-        return None
     try:
         found = parse_allowed(urljoin(str(target), response.headers.get("Location", "")))
         return found if found.origin() == target.origin() else None

@@ -90,7 +90,6 @@ def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> lis
     """Return the parameters that calls may set.
 
     Args:
-        operation: The operation.
         filled: Place and name of each parameter that carries a configured credential.
     """
     return [
@@ -307,7 +306,6 @@ def body_candidates(
     The encoding is None if the operation has no body.
 
     Args:
-        operation: The operation.
         media: The media type of the body, from `media_type`.
         wanted: The operator's choice; None if the operator chose neither.
         translator: The translator of the tool's schemas.

@@ -66,11 +66,11 @@ def fit(schema: JsonObject, limit: int = INPUT_BYTES) -> Fitted:
     if not definitions and (found := _within(root, limit, steps)):
         return found
     recursive = _recursive(definitions)
-    for step, edit in _EDITS:
-        if step:
+    for step, change in _EDITS:
+        if change is not None:
             steps.append(step)
-            root = edit(root, 0)
-            definitions = {name: edit(each, 1) for name, each in definitions.items()}
+            root = _edit(root, 0, change)
+            definitions = {name: _edit(each, 1, change) for name, each in definitions.items()}
         for kept in (recursive, recursive | _shared(root, definitions)):
             if found := _joined(root, definitions, kept, limit, steps):
                 return found
@@ -210,16 +210,8 @@ def _has_parts(schema: Schema) -> bool:
 # Edits
 
 
-def _as_it_is(schema: Any, _level: int) -> Any:
-    return schema
-
-
-def _tidy(schema: Any, level: int) -> Any:
+def _tidy(schema: JsonObject, level: int) -> None:
     """Shorten descriptions of nested properties; drop titles that repeat a property's name."""
-    return _edit(schema, level, _tidy_notes)
-
-
-def _tidy_notes(schema: JsonObject, level: int) -> None:
     schema.pop("title", None)
     description = schema.get("description")
     if isinstance(description, str):
@@ -227,12 +219,8 @@ def _tidy_notes(schema: JsonObject, level: int) -> None:
         schema["description"] = texts.clip(text, MAX_DESCRIPTION) if level > 1 else text
 
 
-def _sparse(schema: Any, level: int) -> Any:
+def _thin_out(schema: JsonObject, level: int) -> None:
     """Drop descriptions below the second level, and the ends of long enums."""
-    return _edit(schema, level, _drop_notes)
-
-
-def _drop_notes(schema: JsonObject, level: int) -> None:
     if level > 2:
         schema.pop("description", None)
     if isinstance(schema.get("default"), dict | list):
@@ -272,10 +260,10 @@ def _edit(schema: Any, level: int, change: Callable[[JsonObject, int], None]) ->
     return edited | {key: schema[key] for key in INVERTING if key in schema}
 
 
-_EDITS: tuple[tuple[str, Callable[[Any, int], Any]], ...] = (
-    ("", _as_it_is),
+_EDITS: tuple[tuple[str, Callable[[JsonObject, int], None] | None], ...] = (
+    ("", None),
     ("titles and long descriptions", _tidy),
-    ("descriptions below the second level, long enums", _sparse),
+    ("descriptions below the second level, long enums", _thin_out),
 )
 
 
@@ -290,7 +278,6 @@ def _mapped(
     """Return a copy of a schema with its subschemas replaced.
 
     Args:
-        schema: The schema.
         same: Returns the replacement for a subschema that applies to the same value.
         deeper: Returns the replacement for a member's or item's schema; `same` by default.
     """

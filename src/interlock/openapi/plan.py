@@ -46,7 +46,10 @@ class PlannedRequest(Struct, frozen=True):
     body: bytes | None = None
 
 
-PairWriter = Callable[[str, Any, operations.Style, Any], list[str]]
+_PAIRS: dict[str, Callable[[str, Any, operations.Style, Any], list[str]]] = {
+    "query": serialisation.query,
+    "cookie": serialisation.cookie,
+}
 
 
 class Plan:
@@ -81,11 +84,16 @@ class Plan:
         self._arguments = arguments
         self._form = form
         self._template = template
-        self._taken: dict[str, list[str]] = {"query": [], "cookie": []}  # names, by place
+        self._taken: dict[str, list[str]] = {"query": [], "cookie": [], "path": []}  # names
         for place, taken in self._taken.items():
             taken += (each.name for each in operation.parameters if each.place == place)
             taken += (each for where, each in credentials if where == place)
-        self._taken["query"] += (unquote(each.partition("=")[0]) for each in operation.fixed_query)
+        self._taken["query"] += map(_pair_name, operation.fixed_query)
+        for each in arguments:  # a constant object is sent under the names of its members
+            if each.parameter and each.place in _PAIRS and isinstance(each.value, dict):
+                write = _PAIRS[each.place]
+                pairs = write(each.parameter.name, each.value, each.parameter.style, each.kinds)
+                self._taken[each.place] += map(_pair_name, pairs)
         self._accept = selection.accept or _accept(operation)
         self.has_body = form is not None
         self._is_flat = any(each.place == "body" and each.target for each in arguments)
@@ -151,16 +159,18 @@ class Plan:
             if parameter is None:
                 continue
             if argument.place == "path":
+                if parameter.style.name == "matrix" and isinstance(value, dict):
+                    self._check_names(argument, parameter, value)
                 path[parameter.name] = _path_value(argument, parameter, value)
             elif value in ([], {}) and not parameter.style.media_type:
                 continue  # such a style has no text for an empty value
             elif argument.place == "query":
-                query += self._pairs(argument, parameter, value, serialisation.query)
+                query += self._pairs(argument, parameter, value)
             elif argument.place == "header":
                 text = serialisation.header(parameter.name, value, parameter.style, argument.kinds)
                 headers.append((parameter.name, text))
             else:
-                cookies += self._pairs(argument, parameter, value, serialisation.cookie)
+                cookies += self._pairs(argument, parameter, value)
         if cookies:
             headers.append(("Cookie", "; ".join(cookies)))
         body = None if self._form is None else self._body(self._form, values, headers)
@@ -170,15 +180,17 @@ class Plan:
             target += "?" + "&".join(query)
         return PlannedRequest(self.operation.method, target, headers, body)
 
-    def _pairs(
-        self, argument: Argument, parameter: Parameter, value: Any, write: PairWriter
-    ) -> list[str]:
+    def _pairs(self, argument: Argument, parameter: Parameter, value: Any) -> list[str]:
         """Return the `name=value` pairs of a query parameter or a cookie."""
+        write = _PAIRS[argument.place]
         pairs = write(parameter.name, value, parameter.style, argument.kinds)
         if isinstance(value, dict):
-            sent = [unquote(pair.partition("=")[0]) for pair in pairs]
-            serialisation.check_names(parameter.name, sent, self._taken[argument.place])
+            self._check_names(argument, parameter, map(_pair_name, pairs))
         return pairs
+
+    def _check_names(self, argument: Argument, parameter: Parameter, sent: Iterable[str]) -> None:
+        if argument.value is UNSET:
+            serialisation.check_names(parameter.name, sent, self._taken[argument.place])
 
     def replace_files(
         self, given: JsonObject, change: Callable[[JsonObject], JsonObject]
@@ -244,7 +256,6 @@ def compile_tools(
     """Make a plan for each listed tool.
 
     Args:
-        document: The document.
         tools: The operator's list of tools, keyed by the tool's name.
         schemes: The security schemes that the operator configured. Parameters that carry
             their credentials are not offered as arguments.
@@ -328,6 +339,11 @@ def _input_schema(chosen: Iterable[Argument], translator: Translator) -> JsonObj
     if definitions:
         schema["$defs"] = definitions
     return schema
+
+
+def _pair_name(pair: str) -> str:
+    """Return the decoded name of a `name=value` pair."""
+    return unquote(pair.partition("=")[0])
 
 
 def _path_value(argument: Argument, parameter: Parameter, value: Any) -> str:

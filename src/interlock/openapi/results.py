@@ -74,7 +74,6 @@ class Shape:
     """The form in which a tool returns its results.
 
     Args:
-        operation: The operation.
         output_schema: The declared shape of the structured content; None if it is not declared.
         is_structured: Whether JSON answers are returned as structured content as well.
         arguments: The tool's argument names, keyed by place and parameter name.
@@ -117,7 +116,6 @@ def success(
     """Return the tool result for an answer with a status below 400.
 
     Args:
-        answer: The answer.
         shape: The form of the tool's results.
         secrets: Texts to mask in the result.
         drifts: A list to which each difference from the document is added.
@@ -349,7 +347,6 @@ def _elsewhere(
     """Return a redirect that was not followed: a link for GET, an error for other methods.
 
     Args:
-        answer: The answer.
         target: The URL of the redirect; "" if it is not valid.
         shape: The form of the tool's results.
         secrets: Texts to mask in the result.

@@ -301,7 +301,6 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
     """Propose an entry of `mcpServers`, for an operator to edit.
 
     Args:
-        document: The document.
         place: The path or URL of the document, as written into the entry.
         writes: Whether to include operations that change data.
         tag: The tag that operations must have; "" to include all operations.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from interlock.openapi import bodies, texts
 from interlock.openapi.document import Document
 from interlock.openapi.references import DocumentError
 from interlock.schema import validator
+from interlock.schema.merging import is_number
 from interlock.text import quoting
 from interlock.types import JsonObject
 
@@ -416,17 +417,17 @@ def _plain_keywords(node: JsonObject) -> JsonObject:
 
 def _read_bounds(node: JsonObject, schema: JsonObject) -> None:
     for keyword in _NUMBERS:
-        if _is_number(node.get(keyword)):
+        if is_number(node.get(keyword)):
             schema[keyword] = node[keyword]
     for bound in ("Minimum", "Maximum"):  # exclusive bounds are booleans up to OpenAPI 3.0
         if node.get(f"exclusive{bound}") is True and bound.lower() in schema:
             schema[f"exclusive{bound}"] = schema.pop(bound.lower())
     multiple = node.get("multipleOf")
-    if _is_number(multiple) and multiple > 0:
+    if is_number(multiple) and multiple > 0:
         schema["multipleOf"] = multiple
     for keyword in _COUNTS:
         count = node.get(keyword)
-        if _is_number(count) and count >= 0 and count == int(count):
+        if is_number(count) and count >= 0 and count == int(count):
             schema[keyword] = int(count)
 
 
@@ -470,7 +471,7 @@ def _is_of(kind: str, value: Any) -> bool:
         case "string":
             return isinstance(value, str)
         case "number" | "integer":
-            return _is_number(value)
+            return is_number(value)
         case "boolean":
             return isinstance(value, bool)
         case "null":
@@ -486,10 +487,6 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
-
-
-def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _strings(values: list[Any]) -> list[str]:

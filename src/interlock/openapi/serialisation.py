@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -106,7 +106,8 @@ def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
 def check_names(name: str, sent: Iterable[str], taken: Collection[str]) -> None:
     """Raise an error if the keys of an object would be read as other values of the request.
 
-    Receivers differ: many ignore case, and some read `a[]`, `a[0]` and `a.b` as `a` or `a_b`.
+    Receivers differ: many ignore case, decode twice, or cut a name at a NUL. Some read `a[]`,
+    `a[0]`, `[a]`, `a]` and `a.b` as `a`, and some read `a.b` and `a[b` as `a_b`.
 
     Args:
         name: The name of the value.
@@ -117,11 +118,17 @@ def check_names(name: str, sent: Iterable[str], taken: Collection[str]) -> None:
     Raises:
         InvalidArguments: A part has the name of another value.
     """
-    others = {_as_read(each): each for each in taken if each != name}
+    others = {
+        key: each
+        for each in taken
+        if each != name
+        for key in (_as_read(each), _flat(_as_read(each)))
+    }
+    own = _as_read(name)
     for each in sent:
         whole = _as_read(each)
-        root = _as_read(each.partition("[")[0])
-        found = others.get(whole) or (others.get(root) if root != _as_read(name) else None)
+        roots = {_root(whole, "[]"), _root(whole, "[]."), _flat(whole)} - {own}
+        found = next((others[key] for key in (whole, *sorted(roots)) if key in others), None)
         if found is not None:
             raise InvalidArguments(
                 f"a key of {quoting.clip(name)} is read as the value {quoting.clip(found)}, which "
@@ -130,7 +137,16 @@ def check_names(name: str, sent: Iterable[str], taken: Collection[str]) -> None:
 
 
 def _as_read(name: str) -> str:
-    return name.strip().casefold().replace(".", "_").replace(" ", "_")
+    return unquote(name).partition("\0")[0].strip().casefold()
+
+
+def _root(name: str, delimiters: str) -> str:
+    """Return the first part of a name, such as `a` of `a[0]` and `[a]`."""
+    return re.split(f"[{re.escape(delimiters)}]", name.lstrip("[]"), maxsplit=1)[0]
+
+
+def _flat(name: str) -> str:
+    return re.sub(r"[.\s[]", "_", name)
 
 
 def deep(

@@ -39,7 +39,6 @@ def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObje
     """Return the shape of an operation's successful JSON answers; None if it is not known.
 
     Args:
-        operation: The operation.
         follow: Resolves references.
     """
     schemas: list[Any] = []

@@ -24,11 +24,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Statements:
-    """Hashes of the parts of one document.
-
-    Args:
-        document: The document.
-    """
+    """Hashes of the parts of one document."""
 
     def __init__(self, document: Document) -> None:
         self._document = document

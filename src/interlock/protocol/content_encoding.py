@@ -20,11 +20,15 @@ SLICE = 16 * 1024  # bytes of input per call, because each call to zlib copies u
 _KNOWN = {
     "": "identity",
     "identity": "identity",
-    "none": "identity",  # not a valid HTTP encoding, but some servers send it
+    "none": "identity",  # this one and the next are not valid, but some servers send them
+    "utf-8": "identity",
     "gzip": "gzip",
     "x-gzip": "gzip",
     "deflate": "deflate",
 }
+# The first bytes of JSON and of event streams. Proxies decompress a body and keep its label:
+# https://github.com/neutree-ai/agent-platform/pull/224
+_PLAIN = b"{[ \t\r\n:deir\xef"
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's numbers (wbits) for its stream formats
 
 
@@ -42,6 +46,7 @@ class Inflater:
 
     def __init__(self, encoding: str, max_bytes: int | None, what: str) -> None:
         self._encoding = _KNOWN.get(encoding.strip().lower(), "")
+        self._at_start = True
         if not self._encoding:
             raise RemoteProtocolError(
                 f"{what} sent an answer with unknown Content-Encoding {clip(encoding)!r};"
@@ -63,6 +68,10 @@ class Inflater:
         """
         for start in range(0, len(chunk), SLICE):
             part = chunk[start : start + SLICE]
+            if self._at_start:
+                self._at_start = False
+                if self._encoding == "gzip" and part[0] in _PLAIN:
+                    self._encoding = "identity"
             for piece in (part,) if self._encoding == "identity" else self._unpack(part):
                 self._size += len(piece)
                 if self._max_bytes is not None and self._size > self._max_bytes:

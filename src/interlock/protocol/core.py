@@ -12,10 +12,10 @@ Rules:
 
 from __future__ import annotations
 
-import re
 import typing
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -47,8 +47,8 @@ from interlock.protocol.events import (
     Request,
     Stray,
 )
-from interlock.protocol.leniency import decode_error
-from interlock.protocol.spread_message import SpreadMessage
+from interlock.protocol.leniency import decode_error, decode_with_id
+from interlock.protocol.odd_lines import WRONG_FRAMING, OddLines, is_header, messages_on
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from interlock.text.redaction import NO_VALUES, HiddenValues
 from interlock.types import CancelledParams, ProgressParams, RequestId
@@ -68,17 +68,13 @@ GARBAGE_WINDOW = 60.0  # seconds
 # dropped, because later notifications supersede them.
 MAX_PROGRESS = 1_000
 
-_CONTENT_LENGTH = re.compile(rb"content-length\s*:\s*\d+\s*", re.IGNORECASE)
-_WRONG_FRAMING = (
-    "the peer frames its messages by Content-Length headers, as in the Language Server Protocol; "
-    "MCP on stdio needs each message on one line, without headers"
-)
+# The most requests without an answer that are remembered after they were given up.
+MAX_UNANSWERED = 16
+
 _HANDSHAKE = ("initialize", "server/discover")
 _EMPTY = Raw(b"{}")
 _NULL = Raw(b"null")  # some peers send both `result` and `error`, one of them null
 _NEVER = float("inf")
-_decode_progress = msgspec.json.Decoder(ProgressParams).decode
-_decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 
 
 class Counted(typing.Protocol):
@@ -182,13 +178,14 @@ class Protocol:
         self.closed: InterlockError | None = None
         self._last_id = 0
         self._pending: dict[RequestId, _Pending] = {}
+        self._unanswered: deque[RequestId] = deque(maxlen=MAX_UNANSWERED)  # requests we gave up
         self._running: dict[RequestId, _Batch | None] = {}
         self.outbox: list[bytes] = []
         self.hands_over_calls = False
         self.unframed: Request
         self._garbage_since = -_NEVER  # when the current window began
         self._garbage = 0  # bytes in the current window
-        self._lines = SpreadMessage()
+        self._lines = OddLines(splits=not answers_garbage)
 
     # Sending
 
@@ -258,6 +255,7 @@ class Protocol:
         pending = self._pending.pop(id, None)
         if pending is None:
             return False
+        self._unanswered.append(id)
         self._notify_cancelled(id, pending, reason)
         return True
 
@@ -396,6 +394,8 @@ class Protocol:
             return self._receive_error_without_id(failure)
         if known is None:
             self.dropped["unexpected response"] += 1
+            with suppress(ValueError):  # it may be the answer to a request that was given up
+                self._unanswered.remove(id)  # type: ignore[arg-type]
             return []
         if result is not UNSET and (failure is UNSET or failure == _NULL):
             return [Answer(known, result)]
@@ -405,17 +405,20 @@ class Protocol:
         """End the only open request by an error whose id is null; report it if there are more.
 
         Some servers lose the id of a request that they cannot read or run:
-        https://github.com/modelcontextprotocol/java-sdk/issues/506
+        https://github.com/modelcontextprotocol/java-sdk/issues/506. Such a request may have timed
+        out before, so that the error is not about the one that is open now.
         """
-        count = len(self._pending)
-        id = next(iter(self._pending)) if count == 1 else 0
+        count = len(self._pending) + len(self._unanswered)
+        id = next(iter(self._pending), 0) if count == 1 else 0
+        if self._unanswered:
+            self._unanswered.popleft()
         failure = self._failure(id, UNSET, error)
         # Some servers answer an unknown notification; none is sent before the handshake ends.
         may_be_a_notification = getattr(failure.error, "code", None) == METHOD_NOT_FOUND
         if id and (not may_be_a_notification or self._pending[id].method in _HANDSHAKE):
             del self._pending[id]
             return [failure]
-        if count <= 1:
+        if count <= 1 or not self._pending:
             self.dropped["unexpected response"] += 1
             return []
         self.dropped["error without an id"] += 1
@@ -461,9 +464,7 @@ class Protocol:
         if isinstance(error, MemoryError) or isinstance(frame, envelope.Cut):
             answered = _answered_by(frame, request, batch)
             return self._receive_too_much(answered, envelope.id_of_request(frame), batch)
-        if (
-            batch is None and not self.answers_garbage
-        ):  # a server refuses lists, a client reads them
+        if batch is None and not self.answers_garbage:  # a server refuses lists
             listed = frame.removeprefix(envelope.BOM).lstrip()
             if listed[:1] == b"[":
                 return self._receive_batch(listed, now, request)
@@ -477,41 +478,26 @@ class Protocol:
         request: RequestId | None,
         batch: _Batch | None,
     ) -> list[Event]:
-        if request is not None or batch is not None:
+        if batch is not None:
             return self._receive_garbage(frame, error, now, request, batch)
-        if _CONTENT_LENGTH.fullmatch(frame):
-            return [Overrun(RemoteProtocolError(_WRONG_FRAMING))]
+        if request is not None:
+            found = [] if self.answers_garbage else messages_on(frame, request)
+            if not found:
+                return self._receive_garbage(frame, error, now, request, None)
+            received = [self.receive(each, now=now, request=request) for each in found]
+            return [event for each in received for event in each]
+        if is_header(frame):
+            return [Overrun(RemoteProtocolError(WRONG_FRAMING))]
+        awaited = next(iter(self._pending)) if len(self._pending) == 1 else None
+        messages, dropped = self._lines.read(frame, now=now, awaited=awaited)
         events: list[Event] = []
-        lines = self._lines
-        if not lines.has_begun and (messages := self._messages_on(frame)):
-            for message in messages:
-                events += self.receive(message, now=now)
-            return events
-        if lines.has_begun and not lines.proceed(frame, now=now):
-            begun = lines.take()
-            self._garbage += len(begun)  # it took many lines, so it counts in full
-            events = self._receive_garbage(begun, error, now, None, None)
-        if not lines.has_begun and not lines.begin(frame, now=now):
-            return events + self._receive_garbage(frame, error, now, None, None)
-        return events + self.receive(lines.take(), now=now) if lines.is_complete else events
-
-    def _messages_on(self, line: bytes) -> list[bytes]:
-        """Return the messages on a line with several ones, or with text before the only one.
-
-        Text may be a log that repeats any message, also one that another user has made up. So the
-        message after it counts only as the answer to the only open request.
-        """
-        if self.answers_garbage:  # a server refuses such lines
-            return []
-        text, messages = envelope.messages_on(line)
-        if not text:
-            return messages if len(messages) > 1 else []
-        try:
-            answer = envelope.decode(messages[0])
-        except (ParseError, IndexError):
-            return []
-        is_answer = answer.method is UNSET and [answer.id] == [*self._pending]
-        return messages if is_answer and len(messages) == 1 else []
+        for each in dropped:
+            if each is not frame:  # it took many lines, so it counts in full
+                self._garbage += len(each)
+            events += self._receive_garbage(each, error, now, None, None)
+        for each in messages:
+            events += self.receive(each, now=now)
+        return events
 
     def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:
         try:
@@ -553,7 +539,7 @@ class Protocol:
 
     def _receive_progress(self, params: Raw, now: float) -> list[Event]:
         try:
-            progress = envelope.decode_with_id(_decode_progress, params, "progressToken")
+            progress = decode_with_id(ProgressParams, params, "progressToken")
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []
@@ -578,7 +564,7 @@ class Protocol:
 
     def _receive_cancelled(self, params: Raw) -> list[Event]:
         try:
-            cancelled = envelope.decode_with_id(_decode_cancelled, params, "requestId")
+            cancelled = decode_with_id(CancelledParams, params, "requestId")
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []
@@ -673,6 +659,7 @@ class Protocol:
         failures = []
         for id, pending in late:
             del self._pending[id]
+            self._unanswered.append(id)
             self._notify_cancelled(id, pending, "timeout")
             waited = "the hard limit" if pending.hard_deadline <= now else f"{pending.timeout:g} s"
             failures.append(

@@ -9,7 +9,7 @@ results that a gateway passes on: its clients are strict, so they get such a blo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -94,8 +94,16 @@ def _decode_call_slowly(raw: Raw) -> CallToolResult:
     what = "tools/call result"
     members = decode(dict[str, Raw], raw, what)
     blocks = _blocks_in(members.pop("content", _NULL), what)
+    if blocks and "structuredContent" in members:
+        with contextlib.suppress(RemoteProtocolError):  # such as 1e400; the text still counts
+            return _joined(members, blocks, what)
+        del members["structuredContent"]
+    return _joined(members, blocks, what)
+
+
+def _joined(members: dict[str, Raw], blocks: list[Raw], what: str) -> CallToolResult:
     result = decode(CallToolResult, Raw(encode(members)), what)
-    return replace(result, content=[_decode_block(each, what) for each in blocks])
+    return replace(result, content=[_decode_one_of(blocks, each, what) for each in blocks])
 
 
 def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
@@ -110,11 +118,15 @@ def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
 
 
 def _messages_in(listed: Raw, what: str) -> Iterator[tuple[PromptMessage, Raw]]:
-    """Return each message with an empty text as its content, and its content."""
+    """Return each message with an empty text as its content, and each block of its content."""
     for message in _list_of(dict[str, Raw], listed, what):
         content = message.pop("content", Raw(b"{}"))
         message["content"] = Raw(b'{"type":"text","text":""}')
-        yield decode(PromptMessage, Raw(encode(message)), what), content
+        decoded = decode(PromptMessage, Raw(encode(message)), what)
+        # Several blocks are several messages.
+        is_list = bytes(content).startswith(b"[")
+        for block in decode(list[Raw], content, what) if is_list else [content]:
+            yield decoded, block
 
 
 def _list_of(type: type[_T], listed: Raw, what: str) -> list[_T]:
@@ -131,6 +143,16 @@ def _blocks_in(content: Raw, what: str) -> list[Raw]:
     is_one = bytes(content).startswith((b'"', b"{"))
     blocks = [content] if is_one else decode(list[Raw], content, what)
     return [each for each in blocks if each != _NULL]
+
+
+def _decode_one_of(blocks: list[Raw], block: Raw, what: str) -> Content:
+    """Decode a block; its JSON is a text if it has no meaning, but there are other blocks."""
+    try:
+        return _decode_block(block, what)
+    except RemoteProtocolError:
+        if len(blocks) == 1:
+            raise
+        return TextContent(text=bytes(block).decode(errors="replace"))
 
 
 def _decode_block(raw: Raw, what: str) -> Content:
@@ -212,21 +234,27 @@ class _MessageShape(Struct, gc=False):
     content: _BlockShape
 
 
-class _CallShape(_Shape):
-    content: list[_BlockShape] | UnsetType = UNSET
+class ResultShape(_Shape):
+    """The members that decide how to handle a result, as in `ResultHead`."""
+
     is_error: bool = False
+    result_type: str | UnsetType = UNSET
 
 
-class _PromptShape(_Shape):
+class _CallShape(ResultShape):
+    content: list[_BlockShape] | UnsetType = UNSET
+
+
+class _PromptShape(ResultShape):
     messages: list[_MessageShape] | UnsetType = UNSET
 
 
-class _ReadShape(_Shape):
+class _ReadShape(ResultShape):
     contents: list[_ContentsShape] | UnsetType = UNSET
 
 
 _fits_block = msgspec.json.Decoder(_BlockShape).decode
-CHECKS = {
+CHECKS: dict[str, Callable[[Raw], ResultShape]] = {
     "tools/call": msgspec.json.Decoder(_CallShape).decode,
     "prompts/get": msgspec.json.Decoder(_PromptShape).decode,
     "resources/read": msgspec.json.Decoder(_ReadShape).decode,
@@ -246,13 +274,13 @@ def repaired(method: str, raw: Raw) -> Raw:
     of: type[CallToolResult | GetPromptResult | ReadResourceResult] = ReadResourceResult
     if method == "tools/call":
         of, blocks = CallToolResult, _blocks_in(members.pop("content", _NULL), what)
-        changed = {"content": [_strict_block(each, what) for each in blocks]}
+        changed = {"content": [_strict_block(blocks, each, what) for each in blocks]}
     elif method == "prompts/get":
         of = GetPromptResult
         messages = _messages_in(members.pop("messages", _NULL), what)
         changed = {
             "messages": [
-                {"role": each.role, "content": _strict_block(content, what)}
+                {"role": each.role, "content": _strict_block([content], content, what)}
                 for each, content in messages
             ]
         }
@@ -266,12 +294,12 @@ def repaired(method: str, raw: Raw) -> Raw:
     return Raw(encode_lossy(found | changed))
 
 
-def _strict_block(raw: Raw, what: str) -> Content | Raw:
+def _strict_block(blocks: list[Raw], raw: Raw, what: str) -> Content | Raw:
     """Return a block that strict clients accept; text with the JSON of any other block."""
     with contextlib.suppress(msgspec.DecodeError, RecursionError):
         _fits_block(raw)
         return raw
-    block = _decode_block(raw, what)
+    block = _decode_one_of(blocks, raw, what)
     if isinstance(block, UnknownContent | ToolUseContent | ToolResultContent):
         return TextContent(text=bytes(raw).decode(errors="replace"))
     if isinstance(block, ResourceLink):

@@ -20,9 +20,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -97,7 +97,6 @@ _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
-_T = TypeVar("_T")
 _NULL = Raw(b"null")
 BOM = b"\xef\xbb\xbf"
 _TWO = re.compile(rb"2(?:\.0+)?")
@@ -170,7 +169,8 @@ def _decode_repaired(frame: bytes, error: ParseError) -> Envelope:
     """
     if frame.startswith(BOM) and not frame.startswith(BOM, len(BOM)):
         return decode(frame[len(BOM) :])
-    plain = _TERMINAL.sub(b"", frame) if b"\x1b" in frame else frame
+    plain = frame.strip(b"\0")  # the end of a text in C
+    plain = _TERMINAL.sub(b"", plain) if b"\x1b" in frame else plain
     if plain != frame and plain.startswith(b"{") and b"\x1b" not in plain:
         return decode(plain)
     repaired = repair_json(frame)
@@ -208,18 +208,15 @@ def _write_as_integer(members: dict[str, Raw], key: str) -> None:
         members[key] = Raw(whole[1])
 
 
-def decode_with_id(decode: Callable[[Raw], _T], params: Raw, key: str) -> _T:
-    """Decode params whose member `key` repeats an id, perhaps with a point, such as 1.0.
+def with_integer(params: Raw, key: str) -> Raw:
+    """Return params whose member `key`, an id such as 1.0, is written as 1.
 
     Raises:
-        msgspec.DecodeError, RecursionError: The params are malformed.
+        msgspec.DecodeError, RecursionError: The params are not an object.
     """
-    try:
-        return decode(params)
-    except msgspec.ValidationError:
-        members = _decode_members(params)
-        _write_as_integer(members, key)
-        return decode(Raw(encode(members)))
+    members = _decode_members(params)
+    _write_as_integer(members, key)
+    return Raw(encode(members))
 
 
 def other_form(id: RequestId) -> RequestId | None:
@@ -269,31 +266,6 @@ def messages_in(frame: bytes) -> list[bytes]:
     """
     frame = frame.removeprefix(BOM).lstrip()
     return split_batch(frame) if frame.startswith(b"[") else [frame]
-
-
-def messages_on(line: bytes) -> tuple[str, list[bytes]]:
-    """Return the text before the first message on a line, and the messages, which end the line.
-
-    There are no messages if anything else follows them.
-    """
-    try:
-        text = line.decode()
-        found = _BEGINNING.search(text)
-        begin = at = len(text) if found is None else found.start()
-        messages = []
-        while at < len(text):
-            _, end = _scan(text, at)
-            messages.append(text[at:end].encode())
-            blanks = _BLANKS.match(text, end)
-            at = end if blanks is None else blanks.end()
-    except (ValueError, RecursionError):
-        return "", []
-    return text[:begin].strip(), messages
-
-
-_scan = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode
-_BEGINNING = re.compile(r'\{\s*"(?:jsonrpc|id|method|result|error|params)"\s*:')
-_BLANKS = re.compile(r"\s*")
 
 
 def _refuse_ambiguous_keys(frame: bytes) -> None:

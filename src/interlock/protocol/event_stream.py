@@ -4,6 +4,8 @@ Rule 1: a line ends in CR, LF or CRLF, and in nothing else.
 Rule 2: an event ends with a blank line. An event that is cut off before its end is dropped with its
 id, so that a client that resumes the stream receives the event again. At the end of a stream, an
 event without the blank line counts if its data is whole JSON.
+Rule 3: a stream that begins as a JSON text is one event with this text, because servers write
+"text/event-stream" above JSON, too.
 
 HTML Living Standard: server-sent events, "Interpreting an event stream".
 """
@@ -75,6 +77,7 @@ class SseParser:
 
     def _begin(self) -> None:
         self._at_start = True
+        self._is_document = False  # whether the stream is one JSON text, without fields
         self._after_cr = False
         self._line = bytearray()  # an incomplete line
         self._drop()
@@ -98,6 +101,13 @@ class SseParser:
             MessageTooLarge: An event is over the limit, even if it is incomplete. The parser
                 cannot be used afterwards.
         """
+        if self._at_start and not self._line and chunk.startswith((b"{", b"[")):
+            self._at_start, self._is_document = False, True
+        if self._is_document:
+            self._line += chunk
+            if len(self._line) > self._max_bytes:
+                raise self._too_large(len(self._line))
+            return []
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")  # the second half of a CRLF
@@ -122,7 +132,9 @@ class SseParser:
 
     def finish(self) -> list[ServerSentEvent]:
         """Return the last event of a stream that has ended, if only its blank line is missing."""
-        if self._line.startswith((b"data:", _BOM + b"data:")):
+        if self._is_document:
+            self._data = self._line
+        elif self._line.startswith((b"data:", _BOM + b"data:")):
             self.feed(b"\n")
         events: list[ServerSentEvent] = []
         if self._data is not None and _is_json(bytes(self._data)):

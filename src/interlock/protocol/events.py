@@ -75,7 +75,7 @@ class Stray(Struct, frozen=True):
 
     Attributes:
         error: The error.
-        open: The number of our requests that are open.
+        open: The number of our requests without an answer, also of those that were given up.
     """
 
     error: InterlockError

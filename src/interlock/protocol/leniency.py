@@ -10,10 +10,11 @@ The strict decoders refuse such an object. It is rewritten in its strict form an
 | a list of objects | one object | a list of it |
 | a list of objects | `{}`, as Lua writes an empty one | `[]` |
 | an optional object | true | `{}` |
+| a capability of a server | a list | `{}` |
 | a boolean | "true", "false", 1 or 0 | a boolean |
 | a number | a number as text, or an integer such as 12.0 | a number |
 | an optional text | a number | a text |
-| a member for display only | anything else that does not fit | no member |
+| a member that a server's users can do without | anything else that does not fit | no member |
 
 Members with any JSON value, such as arguments, stay as they are.
 """
@@ -27,9 +28,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from interlock.protocol.envelope import encode
+from interlock.protocol.envelope import encode, with_integer
 from interlock.revisions import INTERNAL_ERROR
-from interlock.types import ErrorObject
+from interlock.types import ErrorObject, ServerCapabilities
 
 if TYPE_CHECKING:
     from msgspec.inspect import Field, StructType, Type
@@ -39,7 +40,12 @@ _NULL = Raw(b"null")
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 # The specification demands an error for null here: a client must repeat what it was asked.
 _NEVER_NULL = frozenset(("inputResponses",))
-_FOR_DISPLAY = frozenset(("annotations", "icons", "serverInfo", "websiteUrl"))
+_DISPENSABLE = frozenset(
+    (
+        *("annotations", "clientInfo", "icons", "instructions", "outputSchema", "serverInfo"),
+        *("title", "websiteUrl"),
+    )
+)
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 _NUMBER = re.compile(rb"-?\d{1,20}(?:\.\d{1,20})?")
 _QUOTED = re.compile(rb'"(%b)"' % _NUMBER.pattern)
@@ -65,6 +71,14 @@ def decode_leniently(type: type[_T], raw: bytes | Raw) -> _T:
 def decode_params(type: type[_T], params: Raw) -> _T:
     """Decode the params of a message as `decode_leniently` does; null counts as no params."""
     return decode_leniently(type, b"{}" if params == _NULL else params)
+
+
+def decode_with_id(type: type[_T], params: Raw, key: str) -> _T:
+    """Decode params as `decode_leniently` does; the id in the member `key` may be 1.0 for 1."""
+    try:
+        return msgspec.json.decode(params, type=type)
+    except msgspec.ValidationError:
+        return decode_leniently(type, with_integer(params, key))
 
 
 def decode_error(raw: bytes | Raw) -> ErrorObject:
@@ -154,8 +168,11 @@ def _strict_struct(encoded: bytes, described: StructType) -> bytes:
         if key not in members:
             continue
         value = _strict_member(members[key], field)
+        # Some servers list their tools here: https://github.com/springfall2008/batpred/issues/3496
+        if value is not None and described.cls is ServerCapabilities and value[:1] == b"[":
+            value = b"{}"
         if value is None or not (
-            field.required or key not in _FOR_DISPLAY or _fits(value, types[key])
+            field.required or key not in _DISPENSABLE or _fits(value, types[key])
         ):
             del members[key]
         else:

@@ -103,7 +103,39 @@ def parameter(name: str, hint: Any, default: Any, where: str) -> FunctionParamet
         found, factory = own, None
     if found is None:
         hint = _or_none(hint)
-    return FunctionParameter(name, argument, rewritten(hint, where, name), found, factory)
+    hint = rewritten(hint, where, name)
+    _refuse_members(hint, where, [])
+    return FunctionParameter(name, argument, hint, found, factory)
+
+
+def _refuse_members(hint: Any, where: str, seen: list[Any]) -> None:
+    """Refuse classes in an argument whose constructor msgspec would replace with its own rules."""
+    if any(hint is each for each in seen):
+        return
+    seen.append(hint)
+    for each in getattr(hint, "__attrs_attrs__", ()):
+        if each.converter is not None:
+            raise SignatureError(
+                f"{where}: member {each.name!r} of {hint.__name__} has a converter, which would "
+                "not run; use a model of pydantic"
+            )
+        if each.alias not in (None, each.name, each.name.lstrip("_")):
+            raise SignatureError(
+                f"{where}: member {each.name!r} of {hint.__name__} has the alias {each.alias!r}, "
+                "which clients could not use; use a model of pydantic"
+            )
+    members = getattr(hint, "__attrs_attrs__", None)
+    if members is None and dataclasses.is_dataclass(hint):
+        members = dataclasses.fields(hint)
+    for each in members or ():
+        if not each.init:
+            raise SignatureError(
+                f"{where}: member {each.name!r} of {hint.__name__} has init=False, but clients "
+                "could set it; use a property, or pydantic.dataclasses.dataclass"
+            )
+    inner = member_hints(hint).values() if has_members(hint) else get_args(hint)
+    for each in inner:
+        _refuse_members(each, where, seen)
 
 
 def _or_none(hint: Any) -> Any:
@@ -330,11 +362,12 @@ def _is_int64(value: Any) -> bool:
 
 
 def has_members(hint: Any) -> bool:
-    """Return whether a type is a dataclass, Struct, TypedDict or NamedTuple."""
+    """Return whether a type is a dataclass, Struct, TypedDict, NamedTuple or class of attrs."""
     return isinstance(hint, type) and (
         dataclasses.is_dataclass(hint)
         or issubclass(hint, Struct)
         or hasattr(hint, "__total__")  # a TypedDict
+        or hasattr(hint, "__attrs_attrs__")
         or (issubclass(hint, tuple) and hasattr(hint, "_fields"))
     )
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -113,10 +113,19 @@ def _prefixed(schema: JsonObject, prefix: str) -> JsonObject:
 
 
 def writer(hint: Any) -> Callable[[Any], Any] | None:
-    """Return the function that makes plain values of an adapted type; None for other types."""
+    """Return the function that makes plain values of a type; None if msgspec encodes them.
+
+    The type decides which members are written: a subclass may have secret ones.
+    """
+    if _has_model(hint):
+        hint = adapted(hint, "result")
     if not (isinstance(hint, type) and issubclass(hint, Adapted)):
         return None
     return functools.partial(hint.adapter.dump_python, mode="json", by_alias=True, warnings="none")
+
+
+def _has_model(hint: Any) -> bool:
+    return is_model(hint) or any(_has_model(each) for each in get_args(hint))
 
 
 def read(hint: Any, value: Any) -> Any:

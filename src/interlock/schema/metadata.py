@@ -24,6 +24,7 @@ EMPTY = inspect.Parameter.empty
 NUMBERS = frozenset(("gt", "ge", "lt", "le", "multiple_of"))
 LENGTHS = frozenset(("min_length", "max_length"))
 LIMITS = NUMBERS | LENGTHS | {"pattern", "tz"}
+_MAX_EXACT = 1024  # the denominator of a float that has no error
 _GROUPED = "__is_annotated_types_grouped_metadata__"
 _META = (*LIMITS, "title", "description", "examples", "extra_json_schema", "extra")
 
@@ -150,6 +151,9 @@ def of_peer(each: Any) -> dict[str, Any]:
 def _plain_limit(key: str, value: Any) -> Any:
     if key in NUMBERS:
         if isinstance(value, bool) or not isinstance(value, int | float):
+            raise NeedsPydantic(f"{key}={value!r}")
+        # msgspec finds a remainder in 0.3 / 0.1; pydantic allows for the error of a float.
+        if key == "multiple_of" and value.as_integer_ratio()[1] > _MAX_EXACT:
             raise NeedsPydantic(f"{key}={value!r}")
         return int(value) if isinstance(value, float) and value.is_integer() else value
     # In Python "$" also matches before a last line break, which pydantic refuses.

@@ -244,8 +244,8 @@ class _Translation:
             shown.append(own if value is None else f"{own} = {value}")
         return " and ".join(shown)
 
-    def _inner(self, branch: JsonObject, depth: int = 0) -> Iterable[JsonObject]:
-        if "anyOf" not in branch or depth > MAX_DEPTH:
+    def _inner(self, branch: JsonObject) -> Iterable[JsonObject]:
+        if "anyOf" not in branch:
             return [branch]
         merged = [self._merger.merge({"allOf": [each, branch]}) for each in branch["anyOf"]]
         return [{**each.schema, "anyOf": []} for each in merged]

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import math
 import re
 import sys
 import types
@@ -311,6 +312,11 @@ def _add_defaults(schema: JsonObject, fields: list[FunctionParameter]) -> None:
     """Add mutable defaults, which are copied for each call, if JSON can express them."""
     for each in fields:
         member = schema["properties"][each.argument]
+        if hasattr(each.default, "get_secret_value"):  # only its mask could be published
+            continue
+        if isinstance(each.default, float) and not math.isfinite(each.default):
+            member.pop("default", None)  # msgspec writes null
+            continue
         if each.default is not EMPTY and "default" not in member:
             with contextlib.suppress(TypeError, ValueError):
                 member["default"] = msgspec.to_builtins(each.default, enc_hook=hooks.write)

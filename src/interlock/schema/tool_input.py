@@ -32,14 +32,19 @@ _OF_OTHERS = frozenset(
 def read_input(schema: Any) -> Any:
     """Return an input schema whose root is an object, if that is plainly what the server means.
 
-    No schema, null, `{}` and `[]` mean "no arguments". A schema without a type, with the type
+    No schema, "", null, `{}` and `[]` mean "no arguments". A schema without a type, with the type
     "object or null", or with null for its properties or required names, means an object. Anything
     else is returned unchanged.
     """
+    if isinstance(schema, str):  # JSON within JSON
+        with suppress(msgspec.DecodeError, RecursionError):
+            schema = msgspec.json.decode(schema or "{}", type=JsonObject)
     if isinstance(schema, bool | list) or schema is None:
         return {"type": "object"} if schema in _ABSENT else schema
     if not isinstance(schema, dict):
         return schema
+    if schema.keys() == {"jsonSchema"}:  # https://github.com/twentyhq/twenty/issues/15348
+        return read_input(schema["jsonSchema"])
     absent = {
         key
         for key, empty in (("properties", (None, [])), ("required", (None, False, True, "", {})))

@@ -5,7 +5,8 @@ Rules, because both the schema and the value may be hostile:
 1. Nothing is ever fetched. A reference that leads outside of the document is refused.
 2. Patterns run in linear time. A pattern that needs backtracking (look-around,
    back-references) or is not valid is not checked; the server that runs the tool still does.
-   See `Validator.unchecked_patterns`.
+   Then `not`, `oneOf`, `if` and `unevaluated…` are not checked either, because they could refuse
+   valid values.
 3. The work is bounded before it starts. The rules that may apply to one value are counted
    once; a value with so many parts that the work exceeds `MAX_WORK` is refused.
 4. `format` is an annotation, which is the default of draft 2020-12; it is not checked.
@@ -13,7 +14,6 @@ Rules, because both the schema and the value may be hostile:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -80,7 +80,6 @@ def compile(schema: bytes, *, member: str = "argument") -> Validator:
     document = _decode(schema)
     survey = Survey(document)
     costs = cost.by_depth(survey)  # before the engine compiles it
-    unchecked: set[str] = set()
     try:
         engine = _engine(document)
     except SchemaError:
@@ -90,17 +89,11 @@ def compile(schema: bytes, *, member: str = "argument") -> Validator:
         survey.relax(unchecked)
         engine = _engine(document)
         schema = msgspec.json.encode(document)
-    return Validator(schema, engine, costs, survey.nests_alternatives(), member, sorted(unchecked))
+    return Validator(schema, engine, costs, survey.nests_alternatives(), member)
 
 
 class Validator:
-    """Validates values against one schema, in bounded time. `compile` returns one.
-
-    Attributes:
-        unchecked_patterns: Patterns of the schema that cannot run in linear time, so they are
-            not checked. If there are any, `not`, `oneOf`, `if` and `unevaluated…` are not
-            checked either, because they could refuse valid values.
-    """
+    """Validates values against one schema, in bounded time. `compile` returns one."""
 
     def __init__(
         self,
@@ -109,7 +102,6 @@ class Validator:
         costs: list[int],
         nests_alternatives: bool,
         member: str,
-        unchecked_patterns: Iterable[str],
     ) -> None:
         self._schema = schema  # encoded: seldom needed, and a fifth of the decoded size
         self._engine = engine
@@ -117,7 +109,6 @@ class Validator:
         self._nests_alternatives = nests_alternatives
         self._member = member
         self._is_cheap = max(costs) <= MAX_CHEAP
-        self.unchecked_patterns = tuple(unchecked_patterns)
 
     def is_valid(self, value: Any) -> bool:
         """Return whether a value is valid; False if it is not JSON, or too large to check."""

@@ -271,7 +271,6 @@ class EditedObject:
     """A tool that is not a function, with another definition.
 
     Args:
-        tool: The tool.
         definition: The definition that clients see.
         edits: The changes to its arguments; None if they are unchanged.
     """

@@ -103,7 +103,6 @@ class LayeredObject:
     """A tool that is not a function, with layers.
 
     Args:
-        tool: The tool.
         layers: The layers, those of the outermost server first.
     """
 

@@ -95,7 +95,6 @@ class FunctionTool:
 
     Args:
         function: A plain function, which runs in a worker thread, or an async function.
-        options: The options of the tool.
         runtime: The objects that the functions of the server share.
         strict: Whether arguments must have the types of the schema; False also reads JSON from
             text where nothing is lost.

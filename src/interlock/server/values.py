@@ -126,7 +126,6 @@ def refuse_content(value: Any, encoded: bytes | bytearray | None = None) -> None
     """Refuse content inside of a value, which would become Base64 in JSON.
 
     Args:
-        value: The value.
         encoded: The JSON of the value, if there is one; a search in it is much faster.
 
     Raises:

@@ -54,7 +54,6 @@ class AuthorizationStore:
             hash: SHA-256 of the code.
             body: The person's decision, as JSON.
             expires: When the code expires, in microseconds since 1970.
-            person: The person.
             now: The time now, in microseconds since 1970.
         """
 

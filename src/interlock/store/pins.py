@@ -113,7 +113,6 @@ class PinStore:
         """Accept the definition that a server offers now.
 
         Args:
-            pin: The pin.
             hash: The hash of the definition that the operator saw.
             by: The id of the principal that accepts the definition.
             risk: The new risk of the tool; None to keep it.
@@ -147,7 +146,6 @@ class PinStore:
         If the server no longer offers the definition, its pin is deleted.
 
         Args:
-            pin: The pin.
             hash: The hash of the definition that the operator saw; None for the present definition.
             by: The id of the principal that rejects the definition.
             record: Writes the change with its audit record, as in `accept`.

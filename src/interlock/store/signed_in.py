@@ -37,7 +37,6 @@ class SignedInStore:
     """The people in one database whom issuers have described. Methods may raise a `StoreError`.
 
     Args:
-        database: The database.
         secret: The gateway's key, which seals the refresh tokens.
     """
 
@@ -70,7 +69,6 @@ class SignedInStore:
         """Store what an issuer says about a person; every gateway follows.
 
         Args:
-            person: The person.
             refresh_token: With which the issuer can be asked again; "" for none.
             has_signed_in: Whether the person has signed in, and not only a program for the person.
                 A program's statement may say less, and so it changes nothing about a person whom

@@ -7,40 +7,36 @@ hexadecimal, enumerations are numbers, 64-bit integers are texts, and members ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
 
 from interlock import __version__
 from interlock.layers.exposition import COUNTER, Family, Labels
 from interlock.observing import TraceContext
 from interlock.protocol.envelope import encode_lossy
 from interlock.telemetry import names
-from interlock.telemetry.span import SharedAttributes, SpanEvent, TraceSpan, Value
+from interlock.telemetry.span import (
+    MAX_ID,
+    CallFacts,
+    RequestFacts,
+    SpanEvent,
+    TraceSpan,
+    Value,
+    call_attributes,
+    request_attributes,
+)
+
+MAX_SHARED = 2_048  # encoded attributes that are kept, because later spans share them
 
 _encode = msgspec.json.Encoder().encode
 _REMOTE = 0x300  # in `flags`: whether the parent is remote is known, and it is
 _LOCAL = 0x100
 _SCOPE = {"name": "interlock", "version": __version__}
-_FAILED = {"code": 2}
+_FAILED = ',"status":{"code":2}'
 _CUMULATIVE = {"aggregationTemporality": 2}
-
-
-class _Span(Struct, rename="camel", omit_defaults=True, gc=False):
-    trace_id: str
-    span_id: str
-    flags: int
-    kind: int
-    name: str
-    start_time_unix_nano: str
-    end_time_unix_nano: str
-    attributes: list[dict[str, Any] | Raw]
-    parent_span_id: str = ""
-    trace_state: str = ""
-    links: list[dict[str, Any]] = []
-    events: list[dict[str, Any]] = []
-    status: dict[str, int] | None = None
 
 
 def head(resource: Mapping[str, Value]) -> bytes:
@@ -51,46 +47,91 @@ def head(resource: Mapping[str, Value]) -> bytes:
     ) % (attributes, scope)
 
 
-def request(head: bytes, spans: Iterable[bytes]) -> bytes:
+def request(head: bytes, spans: list[bytes]) -> bytes:
     """Return the body of a request, given the results of `head` and `span`."""
-    return b"%b%b]}]}]}" % (head, b",".join(spans))
+    # Only the result is large: with two large objects at a time, their memory would come from the
+    # system for each request, which takes ten times as long as copying the spans.
+    pieces = [head, *spans]
+    pieces[:2] = [b"".join(pieces[:2])]
+    pieces[-1] += b"]}]}]}"
+    return b",".join(pieces)
 
 
 def span(span: TraceSpan) -> bytes:
-    """Encode a span that has ended."""
-    attributes: list[dict[str, Any] | Raw] = _attributes(span.own)
-    for shared in (span.of_request, span.of_call):
-        if shared is not None:
-            attributes += shared.encoded or _encode_shared(shared)
-    found = _Span(
-        span.trace,
-        span.id,
-        1 | (_REMOTE if span.is_remote_parent else _LOCAL),
-        span.kind,
-        span.name,
-        str(span.start),
-        str(span.end),
-        attributes,
-        span.parent,
-        span.trace_state,
-    )
+    """Encode a span that has ended.
+
+    Most of its text was encoded for an earlier span.
+    """
+    own = "".join(map(_member, span.own.items())) if span.own else ""
+    if (id := span.request_id) is not None:
+        quoted = f'"{id}"' if type(id) is int else _quoted(str(id)[:MAX_ID])
+        own += f',{{"key":"{names.REQUEST_ID}","value":{{"stringValue":{quoted}}}}}'
+    if span.address:
+        own += _address(span.address)
+    if call := span.call_id:
+        own += (
+            f',{{"key":"{names.CALL}","value":{{"stringValue":{encode_basestring_ascii(call)}}}}}'
+        )
+    if span.of_call is not None:
+        own += _call(span.of_call)
+    if span.error or span.links or span.events or span.trace_state:
+        own, rest = _with_rest(span, own)
+    else:
+        rest = ""
+    if span.of_request is not None:
+        described = _request(span.of_request)
+    else:
+        described, own = f'"name":{_quoted(span.name)},"attributes":[', own[1:]
+    parent = f',"parentSpanId":"{span.parent}"' if span.parent else ""
+    return (
+        f'{{"traceId":"{span.trace}","spanId":"{span.id}"{parent},'
+        f'"flags":{_REMOTE | 1 if span.is_remote_parent else _LOCAL | 1},"kind":{span.kind},'
+        f'"startTimeUnixNano":"{span.start}","endTimeUnixNano":"{span.end}",'
+        f"{described}{own}]{rest}}}"
+    ).encode()
+
+
+def _with_rest(span: TraceSpan, attributes: str) -> tuple[str, str]:
+    """Return the attributes with that of an error, and the members that few spans have."""
+    rest = ""
+    if span.trace_state:
+        rest += f',"traceState":{_quoted(span.trace_state)}'
     if span.links:
-        found.links = [_link(each) for each in span.links]
+        rest += f',"links":[{",".join(map(_link, span.links))}]'
     if span.events:
-        found.events = [_event(each) for each in span.events]
+        rest += f',"events":{encode_lossy([_event(each) for each in span.events]).decode()}'
     if span.error:
-        attributes.append(_attribute(names.ERROR, span.error))
-        found.status = _FAILED
-    try:
-        return _encode(found)
-    except UnicodeEncodeError:  # a lone surrogate, such as in the name of a tool
-        return encode_lossy(found)
+        attributes += _member((names.ERROR, span.error))
+        rest += _FAILED
+    return attributes, rest
 
 
-def _encode_shared(attributes: SharedAttributes) -> tuple[Raw, ...]:
-    """Encode attributes that many spans have, for all of them."""
-    attributes.encoded = tuple(Raw(encode_lossy(each)) for each in _attributes(attributes.values))
-    return attributes.encoded
+@lru_cache(MAX_SHARED)
+def _request(facts: RequestFacts) -> str:
+    """Encode the name of a span and its first attributes."""
+    method, name, *_ = facts
+    shown = _quoted(f"{method} {name}" if name else method)
+    attributes = "".join(map(_member, request_attributes(facts).items()))
+    return f'"name":{shown},"attributes":[{attributes[1:]}'
+
+
+@lru_cache(MAX_SHARED)
+def _call(facts: CallFacts) -> str:
+    return "".join(map(_member, call_attributes(facts).items()))
+
+
+def _member(attribute: tuple[str, Value]) -> str:
+    """Encode an attribute that follows another one."""
+    return f",{encode_lossy(_attribute(*attribute)).decode()}"
+
+
+@lru_cache(MAX_SHARED)
+def _address(address: str) -> str:
+    return _member((names.CLIENT_ADDRESS, address))
+
+
+def _quoted(text: str) -> str:
+    return encode_lossy(text).decode()  # a tool's name may contain a lone surrogate
 
 
 def _event(event: SpanEvent) -> dict[str, Any]:
@@ -101,10 +142,11 @@ def _event(event: SpanEvent) -> dict[str, Any]:
     }
 
 
-def _link(linked: TraceContext) -> dict[str, Any]:
-    _, trace, span, flags, *_ = linked.parent.split("-")
-    found = {"traceId": trace, "spanId": span, "flags": int(flags, 16) & 1 | _REMOTE}
-    return {**found, "traceState": linked.state} if linked.state else found
+def _link(linked: TraceContext) -> str:
+    parent, state = linked.parent, linked.state
+    flags = int(parent[53:55], 16) & 1 | _REMOTE
+    shown = f',"traceState":{_quoted(state)}' if state else ""
+    return f'{{"traceId":"{parent[3:35]}","spanId":"{parent[36:52]}","flags":{flags}{shown}}}'
 
 
 # Metrics

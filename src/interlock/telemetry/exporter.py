@@ -68,13 +68,14 @@ class Exporter:
         take twice as long and keep the interpreter's lock for milliseconds.
         """
         queue = self._queue
-        if len(queue) >= self._settings.queue:
+        waiting = len(queue)
+        if waiting >= self._settings.queue:
             self.counts["dropped"] += 1
             return
         queue.append(encoding.span(span))
         if self._thread is None:
             self._start()
-        elif len(queue) == self._settings.batch:
+        elif waiting + 1 == self._settings.batch:
             self._wake.set()
 
     def _start(self) -> None:
@@ -86,7 +87,7 @@ class Exporter:
 
     def check(self) -> str:
         """Send an empty request; return the problem, or "" if the collector accepts it."""
-        return self._collector.probe(encoding.request(self._head, ()))
+        return self._collector.probe(encoding.request(self._head, []))
 
     def stop(self, timeout: float) -> None:
         """Send the last spans, within `timeout` seconds; do not wait for that."""
@@ -117,12 +118,13 @@ class Exporter:
     def _send_batch(self) -> bool:
         """Send the oldest spans; return whether the collector accepted them."""
         queue = self._queue
-        spans = [queue.popleft() for _ in range(min(len(queue), self._settings.batch))]
+        count = min(len(queue), self._settings.batch)
+        spans = [queue.popleft() for _ in range(count)]
         answer = self._collector.send(encoding.request(self._head, spans), self._count_lost)
         if answer is None:
-            self.counts["failed"] += len(spans)
+            self.counts["failed"] += count
         else:
-            self._count(answer, len(spans))
+            self._count(answer, count)
         return answer is not None
 
     def _count_lost(self) -> int:

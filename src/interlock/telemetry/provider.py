@@ -64,6 +64,8 @@ class ProviderTracer(Tracer):
         ambient: The context in which spans begin that have no other parent; None for none.
     """
 
+    _is_alone = False
+
     def __init__(
         self, provider: trace.TracerProvider | None = None, ambient: TraceContext | None = None
     ) -> None:

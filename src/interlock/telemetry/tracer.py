@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
 from hashlib import blake2b
 from random import getrandbits
 from secrets import token_bytes
@@ -31,11 +30,10 @@ from interlock.telemetry.span import (
     CLIENT,
     INTERNAL,
     SERVER,
-    SharedAttributes,
     SpanEvent,
     TraceSpan,
-    Value,
     current,
+    new_id,
     open_span,
     running_span,
 )
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 32  # of one span
 MAX_NAME = 200  # characters of a name that a provider of models states
-MAX_SHARED = 2_048  # sets of attributes that are kept, because later spans share them
+DRAWN = 64  # traces whose ids are drawn at once
 MAX_CALLS = 4_096  # calls whose context is kept, because a later request may continue the call
 
 _NAMED = ("tools/call", "prompts/get")  # methods whose spans have the name of a tool or prompt
@@ -79,6 +77,13 @@ class Tracer:
             process that started this command; None for none.
     """
 
+    # Whether this class alone decides about spans: all of a trace in this process are sampled, or
+    # none, and no other library makes any. The next three are as fast as what they call.
+    _is_alone = True
+    _around: Callable[..., TraceSpan | None] = staticmethod(running_span)
+    _enter: Callable[..., Any] = staticmethod(current.set)
+    _leave: Callable[..., None] = staticmethod(current.reset)
+
     def __init__(
         self,
         settings: TracingSettings,
@@ -90,26 +95,27 @@ class Tracer:
         self._max_text = settings.max_text
         self._export = export
         self._ambient = ambient
+        self._drawn: list[tuple[str, str, str, bool]] = []
         self._key = token_bytes(32)
         self._calls: OrderedDict[str, TraceContext] = OrderedDict()
-        self._of_request = lru_cache(MAX_SHARED)(self._make_of_request)
-        self._of_call = lru_cache(MAX_SHARED)(self._make_of_call)
 
     # Spans
 
     def _start(self, kind: int, name: str, parent: TraceSpan | TraceContext | None) -> TraceSpan:
-        if isinstance(parent, TraceSpan):
+        if parent is None:
+            try:
+                trace, id, next_id, sampled = self._drawn.pop()
+            except IndexError:
+                trace, id, next_id, sampled = self._draw()
+            span = TraceSpan(trace, "", "", sampled, kind, name, id, next_id)
+        elif isinstance(parent, TraceSpan):
             # All samplers decide alike for the spans of a trace in one process.
+            id, parent.next_id = parent.next_id or new_id(), ""
             span = TraceSpan(
-                parent.trace, parent.id, parent.trace_state, parent.is_sampled, kind, name
+                parent.trace, parent.id, parent.trace_state, parent.is_sampled, kind, name, id
             )
             span.names_operation = parent.names_operation
             span.call = parent.call
-        elif parent is None:
-            number = getrandbits(192)
-            sampled = self._sampler(None, number >> 64)
-            ids = number.to_bytes(24, "big").hex()
-            span = TraceSpan(ids[:32], "", "", sampled, kind, name, ids[32:])
         else:
             value = parent.parent
             trace, id, flags = value[3:35], value[36:52], int(value[53:55], 16)
@@ -120,20 +126,21 @@ class Tracer:
             span.start = time_ns()
         return span
 
+    def _draw(self) -> tuple[str, str, str, bool]:
+        """Draw the ids of many traces, as drawing each alone takes longer; return those of one.
+
+        They are the ids of the trace, of its first span and of a span below that one, and whether
+        the trace is sampled.
+        """
+        ids = getrandbits(256 * DRAWN).to_bytes(32 * DRAWN, "big").hex()
+        for at in range(0, 64 * DRAWN, 64):
+            trace, id, next_id = ids[at : at + 32], ids[at + 32 : at + 48], ids[at + 48 : at + 64]
+            self._drawn.append((trace, id, next_id, self._sampler(None, int(trace, 16))))
+        return self._drawn.pop()
+
     def _begin(self, kind: int, name: str) -> TraceSpan:
         """Start a span below the current one, or below the context of this process."""
         return self._start(kind, name, self._around() or self._ambient)
-
-    def _around(self) -> TraceSpan | None:
-        """Return the span within which the next one begins; None outside of any span."""
-        return running_span()
-
-    def _enter(self, span: TraceSpan) -> Any:
-        """Make a span current; return a token for `_leave`."""
-        return current.set(span)
-
-    def _leave(self, token: Any) -> None:
-        current.reset(token)
 
     def _end(self, span: TraceSpan) -> None:
         span.end = time_ns()
@@ -145,89 +152,20 @@ class Tracer:
         if not span.is_sampled:
             return
         if call is not None:
-            span.own[names.CALL] = call.id
+            span.call_id = call.id
             decision = call.decision
-            risk, rule = ("", "") if decision is None else (decision.risk, decision.rule)
-            span.of_call = self._of_call(call.entry.server, risk, rule)
+            if decision is None:
+                span.of_call = call.entry.server, "", ""
+            else:
+                span.of_call = call.entry.server, decision.risk, decision.rule
         if self._max_text is not None:
-            span.own = self._shortened(span.own)
+            span.shorten(self._max_text)
         self._export(span)
-
-    # Attributes
-
-    def _make_of_request(
-        self,
-        method: str,
-        name: str,
-        revision: str,
-        is_operation: bool,
-        is_http: bool,
-        address: tuple[str, int] | None,
-    ) -> SharedAttributes:
-        """Return the attributes that all spans of such a request have.
-
-        Args:
-            method: The method.
-            name: The tool or prompt; "" for neither.
-            revision: The protocol's revision; "" if it is not known yet.
-            is_operation: Whether the span counts as the operation of its call.
-            is_http: Whether the request is sent over HTTP.
-            address: The server's host and port; None if it is this process, or a child of it.
-        """
-        found: dict[str, Value] = {names.METHOD: method}
-        if revision:
-            found[names.REVISION] = revision
-        if is_operation:
-            found[names.OPERATION] = names.EXECUTE_TOOL
-        if name:
-            found[names.PROMPT if method == "prompts/get" else names.TOOL] = name
-        if address is not None:
-            found[names.SERVER_ADDRESS], found[names.SERVER_PORT] = address
-        if is_http:
-            found[names.TRANSPORT], found[names.PROTOCOL] = "tcp", "http"
-        else:
-            found[names.TRANSPORT] = "pipe"
-        return SharedAttributes(self._shortened(found))
-
-    def _make_of_call(self, server: str, risk: str, rule: str) -> SharedAttributes:
-        """Return the attributes that the spans of all such calls have; "" for an unknown value."""
-        found = ((names.SERVER, server), (names.RISK, risk), (names.RULE, rule))
-        return SharedAttributes(self._shortened({key: each for key, each in found if each}))
-
-    def _shortened(self, attributes: dict[str, Value]) -> dict[str, Value]:
-        most = self._max_text
-        return {
-            key: value[:most] if isinstance(value, str) else value
-            for key, value in attributes.items()
-        }
-
-    def _describe_request(
-        self,
-        span: TraceSpan,
-        name: str | None,
-        revision: str,
-        *,
-        is_http: bool,
-        address: tuple[str, int] | None = None,
-    ) -> None:
-        """Describe the request of a span that is named by its method; `name` is as in the params.
-
-        Only the names of tools and prompts become part of a span.
-        """
-        method = span.name
-        if name is None or method not in _NAMED:
-            name = ""
-        else:
-            span.name = f"{method} {name}"
-        is_operation = method == "tools/call" and not span.names_operation
-        if is_operation:
-            span.names_operation = True
-        span.of_request = self._of_request(method, name, revision, is_operation, is_http, address)
 
     def current(self) -> TraceContext | None:
         """Return the context of the current span; None outside of any span."""
-        span = running_span()
-        return None if span is None else span.context
+        span = current.get()  # as `running_span` returns it, without a call
+        return None if span is None or (span.end and not span.has_call) else span.context
 
     def current_call(self) -> str:
         """Return the id of the call that the current span covers; see `Observer.current_call`."""
@@ -243,17 +181,41 @@ class Tracer:
 
     # Requests
 
-    async def request(
+    def request(
         self, server: ReconnectingConnection, method: str, params: bytes, options: RequestOptions
-    ) -> Raw:
+    ) -> Coroutine[Any, Any, Raw]:
         """Send a request to a server within a CLIENT span; see `Observer.request`."""
         around = self._around()
-        if around is None and method in names.HOUSEKEEPING:
-            return await server.request(method, params, options, is_observed=True)
-        span = self._start(CLIENT, _known(method), around or options.trace or self._ambient)
-        options = self._sent_within(span, options)
+        if around is None:
+            if method in names.HOUSEKEEPING:
+                return server.request(method, params, options, is_observed=True)
+        elif self._is_alone and not around.is_sampled:  # the server gets the span around
+            context = around.context if self._propagates else None
+            options = replace(options, trace=context)
+            return server.request(method, params, options, is_observed=True)
+        known = method if method in names.METHODS else names.OTHER
+        span = self._start(CLIENT, known, around or options.trace or self._ambient)
         if span.is_sampled:
-            self._describe_sent(span, options.name, server.negotiated.revision, server.http)
+            http = server.http
+            address = None if http is None else http.address
+            revision, name = server.negotiated.revision, options.name
+            if name is None or known not in _NAMED:
+                name = ""
+            else:
+                span.name = f"{known} {name}"
+            is_operation = known == "tools/call" and not span.names_operation
+            span.of_request = known, name, revision, is_operation, http is not None, address
+        options = self._sent_within(span, options)
+        return self._send(span, server, method, params, options)
+
+    async def _send(
+        self,
+        span: TraceSpan,
+        server: ReconnectingConnection,
+        method: str,
+        params: bytes,
+        options: RequestOptions,
+    ) -> Raw:
         try:
             answer = await server.request(method, params, options, is_observed=True)
             if span.is_sampled and method == "tools/call":
@@ -265,16 +227,14 @@ class Tracer:
         finally:
             self._end(span)
 
-    def _describe_sent(
-        self, span: TraceSpan, name: str | None, revision: str, http: HttpTarget | None
-    ) -> None:
-        address = None if http is None else http.address
-        self._describe_request(span, name, revision, is_http=http is not None, address=address)
-
     def _sent_within(self, span: TraceSpan, options: RequestOptions) -> RequestOptions:
         """Return the options of a request that carries the context of its span."""
-        context = span.context if self._propagates else None
-        started = partial(_note_id, span) if span.is_sampled else None
+        context, started = None, None
+        if self._propagates:
+            flags = "01" if span.is_sampled else "00"
+            context = TraceContext(f"00-{span.trace}-{span.id}-{flags}", span.trace_state)
+        if span.is_sampled:
+            started = span.note_id
         return replace(options, trace=context, started=started)
 
     def handshake(
@@ -289,9 +249,9 @@ class Tracer:
         around = self._around()
         if around is None:
             return connection.start(method, params, options)
-        span = self._start(CLIENT, _known(method), around)
-        if span.is_sampled:
-            self._describe_sent(span, None, "", http)
+        span = self._start(CLIENT, method, around)
+        address = None if http is None else http.address
+        span.of_request = method, "", "", False, http is not None, address
 
         def end(answer: asyncio.Future[Raw]) -> None:
             error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
@@ -309,15 +269,17 @@ class Tracer:
 
     async def serve(self, server: Answering, request: Request, context: Context) -> bytes:
         """Answer a client's request within a SERVER span; see `Observer.serve`."""
-        method, given = request.method, self._given(context)
+        method = request.method
         if method in names.UNTRACED:
             return await server.answer(request, context)
+        given = context.trace if self._is_alone else self._given(context)
         trusted = given is not None and server.trusts_trace(context)
-        span = self._start(SERVER, _known(method), given if trusted else None)
-        around = running_span()  # of a client in this process
-        if around is not None and around.trace == span.trace:
-            span.names_operation = around.names_operation
+        known = method if method in names.METHODS else names.OTHER
+        span = self._start(SERVER, known, given if trusted else None)
         if span.is_sampled:
+            around = current.get()  # of a client in this process
+            if around is not None and not around.end and around.trace == span.trace:
+                span.names_operation = around.names_operation
             if given is not None and not trusted:
                 span.links = (given,)
             self._describe_served(span, server, request, context)
@@ -341,16 +303,24 @@ class Tracer:
     def _describe_served(
         self, span: TraceSpan, server: Answering, request: Request, context: Context
     ) -> None:
-        own = span.own
-        own[names.REQUEST_ID] = str(request.id)[:64]
-        if context.address:
-            own[names.CLIENT_ADDRESS] = context.address
+        span.request_id, span.address = request.id, context.address
         if context.session is not None:
-            own[names.SESSION] = self._hashed(context.session.id)
+            span.own[names.SESSION] = self._hashed(context.session.id)
         # `isinstance(context.link, HasHeaders)` would take several microseconds.
-        is_http = hasattr(context.link, "headers")
-        name = _existing_name(server, request, context)
-        self._describe_request(span, name, context.revision, is_http=is_http)
+        is_http = hasattr(type(context.link), "headers")
+        method, name = span.name, ""
+        if method in _NAMED:  # only the names of tools and prompts become part of a span
+            tool = context.tool
+            if tool is None:
+                name = _existing_name(server, request, context)
+            elif getattr(tool, "is_known", True):
+                name = getattr(context.call_params, "name", "")
+            if name:
+                span.name = f"{method} {name}"
+        is_operation = method == "tools/call" and not span.names_operation
+        if is_operation:
+            span.names_operation = True
+        span.of_request = method, name, context.revision, is_operation, is_http, None
 
     # Calls
 
@@ -360,10 +330,12 @@ class Tracer:
         async def observe(call: Call) -> Outcome:
             if call.caller.surface != "mcp":
                 return await self._execute(handle, call)
-            span = running_span()
-            if span is None:
+            span = current.get()  # as `running_span` returns it, without a call
+            if span is None or (span.end and not span.has_call):
                 return await handle(call)
-            self._cover(span, call)
+            span.call, span.has_call = call, True
+            if call.continues:  # of an earlier request
+                self._link(span, call.continues)
             try:
                 outcome = await handle(call)
             except BaseException as error:
@@ -410,12 +382,6 @@ class Tracer:
             self._leave(token)
             self._end(span)
 
-    def _cover(self, span: TraceSpan, call: Call) -> None:
-        """Note that a SERVER span covers a call, which an earlier request may have begun."""
-        span.call, span.has_call = call, True
-        if call.continues:
-            self._link(span, call.continues)
-
     def _keep(self, call: Call, span: TraceSpan) -> None:
         """Remember the span of a call that later requests continue."""
         self._calls[call.id] = span.context
@@ -432,13 +398,13 @@ class Tracer:
         span = open_span()
         if span is not None:
             span.error = span.error or reason
-            span.own[names.CALL] = call
+            span.call_id = call
 
     def resumed(self, call: str) -> None:
         """Note that the current request continues a call; see `Observer.resumed`."""
         span = open_span()
         if span is not None:
-            span.own[names.CALL] = call
+            span.call_id = call
             self._link(span, call)
 
     @contextmanager
@@ -522,29 +488,21 @@ class Tracer:
                 self._end(span)
 
 
-def _known(method: str) -> str:
-    return method if method in names.METHODS else names.OTHER
-
-
-def _existing_name(server: Answering, request: Request, context: Context) -> str | None:
-    """Return the tool or prompt of a request; None if it does not exist for the caller.
+def _existing_name(server: Answering, request: Request, context: Context) -> str:
+    """Return the tool or prompt of a request; "" if it does not exist for the caller.
 
     Such a name must not become the name of a span.
     """
     if request.method == "tools/call":
-        name = getattr(context.call_params, "name", None)
-        if isinstance(name, str):
-            tool = context.tool or server.find("tools", name, context)
-            return name if tool is not None and getattr(tool, "is_known", True) else None
-    elif request.method == "prompts/get":
-        with suppress(msgspec.DecodeError, RecursionError):
-            name = _decode_named(request.params).name
-            return name if server.has_prompt(name, context) else None
-    return None
-
-
-def _note_id(span: TraceSpan, id: int) -> None:
-    span.own[names.REQUEST_ID] = str(id)
+        name: str | None = getattr(context.call_params, "name", None)
+        if not isinstance(name, str):
+            return ""
+        tool = server.find("tools", name, context)
+        return name if tool is not None and getattr(tool, "is_known", True) else ""
+    with suppress(msgspec.DecodeError, RecursionError):
+        name = _decode_named(request.params).name
+        return name if server.has_prompt(name, context) else ""
+    return ""
 
 
 def _describe_reply(span: TraceSpan, reply: Reply) -> None:

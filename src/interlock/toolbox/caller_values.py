@@ -25,7 +25,6 @@ def values_of(
     Args:
         server: The server's name, for errors.
         references: References such as "${caller.claim:tenant}".
-        caller: The caller.
         in_headers: Whether the values become parts of HTTP headers.
 
     Raises:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
+from interlock import aio
 from interlock.client import Client
 from interlock.client.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Listing
 from interlock.errors import InterlockError, RemoteError
@@ -108,8 +109,13 @@ class ItemLists:
 
     async def _check_prompts(self, found: Listing[Prompt]) -> bool:
         """Compare the prompts with the pins; return whether the list was replaced."""
+        offered = offered_prompts(found.definitions)
+        for count, each in enumerate(offered, 1):
+            _ = each.hash, each.source  # computed now, as they are cached
+            if count % aio.SLICE == 0:
+                await asyncio.sleep(0)
         async with self._checked.lock:
-            await self._checked.check(offered_prompts(found.definitions), PROMPT_KINDS)
+            await self._checked.check(offered, PROMPT_KINDS)
             self._prompts = found
             return self.install_prompts()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 
 MAX_URI = 64 * 1024
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
@@ -15,12 +16,19 @@ class LooseTemplate:
     """
 
     def __init__(self, text: str) -> None:
-        self._literals = _EXPRESSION.split(text)
+        self._text = text
+        self._start = text.partition("{")[0]
+
+    @cached_property
+    def _literals(self) -> list[str]:  # made late, as a server may list thousands of templates
+        return _EXPRESSION.split(self._text)
 
     def may_match(self, uri: str) -> bool:
         """Return whether a URI contains the template's literals in order."""
+        if len(uri) > MAX_URI or not uri.startswith(self._start):
+            return False
         first, *others = self._literals
-        if len(uri) > MAX_URI or not uri.startswith(first):
+        if not uri.startswith(first):
             return False
         if not others:
             return uri == first

@@ -39,7 +39,6 @@ class PooledClient:
 
     Attributes:
         key: The key of the callers that may use the client.
-        client: The client.
         redactor: Removes this connection's secrets from texts.
         calls: Number of running calls.
         served: Number of finished calls.

@@ -34,7 +34,6 @@ async def read(find: FindResource, handle: CallHandler, uri: str, call: Call) ->
     """Return the file argument for a resource: its contents in Base64, its name and media type.
 
     Args:
-        find: Finds the resource.
         handle: Passes the request for the resource through all layers.
         uri: The URI as the caller writes it, or the id of a kept result.
         call: The API call that needs the file.

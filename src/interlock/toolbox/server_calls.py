@@ -194,16 +194,17 @@ class ServerCalls:
                     )
                     is_final = is_checked and not call.returns_questions
                     result = client.check_result(name, raw) if is_final else None
+                    head = None
                     try:
-                        CHECKS[method](raw)
+                        head = CHECKS[method](raw)
                     except (msgspec.DecodeError, RecursionError):
                         raw = repaired(method, raw)
                     except MemoryError:
                         pass  # the client checks a large result itself
-                    outcome = Outcome(raw, result)
+                    outcome = Outcome(raw, result, head=head)
                     if is_checked and not is_final and not outcome.is_task:
                         result = client.check_result(name, raw)
-                        outcome = Outcome(raw, result)
+                        outcome = Outcome(raw, result, head=head)
                     if result is not None and result.meta and WARNING_KEY in result.meta:
                         self._tools.note_wrong_result(name, result.warning)
                         outcome = with_warning(call, raw, result)

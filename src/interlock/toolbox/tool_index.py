@@ -16,6 +16,7 @@ from functools import cache
 from heapq import nlargest, nsmallest
 from itertools import compress, islice
 from math import log
+from sys import intern
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +28,8 @@ MAX_QUERY = 1_000  # characters of a query that are read
 MAX_WORDS = 64  # different words of a query that are read
 MAX_PREFIXED = 5  # terms that a query word stands for as their prefix
 MIN_PREFIX = 3  # characters of such a query word
+MIN_SERVER = 4  # characters of a query word that stands for a server's name as its beginning
+MIN_HALF = 3  # characters of each half of a query word that is read as two words
 MAX_PARAMETERS = 60  # parameters of a tool that are read, in two levels
 STEP = 50  # tools that are indexed between two yields of `update`
 
@@ -34,7 +37,8 @@ K1 = 1.2
 MAX_COUNT = 4  # occurrences of a word in a field that count
 ALTERNATIVE = 0.6  # the weight of an alternative, compared with the word itself
 ANSWERS = 1.2  # the factor for tools that read, if the query is a question
-MOST = 1.3 * 1.5 * ANSWERS  # the largest factor of `_bonus`; the least is 0.7
+SPELLED = 0.05  # added to the factor for a name that the query spells, such as the same plural
+MOST = 1.3 * (1 + SPELLED) * 1.5 * ANSWERS  # the largest factor of `_bonus`; the least is 0.7
 _IN_NAME = 1.0  # added to the weight of a term, which is less, if the tool's name contains the term
 _TINY = 1e-9  # less than the score of any match
 
@@ -99,11 +103,20 @@ class _Ranking:
         words: The words that the tool matches, a bit for each.
         covered: The terms of the tool's name that are matched, a bit for each meaning.
         is_question: Whether the query begins like a question, which a tool that reads answers.
+        spelled: The words of the query as they are spelled, without case and accents.
+        fillers: The terms of its stop words, which may be parts of a tool's name.
+        servers: The terms of the names of the servers whose tools the search may find.
+        terms: The terms of the query, and the word for each; see `query_terms`.
     """
 
-    def __init__(self, visible: bytearray, *, is_question: bool = False) -> None:
+    def __init__(self, query: str, visible: bytearray, servers: frozenset[str]) -> None:
+        words = _query_words(query, servers)
         self.visible = visible
-        self.is_question = is_question
+        self.terms = _telling(words)
+        self.is_question = _QUESTION.match(query) is not None
+        self.spelled = frozenset(words)
+        self.fillers = frozenset(stem(word) for word in self.spelled & _STOP_WORDS)
+        self.servers = servers
         self.count = sum(visible)
         self.scores = [0.0] * len(visible)
         self.words = [0] * len(visible)
@@ -137,6 +150,7 @@ class ToolIndex:
         self._free: list[int] = []  # slots of removed tools
         self._addresses: list[str] = []  # by slot; "" for a free one
         self._names: list[frozenset[str]] = []  # by slot: the terms of the tool's name
+        self._spelled: list[tuple[str, ...]] = []  # by slot: the words of which these are the terms
         self._servers: list[frozenset[str]] = []  # by slot: the terms of its server's name
         self._order: dict[str, int] = {}  # address -> position in the configuration
         # Term -> slots in ascending order, and the weight of the term in each
@@ -189,6 +203,7 @@ class ToolIndex:
             slot = len(self._addresses)
             self._addresses.append("")
             self._names.append(_NO_TERMS)
+            self._spelled.append(())
             self._servers.append(_NO_TERMS)
         names = name_terms(tool.name)
         for term, weight in _weights(tool).items():
@@ -202,6 +217,7 @@ class ToolIndex:
             weights.insert(position, weight + _IN_NAME * (term in names))
         self._addresses[slot] = tool.address
         self._names[slot] = names or _NO_TERMS
+        self._spelled[slot] = tuple(map(intern, _words(tool.name)))  # names share most words
         self._servers[slot] = name_terms(tool.server) or _NO_TERMS
         self._slots[tool.address] = slot
         self._tools[tool.address] = tool
@@ -232,11 +248,10 @@ class ToolIndex:
             limit: The most tools to return.
             mask: The addresses of the tools to search; None for all.
         """
-        words = query_terms(query)
+        ranking = self._ranking(query, mask)
+        words = ranking.terms
         if not words or limit < 1:
             return []
-        is_question = _QUESTION.match(query) is not None
-        ranking = _Ranking(self._visible(mask), is_question=is_question)
         for position, term in enumerate(words):
             self._match(term, 1 << position, ranking)
         scores = ranking.scores
@@ -267,11 +282,11 @@ class ToolIndex:
         for field, terms in _fields_of(self._tools[address]):
             for term in dict.fromkeys(terms):
                 fields.setdefault(term, []).append(field.name)
-        ranking = _Ranking(self._visible(None))
+        slot, ranking = self._slots[address], self._ranking(query, None)
         found = {}
-        for term, word in query_terms(query).items():
-            meanings = (each.term for each in self._meanings(term, ranking))
-            terms_found = {each: fields[each] for each in meanings if each in fields}
+        for term, word in ranking.terms.items():
+            meanings = [each.term for each in self._meanings(term, ranking) if slot in each.slots]
+            terms_found = {each: fields[each] for each in meanings}
             if terms_found:
                 found[word] = terms_found
         return found
@@ -282,10 +297,13 @@ class ToolIndex:
         "Which branches exist?" matches tools that list, create and delete branches alike, so a
         question has a further factor for the tools that read.
         """
-        names, servers = self._names[slot], self._servers[slot]
+        names, servers, spelled = self._names[slot], self._servers[slot], self._spelled[slot]
+        covered = ranking.covered[slot].bit_count() + len(names & ranking.fillers)
+        same = sum(map(ranking.spelled.__contains__, spelled))
         return (
             (0.7 + 0.3 * ranking.words[slot].bit_count() / len(words))
-            * (1 + 0.3 * ranking.covered[slot].bit_count() / len(names))
+            * (1 + 0.3 * covered / len(names))
+            * (1 + SPELLED * same / max(len(spelled), 1))
             * (1 + 0.5 * len(servers & words.keys()) / len(servers))
             * (ANSWERS if ranking.is_question and names & _READING else 1.0)
         )
@@ -314,6 +332,10 @@ class ToolIndex:
             scores[slot] += score
             words[slot] |= bit
 
+    def _ranking(self, query: str, mask: Container[str] | None) -> _Ranking:
+        visible = self._visible(mask)
+        return _Ranking(query, visible, frozenset().union(*{*compress(self._servers, visible)}))
+
     def _visible(self, mask: Container[str] | None) -> bytearray:
         """Return a byte for each slot: 1 if the search may find its tool."""
         if mask is None:
@@ -323,14 +345,20 @@ class ToolIndex:
     def _meanings(self, term: str, ranking: _Ranking) -> Iterator[_Hits]:
         """Yield the tools for each term that a query's term stands for.
 
-        A term that no visible tool contains stands for the terms that begin with it.
+        A term that no visible tool contains stands for the terms that begin with it, and for two
+        terms that it joins. Each term also stands for the servers whose names begin with it.
         """
         hits = self._hits(term, ranking)
         if hits is not None:
             yield hits
-        elif len(term) >= MIN_PREFIX:
-            yield from islice(self._prefixed(term, ranking), MAX_PREFIXED)
-        for other in _alternatives().get(term, ()):
+        else:
+            if len(term) >= MIN_PREFIX:
+                yield from islice(self._prefixed(term, ranking), MAX_PREFIXED)
+            yield from self._halves(term, ranking)
+        others = [*_alternatives().get(term, ())]
+        if len(term) >= MIN_SERVER:
+            others += sorted(each for each in ranking.servers - {term} if each.startswith(term))
+        for other in others:
             hits = self._hits(other, ranking, is_own=False)
             if hits is not None:
                 yield hits
@@ -358,6 +386,19 @@ class ToolIndex:
             if hits is not None:
                 yield hits
 
+    def _halves(self, term: str, ranking: _Ranking) -> Iterator[_Hits]:
+        """Yield the tools that contain both halves of a compound, such as "mind" and "map"."""
+        for place in range(MIN_HALF, len(term) - MIN_HALF + 1):
+            halves = [self._hits(stem(each), ranking) for each in (term[:place], term[place:])]
+            first, second = halves
+            if first is None or second is None:
+                continue
+            both = frozenset(first.slots) & frozenset(second.slots)
+            for each in (first, second) if both else ():
+                pairs = zip(each.slots, each.weights, strict=True)
+                kept = {slot: weight for slot, weight in pairs if slot in both}
+                yield _Hits(each.term, True, [*kept], [*kept.values()])
+
 
 # Words
 
@@ -365,6 +406,7 @@ _NO_TERMS = frozenset(("",))  # for a name without words, so that it can be divi
 _STOP_WORDS = frozenset(STOP_WORDS.split())
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_PLURAL = re.compile(r"(?<=[A-Z]{2})s(?![a-z])")  # of "PRs", which are not a "P" and "Rs"
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(
     "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002ffff]+)"
@@ -379,7 +421,7 @@ def _terms(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    text = _CAMEL.sub(" ", text)
+    text = _CAMEL.sub(" ", _PLURAL.sub("", text))
     if text.isascii():
         return _WORD.findall(text.lower())
     words: list[str] = []
@@ -458,8 +500,23 @@ def query_terms(query: str) -> dict[str, str]:
 
     Numbers are left out unless there is nothing else, because they are usually arguments.
     """
-    words = [word for word in _words(query[:MAX_QUERY]) if word not in _STOP_WORDS]
-    telling = [word for word in words if not word.isdecimal()] or words
+    return _telling(_query_words(query))
+
+
+def _query_words(query: str, servers: frozenset[str] = _NO_TERMS) -> list[str]:
+    """Return the words of a query; two that are a server's name together, as "GitHub", are one."""
+    words: list[str] = []
+    for word in _words(query[:MAX_QUERY]):
+        if words and stem(words[-1] + word) in servers:
+            words[-1] += word
+        else:
+            words.append(word)
+    return words
+
+
+def _telling(words: Sequence[str]) -> dict[str, str]:
+    kept = [word for word in words if word not in _STOP_WORDS]
+    telling = [word for word in kept if not word.isdecimal()] or kept
     terms: dict[str, str] = {}
     for word in telling:
         if len(terms) < MAX_WORDS:

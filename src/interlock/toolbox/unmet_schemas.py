@@ -21,7 +21,6 @@ def with_warning(call: Call, raw: Raw, result: CallToolResult) -> Outcome:
     the schema; the text states that the tool ran.
 
     Args:
-        call: The call.
         raw: The result, as the server encoded it.
         result: The decoded result with its warning.
     """

@@ -38,21 +38,22 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.observing import trace_headers
-from interlock.protocol.envelope import BOM, RequestFrame, messages_in, notification_method
+from interlock.protocol.envelope import RequestFrame, messages_in, notification_method
 from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.protocol.headers import ToolHeaders, encode_value
+from interlock.protocol.odd_lines import split
 from interlock.text.quoting import clip
 from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
+from interlock.transports.http_bodies import JSON, frames_in, may_be_json, media_type
 from interlock.transports.http_endpoint import (
     EVENTS,
     FAILURES,
-    JSON,
     REPLY_TIMEOUT,
     HttpEndpoint,
     PendingReplies,
 )
-from interlock.transports.http_errors import may_be_json, media_type, retry_after, sent_token
+from interlock.transports.http_errors import retry_after, sent_token
 from interlock.types import RequestId
 
 LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is open
@@ -111,7 +112,7 @@ def _initialized_in(frame: bytes) -> _Initialized:
         return _decode_initialized(frame).result
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         with suppress(ParseError):
-            for message in messages_in(frame):
+            for message in [*messages_in(frame), *split(frame)[1]]:
                 with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                     return _decode_initialized(message).result
     return _Initialized()
@@ -219,24 +220,21 @@ class HttpTransport:
             if request is None:
                 return None
             kind = media_type(response)
-            if kind == JSON:
-                body = await endpoint.body(response)
-            elif kind != EVENTS and may_be_json(kind):
-                kind, body = await self._read_untyped(request, response, kind)
-            if kind == JSON:
-                if request.method == "initialize":
-                    self._adopt_session(response, body)
-                if body:
-                    self._receiver.frames_received([body], request.id)
-                why = "its JSON does not answer the request" if body else "it sent nothing"
-                error = self._unless_answered(request.id, response, why)
-            elif kind == EVENTS:
+            if kind == EVENTS:
                 parser = SseParser(endpoint.max_bytes)
                 error = await self._read_stream(request, response, parser)
             else:
-                empty = "nothing" if response.content_length == 0 else "no Content-Type"
-                sent = clip(kind) or empty
-                error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON-RPC")
+                frames: list[bytes] = []
+                if kind == JSON or may_be_json(kind):
+                    body = await endpoint.body(response)
+                    is_usual = kind == JSON and body.startswith(b"{") and body.isascii()
+                    frames = [body] if is_usual else frames_in(body, response, endpoint.max_bytes)
+                if request.method == "initialize":
+                    for each in frames:
+                        self._adopt_session(response, each)
+                if frames:
+                    self._receiver.frames_received(frames, request.id)
+                error = self._unless_answered(request.id, response, bool(frames))
         finally:
             response.release()  # closes the connection if the answer was not read to its end
         if error is None or isinstance(error, OutOfMemory):  # a retry cannot help
@@ -245,25 +243,17 @@ class HttpTransport:
             return await self._resume(request, parser)
         return error
 
-    async def _read_untyped(
-        self, request: RequestFrame, response: aiohttp.ClientResponse, kind: str
-    ) -> tuple[str, bytes]:
-        """Read an answer whose type does not tell its format; return its type, and its JSON."""
-        body = await self._endpoint.body(response)
-        if b'"jsonrpc"' in body and body.removeprefix(BOM).lstrip().startswith((b"{", b"[")):
-            return JSON, body
-        if not kind:  # the answer may be a whole stream
-            parser = SseParser(self._endpoint.max_bytes)
-            for event in [*parser.feed(body), *parser.finish()]:
-                if carries_message(event):
-                    self._receiver.frames_received([event.data], request.id)
-        return kind, b""
-
     def _unless_answered(
-        self, id: RequestId, response: aiohttp.ClientResponse, why: str
+        self, id: RequestId, response: aiohttp.ClientResponse, has_json: bool
     ) -> HttpError | None:
         if not self._receiver.awaits(id):
             return None
+        why = "its JSON does not answer the request"
+        if not has_json:
+            kind = media_type(response)
+            is_empty = kind == JSON or (not kind and response.content_length == 0)
+            sent = "nothing" if is_empty else f"{clip(kind) or 'no Content-Type'}, not JSON-RPC"
+            why = f"it sent {sent}"
         shown, status = self._endpoint.shown, response.status
         return HttpError(f"{shown} answered {status}, but {why}", status)
 

@@ -53,7 +53,6 @@ from interlock.transports.trace import Trace
 LARGEST_PLAIN_BODY = 2**20  # bytes; aiohttp warns of larger ones
 Request = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
-JSON = "application/json"
 EVENTS = "text/event-stream"
 
 MAX_ERROR_BODY = 64 * 1024
@@ -282,13 +281,18 @@ class HttpEndpoint:
     ) -> AsyncGenerator[ServerSentEvent, None]:
         """Yield a stream's events until it ends; close this generator to stop earlier."""
         inflater = self._inflater(response, None)
-        while chunk := await response.content.readany():
-            for piece in inflater.feed(chunk):
-                for event in parser.feed(piece):
-                    yield event
-                if len(piece) >= SLICE:  # so that many tiny lines do not block the event loop
-                    await asyncio.sleep(0)
-        inflater.finish()
+        try:
+            while chunk := await response.content.readany():
+                for piece in inflater.feed(chunk):
+                    for event in parser.feed(piece):
+                        yield event
+                    if len(piece) >= SLICE:  # so that many tiny lines do not block the event loop
+                        await asyncio.sleep(0)
+            inflater.finish()
+        except FAILURES:
+            for event in parser.finish():  # its data may be whole, although the stream is not
+                yield event
+            raise
         for event in parser.finish():
             yield event
 

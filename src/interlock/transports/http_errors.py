@@ -28,6 +28,7 @@ from interlock.errors import (
 from interlock.oauth.challenges import token_challenge
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.text.quoting import clip
+from interlock.transports.http_bodies import media_type
 from interlock.types import ErrorObject
 
 MAX_RETRY_AFTER = 3600.0  # seconds; a longer wait is shortened to this
@@ -48,7 +49,6 @@ def refusal(
 
     Args:
         shown: The URL as shown in messages.
-        response: The response.
         body: The part of the body that arrived; b"" if nothing arrived.
         secrets: Texts to redact if the server repeats them.
     """
@@ -77,22 +77,6 @@ def sent_token(response: aiohttp.ClientResponse) -> str:
     """Return the token in the request that a response belongs to; "" if no token was sent."""
     sent = response.request_info.headers.get("Authorization", "")
     return sent.removeprefix("Bearer ").removeprefix("DPoP ")
-
-
-def media_type(response: aiohttp.ClientResponse) -> str:
-    """Return a response's media type in lower case, without parameters."""
-    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-
-
-def may_be_json(kind: str) -> bool:
-    """Return whether a body of a media type other than JSON may have a message all the same.
-
-    Servers send types of their own, such as "application/vnd.x+json". Go's HTTP server writes
-    "text/plain" for an answer without a type.
-    """
-    return kind in ("", "text/plain", "text/json", "application/octet-stream") or (
-        kind.startswith("application/") and "json" in kind
-    )
 
 
 def retry_after(value: str) -> float | None:

@@ -26,8 +26,8 @@ from interlock.protocol.event_stream import SseParser, carries_message
 from interlock.text import urls
 from interlock.text.redaction import NO_VALUES
 from interlock.transports import Receiver
-from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, PendingReplies
-from interlock.transports.http_errors import media_type
+from interlock.transports.http_bodies import JSON, media_type
+from interlock.transports.http_endpoint import EVENTS, HttpEndpoint, PendingReplies
 from interlock.types import RequestId
 
 # The most POSTs that a server may leave open although it has responded to them on its stream.

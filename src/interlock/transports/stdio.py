@@ -61,7 +61,6 @@ class StdioTransport:
 
     Attributes:
         process_id: The server's process id; None before its start.
-        stderr_dropped: The number of bytes dropped from the beginning of the server's stderr.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class StdioTransport:
         self._unsent_size = 0
         self._stderr: deque[bytes] = deque()
         self._stderr_size = 0
-        self.stderr_dropped = 0
         self.process_id: int | None = None
         self._last_line = b""  # the beginning of the last line on stdout
         self._process: Process
@@ -173,9 +171,7 @@ class StdioTransport:
         if self._trace is not None:
             self._trace.noted("stderr", data.decode(errors="replace"))
         while self._stderr_size > STDERR_BYTES and len(self._stderr) > 1:
-            dropped = len(self._stderr.popleft())
-            self._stderr_size -= dropped
-            self.stderr_dropped += dropped
+            self._stderr_size -= len(self._stderr.popleft())
 
     @staticmethod
     def _read_pipe(pipe: int) -> bytes | None:

@@ -21,7 +21,6 @@ async def serve_or_absent(
 
     Args:
         app: The application.
-        request: The request.
         page: Returns the page.
     """
     scope, send = request.scope, request.send

@@ -180,7 +180,7 @@ def test_continue_continues_the_latest_conversation(interlock, script):
     assert len(older[1]) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [
         ["--continue", "--conversation", "k3f"],
@@ -192,7 +192,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(interlock, options: 
     assert interlock("chat", "x", *options).code == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "stdin", "message"),
     [
         ([], b"", "the prompt is empty"),
@@ -291,7 +291,7 @@ def test_an_empty_answer_is_reported(interlock, script):
 
 
 @pytest.mark.slow("loads the vendors' packages")
-@pytest.mark.parametrize(
+@each_row(
     ("model", "message"),
     [
         ("nobody:x", "unknown model provider 'nobody'"),

@@ -84,6 +84,33 @@ def test_denied_or_malformed_call_exits_with_2_and_the_reason(
     assert reason in ran.err
 
 
+@each_row(
+    ("tool", "gateway", "denied"),
+    [
+        ("mcp__git_hub__push", "gateway", "git.hub:push is denied by rule no-push"),
+        ("mcp__my_gateway__git_hub__push", "my gateway", "git.hub:push is denied by rule no-push"),
+        ("mcp__a__b__push", "gateway", "can be a tool of 'a__b'"),
+        ("mcp__x_y__push", "gateway", "can be a tool of 'x.y' or 'x y'"),
+        ("mcp__git_hub__pull", "gateway", ""),
+    ],
+)
+def test_servers_whose_names_claude_code_rewrites_keep_their_rules(
+    tool: str, gateway: str, denied: str, interlock, home: Path
+):
+    rules = [
+        {"id": "no-push", "effect": "deny", "who": ["*"], "tools": ["git.hub:push"]},
+        {"id": "rest", "effect": "allow", "who": ["*"], "tools": ["*:*"]},
+    ]
+    servers = {each: {"command": "none"} for each in ("git.hub", "a__b", "x.y", "x y")}
+    gateway_section = {"policy": {"rules": rules}, "database": str(home / "gateway.db")}
+    path = home / "policy.json"
+    path.write_text(json.dumps({"mcpServers": servers, "gateway": gateway_section}))
+
+    ran = interlock("hook", "--gateway", gateway, "--config", path, stdin=asked(tool))
+
+    assert (ran.code, denied in ran.err) == (2 if denied else 0, True), ran.err
+
+
 @pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("closed", ["<&-", "2>/dev/full", ">/dev/full"])
 def test_hook_that_cannot_read_or_write_blocks_the_call(policy: Path, closed: str):

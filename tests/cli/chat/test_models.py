@@ -9,6 +9,7 @@ from interlock.models import choosing, learned
 from interlock.models.learned import Lesson
 from tests.models import wire_openai as wire
 from tests.models.gguf.files import WITH_TOOLS, write_model
+from tests.support.rows import each_row
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +99,7 @@ def test_gguf_file_calls_a_tool_and_answers_its_result(interlock, servers, tmp_p
     assert '[TOOL] e:say(text="noon")' in ran.err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "hint"),
     [("gpt-4o", "openai:gpt-4o"), ("claude-x", "anthropic:claude-x"), ("qwen3:8b", "ollama:qwen3")],
 )

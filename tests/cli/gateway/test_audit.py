@@ -16,6 +16,7 @@ from interlock.config.gateway import Audit
 from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash
 from interlock.store import AuditRecord, open_trail
 from interlock.store.database.location import find, folder_beside
+from tests.support.rows import each_row
 
 COPY = "copy.jsonl"
 
@@ -71,7 +72,7 @@ def test_list_without_matches_prints_a_notice(interlock, trail: Path):
     assert (ran.code, ran.out, ran.err) == (0, "", "no such calls\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error"),
     [
         (["list", "--status", "good"], "must be one of ok, tool_error"),
@@ -160,6 +161,21 @@ def test_list_shows_a_call_whose_duration_is_not_a_number(interlock, trail: Path
     ran = interlock("audit", "list")
 
     assert (ran.code, len(ran.out.splitlines())) == (0, 2)
+
+
+def test_verify_shows_a_forged_writer_on_one_line_without_control_characters(
+    interlock, trail: Path
+):
+    name = "\x1b[2J\n9 records of 1 writer: whole\u202e" + "x" * 1_000_000
+    with closing(sqlite3.connect(trail)) as database, database:
+        database.execute("UPDATE audit SET writer = ? WHERE seq = 2", [name])
+
+    ran = interlock("audit", "verify")
+
+    assert ran.code == 1
+    assert len(ran.out) < 2_000
+    assert not {"\x1b", "\u202e"} & {*ran.out}
+    assert all("writer" in line and not line.startswith("9 ") for line in ran.out.splitlines())
 
 
 def test_verify_finds_a_cut_trail_whose_head_lost_its_signature(interlock, trail: Path):

@@ -56,7 +56,7 @@ def test_create_with_json_prints_the_key_object_with_the_secret(interlock):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error"),
     [
         (["anna b"], "a user is a name without spaces and *"),

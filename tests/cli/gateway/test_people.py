@@ -51,10 +51,8 @@ async def fill(home: Path, user: str) -> None:
     await PluginStore(database).install("refunds", user, by=ANNA)
     allowed, made = AuthorizationStore(database), authorization(f"{user}-1", user=user)
     await allowed.add(made)
-    decided = Decided(client="c", name="C", verified="", view="", scopes=(), user=user, key="",
-                      expires=made.expires)  # fmt: skip
     person = StoredPerson(user=user)
-    body = msgspec.json.encode(decided).decode()
+    body = msgspec.json.encode(Decided("https://c.example/cb", "", made)).decode()
     await allowed.add_code(user.encode(), body, made.expires, person, made.created)
     async with KeptResultStore.beside(location, secret, Results, database) as kept:
         await kept.keep(("default", user), "c_1", CANARY.encode())

@@ -21,6 +21,7 @@ from interlock import Client
 from interlock.errors import MissingExtra
 from tests.cli.conftest import ECHO
 from tests.support.oidc import OidcIssuer
+from tests.support.rows import each_row
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 Start = Callable[..., subprocess.Popen[str]]
@@ -268,7 +269,7 @@ def test_missing_http_server_is_an_error_before_any_server_starts(
     assert not started.exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "error"),
     [
         (("--stdio", "--http", "127.0.0.1:0"), "--http and --stdio exclude each other"),
@@ -471,6 +472,7 @@ def test_serve_states_the_url_for_clients_and_the_redirect_uri_for_issuers(serve
         "redirect URI to register at https://id.example.com:"
         " https://tools.example.com/login/callback",
     ]
+    assert f"Claude Code: claude mcp add --transport http interlock {public}" in gateway.lines
 
 
 async def test_check_reaches_issuers_only_if_it_may_start_servers(interlock, config):

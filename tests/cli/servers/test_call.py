@@ -97,7 +97,7 @@ def test_invalid_arguments_are_wrong_usage(interlock, arguments: list[str], mess
     assert message in ran.err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (["e:echo", "count=x"], "count='x' is not valid: the tool takes integer here"),
@@ -154,7 +154,7 @@ server.run()
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize(
+@each_row(
     ("call", "code", "told"),
     [
         (("s:divide", "by=0"), 1, ["  dividing by 0", "ZeroDivisionError: division by zero"]),

@@ -17,7 +17,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("client", "scope", "file", "key"),
     [
         ("claude", "project", ".mcp.json", "mcpServers"),

@@ -12,6 +12,7 @@ TIME = {"command": "mcp-server-time", "args": ["--local-timezone", "UTC"], "env"
 NOTES = {"url": "https://notes.example/mcp"}
 FILES = {
     ".claude.json": "mcpServers",
+    ".config/amp/settings.json": "amp.mcpServers",
     "config/Claude/claude_desktop_config.json": "mcpServers",
     "config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json": (
         "mcpServers"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.rows import each_row
+
 
 @pytest.mark.slow("starts a program")
 def test_prompts_are_listed_with_their_arguments(interlock, library):
@@ -18,7 +20,7 @@ def test_prompt_prints_its_messages(interlock, library):
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize(
+@each_row(
     ("words", "code"), [(["library:review"], 1), (["review"], 2), (["library:review", "x"], 2)]
 )
 def test_prompt_without_its_arguments_is_an_error(interlock, library, words: list[str], code: int):

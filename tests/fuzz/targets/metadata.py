@@ -137,7 +137,9 @@ class Web:
         self._choices = choices
         self.asked: list[str] = []
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> FetchedResponse:
+    async def get(
+        self, url: str, headers: Mapping[str, str] | None = None, *, may_move: bool
+    ) -> FetchedResponse:
         self.asked.append(url)
         status = self._choices.one_of([200, 200, 200, 404, 403, 500])
         return FetchedResponse(status, {}, document_of(self._choices), url)

@@ -128,7 +128,7 @@ async def test_commands_the_api_and_calls_judge_expiry_by_one_wall_clock(
             assert not await refund(gateway, anna, 1)
 
             now[0] = max(each.expires for each in found)
-            await gateway.assembly.services.approvals.refresh()
+            await gateway.assembly.services.approvals.changes.refresh()
             states = {each["id"]: each["state"] for each in await berta.get("/approvals")}
             shown = {each.id: command.state(each) for each in await command.list()}
             body = {"hash": asked[3]["hash"]}

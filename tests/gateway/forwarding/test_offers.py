@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.calls import Entry
+from interlock.client.listing import Listing
 from interlock.config.gateway import View
-from interlock.gateway.forwarding.offers import Offers
+from interlock.gateway.forwarding.offers import STEP, Offers
 from interlock.gateway.forwarding.uris import Uris
 from interlock.policy import CompiledView
 from interlock.protocol.envelope import encode
@@ -37,7 +38,10 @@ def offers(servers: dict[str, list[str]], plain: View | None = None) -> Offers:
     )
     toolbox = SimpleNamespace(tools=tools, upstreams=dict.fromkeys(servers, upstream))
     view = CompiledView(plain) if plain is not None else None
-    return Offers(cast("Any", toolbox), Uris(), cast("Any", None), view, None)
+    made = Offers(cast("Any", toolbox), Uris(), cast("Any", None), view)
+    for _ in made.build(None):
+        pass
+    return made
 
 
 class _Empty(list[Any]):
@@ -89,3 +93,21 @@ def test_plain_name_belongs_to_the_first_tool_and_later_tools_clash(
     assert {name: each.entry.server for name, each in found.tools.items()} == first
     assert len(found.tools) + len(found.clashes) == sum(map(len, servers.values()))
     assert {each.reason for each in found.clashes} <= {"name_clash"}
+
+
+def test_long_lists_are_read_in_steps_and_unchanged_ones_are_reused() -> None:
+    found: Listing[Any] = Listing()
+    found.definitions = [{"uri": f"x://{n}", "name": str(n)} for n in range(2 * STEP + 1)]
+    upstream = SimpleNamespace(
+        obstacle=("", ""),
+        unusable=(),
+        waiting_prompts={},
+        entries=(),
+        items={"resources": found, "resourceTemplates": Listing(), "prompts": Listing()},
+    )
+    toolbox = cast("Any", SimpleNamespace(tools=[], upstreams={"a": upstream}))
+    first, second = (Offers(toolbox, Uris(), cast("Any", None), None) for _ in range(2))
+    assert len([*first.build(None)]) == 2
+    assert len([*second.build(first)]) == 0
+    assert second.resources["x://7"] is first.resources["x://7"]
+    assert second.resources["x://7"].definition.fields == {"uri": "x://7", "name": "7"}

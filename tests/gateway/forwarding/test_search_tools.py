@@ -391,12 +391,12 @@ async def test_the_list_changes_only_with_the_tools_that_it_has() -> None:
     policy, servers = policy_of(search=always), {"crm": crm(), "wiki": wiki()}
     server = ForwardingServer(servers, policy, environ={})
     async with server.running():
-        before = server.catalogue.fingerprint("tools", ANNA)
+        before = await server.catalogue.fingerprint("tools", ANNA)
         changed = upstream(described("list_pages", "Another text."), described("new"))
         await server.replace({**servers, "wiki": changed}, policy)
-        after = server.catalogue.fingerprint("tools", ANNA)
+        after = await server.catalogue.fingerprint("tools", ANNA)
         await server.replace({"wiki": changed}, policy)
-        without = server.catalogue.fingerprint("tools", ANNA)
+        without = await server.catalogue.fingerprint("tools", ANNA)
     assert before == after != without
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.gateway.forwarding.uris import MAX_LINKS, Uris
 from tests.support.rows import each_row
 
@@ -25,7 +23,7 @@ def test_prefix_stays_when_the_other_server_has_gone():
     assert uris.shown("a", "x://1") == "interlock://servers/a/x://1"
 
 
-@pytest.mark.parametrize("server", ["a", "a/b", "ä %", "a%2Fb"])
+@each_row("server", ["a", "a/b", "ä %", "a%2Fb"])
 def test_prefixed_uri_can_be_split_whatever_the_server_is_called(server: str):
     uris = Uris()
     uris.compare({server: ["x://1/2"], "other": ["x://1/2"]})

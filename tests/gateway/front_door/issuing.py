@@ -84,7 +84,7 @@ class LocalIssuer:
 
     async def code(self, decided: Decided, now: int) -> str:
         _now.set(now)
-        person = StoredPerson(user=decided.user, scopes=decided.scopes)
+        person = StoredPerson(user=decided.authorization.user, scopes=decided.authorization.scopes)
         return await self.tokens.issue_code(decided, person)
 
     async def ask(self, request: Request) -> dict[str, Any]:

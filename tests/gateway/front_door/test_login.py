@@ -198,7 +198,11 @@ async def test_registration_that_is_too_long_or_of_no_use_is_refused(door):
         ):
             reply = await visitor.register(**metadata)
             assert (reply.code, reply.json["error"]) == (400, f"invalid_{error}"), metadata
-        assert (await visitor.register(client_name="x" * 70_000)).code == 413
+        text = await visitor.post("/register", {}, {"content-type": "text/plain"})
+        long_body = await visitor.register(client_name="x" * 70_000)
+        for reply, code in ((text, 415), (long_body, 413)):
+            assert (reply.code, reply.json["error"]) == (code, "invalid_request")
+        assert (await visitor.register(client_id=None, scope=None)).code == 201
 
 
 async def test_requests_over_the_rate_are_told_when_to_come_back(door, monkeypatch):

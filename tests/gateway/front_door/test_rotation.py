@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.gateway.front_door.refresh_token import GRACE, RefreshToken, refresh_token, verdict
-from interlock.gateway.front_door.tokens import Decided
+from interlock.gateway.front_door.tokens import Decided, authorization_of
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.database.database import Database, open_database
-from tests.gateway.front_door.issuing import Issuing, LocalIssuer, Request, remote_issuer
+from tests.gateway.front_door.issuing import CLIENT, Issuing, LocalIssuer, Request, remote_issuer
 from tests.store.conftest import postgres
 
 __all__ = ["postgres"]  # a fixture
@@ -91,18 +92,14 @@ async def test_two_processes_have_one_successor_in_any_order(postgres: str):
 
 async def _run(world: World, user: str, events: Sequence[tuple[str, bool]]) -> None:
     now = 1_000_000_000_000_000
-    decided = Decided(
-        client="client",
-        name="Client",
-        verified="",
-        redirect_uri="https://c.example/cb",
-        challenge=CHALLENGE,
+    allowed = authorization_of(
+        *(CLIENT.client, Principal(user)),
         view="",
         scopes=("mcp:*",),
-        user=user,
-        key="",
         expires=now + 10**14,
+        now=now,
     )
+    decided = Decided("https://c.example/cb", CHALLENGE, allowed)
 
     async def ask(second: bool, action: str, **sent: str) -> dict[str, Any]:
         return await world.issuers[int(second)].ask(Request(action, sent, now))

@@ -104,6 +104,8 @@ def test_any_json_gives_a_reason_on_one_line(body: Any) -> None:
         ({"type": "error", "message": "No.", "code": "server_error"}, 0),
         ({"choices": [{"delta": {}, "error": {"code": 502, "message": "No."}}]}, 502),
         ({"error": {"code": 10**30}}, 0),
+        ({"detail": "No."}, 0),
+        ({"message": "No.", "code": 500}, 500),
     ],
 )
 def test_error_in_a_stream_is_found_with_its_status(event: Any, status: int) -> None:
@@ -118,6 +120,9 @@ def test_error_in_a_stream_is_found_with_its_status(event: Any, status: int) -> 
     [
         {"choices": [{"delta": {"content": "error"}}]},
         {"choices": None, "error": None},
+        {"choices": [], "error": {"message": "", "code": None}},
+        {"choices": [], "error": {"message": "", "code": 0}, "detail": "x"},
+        {"message": "queued", "code": 0},
         {"type": "response.completed", "response": {"error": None}},
         {"type": "ping"},
         [],

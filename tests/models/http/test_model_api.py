@@ -48,7 +48,8 @@ async def answered(server: WireServer, *script: Answer) -> tuple[Any, list[Any]]
 
 
 @each_row(
-    "kind", ["text/event-stream", "application/json", "text/plain", "", "text/event-stream;x"]
+    "kind",
+    ["text/event-stream", "application/json", "text/html", "text/plain", "", "text/event-stream;x"],
 )
 async def test_first_bytes_decide_whether_an_answer_is_a_stream(
     server: WireServer, kind: str
@@ -70,6 +71,12 @@ async def test_first_bytes_decide_whether_an_answer_is_a_stream(
         (b'data: {"n": "\xed\xa0\xbd\xed\xb8\x80"}\n\n', [{"n": "\ud83d\ude00"}]),
         (b'data: {"n": "a\xf0\x9f"}\n\n', [{"n": "a\ufffd"}]),
         (b'data: {"n":\ndata: 1}\n\n', [{"n": 1}]),
+        # Heartbeats of proxies, and fields that are written twice
+        (b"data: ping\n\ndata: null\n\ndata: : keep-alive\n\n" + EVENTS, [{"n": 1}, {"n": 2}]),
+        (EVENTS.replace(b"data: ", b"data: data: "), [{"n": 1}, {"n": 2}]),
+        (b'data: {"n": 1}\n\ndata: "[DONE]"\n\n', [{"n": 1}]),
+        (b'data: {"id": 1}{"id": 2}\n\n', [{"id": 1}, {"id": 2}]),
+        (b'{"n": 1}\n{"n": 2}\n', [{"n": 1}, {"n": 2}]),
         # Events without empty lines between them, or after the last one
         (b'data: {"n": 1}\ndata: {"n": 2}\ndata: [DONE]\n', [{"n": 1}, {"n": 2}]),
         (b'data: {"n": 1}\n\ndata: {"n": 2}', [{"n": 1}, {"n": 2}]),
@@ -88,6 +95,7 @@ async def test_events_are_decoded(server: WireServer, body: bytes, events: list[
         (failure(200, {"error": "No."}), 200, "No."),
         (failure(200, {"code": "limit", "message": "No."}), 200, "No."),
         (Answer(b'event: error\ndata: {"message": "No."}\n\n'), 200, "No."),
+        (Answer(b"event: error\ndata: No.\n\n"), 200, "No."),
         (page(413), 413, "Welcome to nginx"),
         (
             Answer(b"upstream says no\n", 422, {"content-type": "text/plain"}),
@@ -112,6 +120,7 @@ async def test_refusal_has_its_status_and_its_reason(
         (page(200), ModelUnavailable, "web page (Welcome to nginx)"),
         (Answer(b"{nonsense", 200), ModelInterrupted, "not JSON"),
         (Answer(b'data: {"n": 1}\n\ndata: {"error": "No GPU"}\n\n'), ModelInterrupted, "No GPU"),
+        (Answer(b"data: Internal error\n\n"), ModelInterrupted, "ended with 'Internal error'"),
         (Answer(EVENTS, cut=True, slice=10), ModelInterrupted, "cut off"),
         (Answer(b"data: {nonsense\n\n"), ModelInterrupted, "not JSON"),
         (Answer(b"data: " + b"[" * 5_000), ModelInterrupted, "not JSON"),

@@ -21,6 +21,7 @@ from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, compl
 from interlock.models.llama import Text
 from interlock.models.local import LocalModel
 from tests.models.processes import python
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.slow("the embedded model")
 one_loop = pytest.mark.asyncio(loop_scope="module")  # the loop in which the model was loaded
@@ -73,7 +74,7 @@ def calls(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
 
 
 @one_loop
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "name", "arguments"),
     [
         ("What time is it in Asia/Tokyo?", "time__get_current_time", {"timezone": "Asia/Tokyo"}),
@@ -160,9 +161,7 @@ async def test_missing_argument_makes_the_model_ask_for_it(model: LocalModel) ->
 
 
 @one_loop
-@pytest.mark.parametrize(
-    "request_", ["Dance on /srv/app", "What is 12 * 4?", "Sing info@example.org"]
-)
+@each_row("request_", ["Dance on /srv/app", "What is 12 * 4?", "Sing info@example.org"])
 async def test_embedded_model_declines_requests_that_need_a_missing_tool(
     model: LocalModel, request_: str
 ) -> None:

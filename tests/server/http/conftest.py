@@ -15,7 +15,6 @@ from interlock import Context, Server
 MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 JSON_AND_STREAM = "application/json, text/event-stream"
-_WAIT = 10.0  # seconds that anything may take before a test fails
 
 
 class Reply:

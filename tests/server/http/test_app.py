@@ -89,7 +89,7 @@ async def test_missing_metadata_is_named(http, params, missing):
     assert all(key in reply.json["error"]["message"] for key in missing)
 
 
-@pytest.mark.parametrize("params", [[], {"_meta": []}, {"_meta": "text"}])
+@each_row("params", [[], {"_meta": []}, {"_meta": "text"}])
 async def test_params_of_a_wrong_shape_are_refused_with_the_id(http, params):
     body = http.rpc("server/discover", params, id=7)
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "server/discover"}

@@ -279,7 +279,7 @@ async def test_batch_with_notifications_is_a_stream(http):
     assert {each.get("id") for each in messages} == {None, 1, 2}
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
+@each_row("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
 async def test_only_revision_2025_03_26_has_batches(http, revision):
     client = await http.initialize(revision)
     reply = await client.post(b"[%b]" % http.rpc("ping", id=1)).finished()

@@ -75,7 +75,7 @@ async def test_client_without_accept_gets_json(http, accept):
     assert reply.text == "2"
 
 
-@pytest.mark.parametrize("accept", ["text/html", "image/*", "application/json;q=0"])
+@each_row("accept", ["text/html", "image/*", "application/json;q=0"])
 async def test_client_that_accepts_neither_type_gets_406(http, accept):
     assert (await http.call("add", {"a": 1}, headers={"accept": accept})).code == 406
 

@@ -381,7 +381,7 @@ async def test_connections_from_one_address_are_limited(server, monkeypatch):
         assert server.dropped == {"too many connections of an address": 1, "HTTP 405": 1}
 
 
-@pytest.mark.parametrize(("count", "status"), [(55, b"405"), (70, b"431"), (180, b"431")])
+@each_row(("count", "status"), [(55, b"405"), (70, b"431"), (180, b"431")])
 async def test_the_sum_of_small_headers_is_limited(server, count, status):
     async with served(server) as (running, _):
         reader, writer = await connect(running)

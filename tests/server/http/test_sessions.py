@@ -95,7 +95,7 @@ async def test_an_unsupported_version_is_refused(http, version):
     assert (await client.delete()).code == 400
 
 
-@pytest.mark.parametrize("version", ["2024-01-01", "nonsense", ""])
+@each_row("version", ["2024-01-01", "nonsense", ""])
 async def test_initialize_negotiates_the_revision_whatever_the_header_says(http, version):
     headers = {"mcp-protocol-version": version}
     reply = await http.request("POST", body=http.initialize_body(), headers=headers)

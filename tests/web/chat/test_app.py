@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from interlock.web.chat import app as app_module
+from tests.support.rows import each_row
 from tests.web.conftest import Serve, Served
 
 HEADERS = {"authorization": "Bearer ann-token", "content-type": "application/json"}
@@ -35,7 +36,7 @@ async def post(
     return reply.status, json.loads(text)["error"]["code"] if text else ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "status", "code"),
     [
         (HEADERS | {"authorization": "Bearer wrong"}, 401, "denied"),
@@ -53,7 +54,7 @@ async def test_a_request_that_is_not_allowed_is_refused(
             assert await post(chat, path, asked(), headers) == (status, code)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "status", "code"),
     [
         (b"{", 400, "bad_message"),

@@ -129,6 +129,7 @@ class _Hook:
         self._asked = asked
         self._config = config
         self._gateway = gateway
+        self._is_recorded_elsewhere = False  # by a gateway, which the call goes through
         self._call = self._read_call()
 
     def decide(self) -> int:
@@ -204,29 +205,39 @@ class _Hook:
         Raises:
             ConfigError: A server of Claude Code has the name that stands for its own tools.
         """
-        from interlock.claude import split
+        from interlock.claude.names import PREFIX, as_written
         from interlock.config.gateway import BUILT_IN
 
-        parts = split(self._asked.tool_name)
-        if parts is None:
-            return BUILT_IN, self._asked.tool_name
-        server, tool = parts
-        if server == self._gateway:
-            inner, separator, rest = tool.partition("__")
-            server, tool = (inner, rest) if separator else parts
+        name = self._asked.tool_name
+        if not name.startswith(PREFIX):
+            return BUILT_IN, name
+        server, tool = self._split(name.removeprefix(PREFIX))
+        gateway = as_written(self._gateway or "")
+        if "__" in gateway:
+            raise ConfigError('--gateway takes a name without "__"; rename the gateway')
+        if as_written(server) == gateway and "__" in tool:
+            server, tool = self._split(tool)
+            self._is_recorded_elsewhere = True
         if server == BUILT_IN:
             raise ConfigError(
-                f"{self._asked.tool_name}: no server may have the name {BUILT_IN!r}, which stands "
+                f"{name}: no server may have the name {BUILT_IN!r}, which stands "
                 "for Claude Code's own tools; rename it"
             )
         return server, tool
 
-    @property
-    def _is_recorded_elsewhere(self) -> bool:
-        """Whether the call goes through a gateway, which itself records the call."""
-        from interlock.claude import split
+    def _split(self, name: str) -> tuple[str, str]:
+        """Split "SERVER__TOOL"; the server has its name in the configuration, if it is there.
 
-        return split(self._asked.tool_name) not in (
-            None,
-            (self._call.entry.server, self._call.name),
-        )
+        Raises:
+            ConfigError: The name may be of another server of the configuration as well.
+        """
+        from interlock.claude.names import as_written
+
+        server, _, tool = name.partition("__")
+        found = [each for each in self._config.servers if name.startswith(f"{as_written(each)}__")]
+        if len(found) > 1 or (found and as_written(found[0]) != server):
+            raise ConfigError(
+                f"{self._asked.tool_name} can be a tool of {' or '.join(map(repr, found))}; "
+                'give each server a name that differs in [A-Za-z0-9_-] and has no "__"'
+            )
+        return (found[0] if found else server), tool

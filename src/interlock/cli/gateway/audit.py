@@ -14,7 +14,16 @@ import click
 from interlock.cli import config_option
 from interlock.cli.database_options import database_of
 from interlock.cli.signals import run
-from interlock.cli.terminal import complain, emit, emit_json, emit_list, emit_table, warn, working
+from interlock.cli.terminal import (
+    complain,
+    emit,
+    emit_json,
+    emit_list,
+    emit_table,
+    safe_line,
+    warn,
+    working,
+)
 from interlock.errors import ConfigError
 from interlock.store.audit.records import Status
 
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from interlock.types import JsonObject
 
 _T = TypeVar("_T")
+MAX_PROBLEM = 300  # characters of a problem; a writer of the database chooses some of them
 STATUSES: tuple[str, ...] = get_args(Status)
 
 
@@ -242,7 +252,7 @@ def verify(head: tuple[Path, ...], as_json: bool, config: Path | None) -> int:
     else:
         emit(_summary(result))
         for problem in result.problems:
-            emit(str(problem))
+            emit(safe_line(str(problem), MAX_PROBLEM))
         if result.total > len(result.problems):
             emit(f"and {result.total - len(result.problems):,} more")
     return int(bool(result.total))

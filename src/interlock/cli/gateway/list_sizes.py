@@ -50,7 +50,6 @@ def long_lists(
     Args:
         settings: The gateway's settings.
         policy: The compiled policy.
-        tools: All tools.
         principals: The owners of the keys. Without any, a key for all tools is assumed.
     """
     everybody = principals or [Principal("user:local", frozenset({"mcp:*"}))]

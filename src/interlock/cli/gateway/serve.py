@@ -398,8 +398,10 @@ def _announce(toolbox: Toolbox, worker: Worker | None, key_file: str, served: Se
         _warn_of(each)
     if served.key is not None:
         say(f"key for this run: {key_file or served.key}")
-    _say_clients(served.client_url, "YOUR_KEY" if key_file else served.key or "YOUR_KEY")
-    if served.issuers is not None:
+    if served.issuers is None:
+        _say_clients(served.client_url, "YOUR_KEY" if key_file else served.key or "YOUR_KEY")
+    else:
+        _say_clients(served.client_url)
         _say_oauth(served.client_url, served.issuers)
 
 
@@ -435,13 +437,14 @@ def _say_oauth(url: str, issuers: Sequence[str]) -> None:
         say(f"redirect URI to register at {each}: {origin(url)}{CALLBACK_PATH}")
 
 
-def _say_clients(url: str, key: str) -> None:
-    headers = {"Authorization": f"Bearer {key}"}
-    name, entry = "interlock", {"url": url, "headers": headers}
+def _say_clients(url: str, key: str = "") -> None:
+    """Print how to configure clients; without a key they log in by OAuth."""
+    headers = {"headers": {"Authorization": f"Bearer {key}"}} if key else {}
+    name, entry = "interlock", {"url": url, **headers}
     cursor = {"mcpServers": {name: entry}}
     code = {"name": name, "type": "http", **entry}
-    header = f'--header "Authorization: Bearer {key}"'
-    say(f"Claude Code: claude mcp add --transport http {name} {url} {header}")
+    header = f' --header "Authorization: Bearer {key}"' if key else ""
+    say(f"Claude Code: claude mcp add --transport http {name} {url}{header}")
     say(f"Cursor, ~/.cursor/mcp.json: {json.dumps(cursor)}")
     say(f"VS Code: code --add-mcp '{json.dumps(code)}'")
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from interlock.config.section import Section
 
 PROGRAMS = (
-    "claude", "claude-desktop", "cline", "codex", "cursor", "gemini", "opencode", "roo", "vscode",
-    "windsurf", "zed",
+    "amp", "claude", "claude-desktop", "cline", "codex", "cursor", "gemini", "opencode", "roo",
+    "vscode", "windsurf", "zed",
 )  # fmt: skip
 
 State = Literal["new", "there", "clash", "twice", "wrong"]
@@ -236,6 +236,9 @@ def _places(program: str) -> list[tuple[Path, tuple[str, ...]]]:
     home, here = Path.home(), Path.cwd()
     servers, code = ("mcpServers",), application_folder("Code") / "User"
     match program:
+        case "amp":
+            folders = (here / ".amp", home / ".config" / "amp")
+            return [(each / "settings.json", ("amp.mcpServers",)) for each in folders]
         case "claude":
             own = Path(os.environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
             of_folder = ("projects", str(here), "mcpServers")

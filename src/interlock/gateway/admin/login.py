@@ -19,7 +19,6 @@ class Pages(Struct, frozen=True):
     """The objects that the login routes need.
 
     Attributes:
-        sessions: The page sessions.
         cookie: The session cookie of this listener.
         keys: Verifies keys and tokens in a header; None if only one-time codes open sessions.
         issuers: Returns the issuers that users can log in at.

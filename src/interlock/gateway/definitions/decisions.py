@@ -37,7 +37,6 @@ class Shown(Struct, frozen=True):
     """A pin, with the differences between its accepted and its offered definition.
 
     Attributes:
-        pin: The pin.
         lines: A diff of the definitions, with invisible characters made visible.
     """
 

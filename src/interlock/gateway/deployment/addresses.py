@@ -18,7 +18,6 @@ def check_listeners(settings: GatewaySettings, *, has_callers: bool) -> Iterator
     """Check who can reach the listeners.
 
     Args:
-        settings: The settings of the gateway.
         has_callers: Whether a key or an issuer exists, or this is not known.
     """
     public = settings.listen or DEFAULT

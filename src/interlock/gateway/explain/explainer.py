@@ -46,7 +46,6 @@ class Explainer:
     """Explains calls to a gateway whose servers have been started.
 
     Args:
-        gateway: The gateway.
         policy: The gateway's policy.
         limiter: The limits on calls; an explanation does not use them up.
         credentials: The caller's credentials, including missing ones, from `Vault.states`.
@@ -122,7 +121,6 @@ class Explainer:
         """Explain a call.
 
         Args:
-            caller: The caller.
             address: The tool's address, "server:name".
             arguments: The call's arguments; None to explain whether the tool is listed.
             key: The caller's API key; None if the caller has no key.

@@ -81,7 +81,6 @@ class ExplainedCall(Struct):
     """The call to explain, with the data that its checks need.
 
     Attributes:
-        caller: The caller.
         key: The caller's API key; None if the caller has no key.
         address: The call's address, which consists of `server` and `name`.
         arguments: The call's arguments; None if they were not given.

@@ -47,6 +47,7 @@ MISSING_KEY = "interlock/missing"
 MAX_FOUND = 100_000  # cached pairs of caller and tool
 MAX_CALLABLE = 400_000  # cached pairs of caller and tool that the caller may call
 MAX_CALLERS = 4_096  # callers whose tools are cached
+BUILDS = 5  # attempts to build the offers in steps while the lists change
 RIGHTS_AT_ONCE = 200  # tools whose rights are decided before other tasks run
 RISKS: tuple[Risk, ...] = ("read", "write")
 _OURS = f"{OWN}__"  # the start of the names of interlock's own tools
@@ -189,6 +190,7 @@ class ToolboxCatalogue:
 
     async def load_callable(self, caller: Caller) -> Mapping[str, ForwardedTool]:
         """Return `callable_tools`; other tasks run while the rights of many tools are decided."""
+        await self._load_offers(caller)
         if self._is_loaded(caller):
             return self.callable_tools(caller)
         version, offers = self.version, self._offers_to(caller)
@@ -223,6 +225,20 @@ class ToolboxCatalogue:
                 if count % aio.SLICE == 0:
                     await asyncio.sleep(0)
             tools = await self.load_callable(caller)  # the tools may have changed meanwhile
+
+    async def prepare_items(self, kind: ListKind, caller: Caller) -> None:
+        """Encode the resources and templates, or the prompts, that a caller is offered.
+
+        Other tasks run while many definitions are encoded.
+        """
+        await self._load_offers(caller)
+        offers = self._offers_to(caller)
+        listed = offers.prompts.values() if kind == "prompts" else offers.all_resources()
+        for count, each in enumerate([*listed], 1):
+            if each.encoded is None and self.offers(caller, each.item):
+                _ = each.definition  # cached
+            if count % RIGHTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def waiting_tools(self, caller: Caller) -> Iterator[str]:
         """Yield the addresses of tools that the caller may call after an operator accepts them."""
@@ -335,9 +351,13 @@ class ToolboxCatalogue:
             if self.may_use(caller, item)
         ]
 
-    def fingerprint(self, kind: ListKind, principal: Principal | None) -> int:
-        """Return a number that changes when a principal's list of this kind changes."""
+    async def fingerprint(self, kind: ListKind, principal: Principal | None) -> int:
+        """Return a number that changes when a principal's list of this kind changes.
+
+        Other tasks run while a list is long.
+        """
         caller = Caller(principal)
+        await self.load_callable(caller)
         offers = self._offers_to(caller)
         if kind == "tools" and self._in_force.policy.view_of(caller).search.is_on:
             executors = (each.name for each in self._executors_for(caller))
@@ -347,7 +367,12 @@ class ToolboxCatalogue:
             missing = [each["address"] for each in self._missing_of(offers, caller)]
             return hash((*seen, *missing))
         listed = offers.prompts.values() if kind == "prompts" else offers.all_resources()
-        prints = [each.fingerprint for each in listed if self.offers(caller, each.item)]
+        prints = []
+        for count, each in enumerate([*listed], 1):
+            if self.offers(caller, each.item):
+                prints.append(each.fingerprint)
+            if count % RIGHTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
         if kind == "prompts":
             found = self._missing_prompts(offers, caller)
             prints.append(hash(tuple(each["address"] for each in found)))
@@ -523,24 +548,43 @@ class ToolboxCatalogue:
 
     def _offers_to(self, caller: Caller) -> Offers:
         """Return the offers, keyed by the names that the caller's view uses."""
+        key = self._view_key(caller)
+        offers = self._offers.get(key)
+        if offers is None:
+            offers = self._new_offers(caller)
+            for _ in offers.build(self._before.get(key)):
+                pass
+            self._offers[key] = offers
+        return offers
+
+    async def _load_offers(self, caller: Caller) -> None:
+        """Do the work of the first `_offers_to` after a change, while other tasks run."""
+        for _ in range(BUILDS):
+            key, version = self._view_key(caller), self.version
+            if key in self._offers:
+                return
+            offers = self._new_offers(caller)
+            for _ in offers.build(self._before.get(key)):
+                await asyncio.sleep(0)
+                if self.version != version:
+                    break
+            else:
+                self._offers.setdefault(key, offers)
+
+    def _new_offers(self, caller: Caller) -> Offers:
+        view = self._in_force.policy.view_of(caller)
+        name, is_original = self._view_key(caller)
+        plain = view if name else None
+        return Offers(self._toolbox, self._uris, self._forwarder, plain, is_original=is_original)
+
+    def _view_key(self, caller: Caller) -> tuple[str, bool]:
+        """Return the key of a caller's offers, and drop all offers after a change."""
         if self._version != self._toolbox.version:
             self._version = self._toolbox.version
             self._before, self._offers = self._offers, {}
         view = self._in_force.policy.view_of(caller)
         principal = caller.principal
-        name = principal.view if principal is not None and view.is_plain else ""
-        key = name, view.is_original
-        offers = self._offers.get(key)
-        if offers is None:
-            offers = self._offers[key] = Offers(
-                self._toolbox,
-                self._uris,
-                self._forwarder,
-                view if name else None,
-                self._before.get(key),
-                is_original=view.is_original,
-            )
-        return offers
+        return principal.view if principal is not None and view.is_plain else "", view.is_original
 
 
 def _is_claude_code(context: Context) -> bool:

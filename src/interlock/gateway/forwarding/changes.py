@@ -83,13 +83,12 @@ class Changes:
         self._seen = {key: each for key, each in self._seen.items() if key in principals}
         changed: dict[ListKind, set[Hashable]] = {kind: set() for kind in KINDS}
         for basis, principal in principals.items():
-            await self._catalogue.load_callable(Caller(principal))
-            before, now = self._seen.get(basis), self._lists_of(principal)
+            before, now = self._seen.get(basis), await self._lists_of(principal)
             self._seen[basis] = now
             for kind in KINDS:
                 if before is None or before[kind] != now[kind]:
                     changed[kind].add(basis)
-            await asyncio.sleep(0)  # lets other tasks run, because a list may be long
+            await asyncio.sleep(0)  # lets other tasks run, because there may be many principals
         for kind, whose in changed.items():
             if whose:
                 self.subscribers.list_changed(kind, _is_one_of(whose))
@@ -101,12 +100,12 @@ class Changes:
 
     async def _note_lists(self, basis: Hashable, principal: Principal | None) -> None:
         version = self._catalogue.version
-        await self._catalogue.load_callable(Caller(principal))
+        now = await self._lists_of(principal)
         if version == self._catalogue.version:  # otherwise `_check` notifies the subscriber
-            self._seen.setdefault(basis, self._lists_of(principal))
+            self._seen.setdefault(basis, now)
 
-    def _lists_of(self, principal: Principal | None) -> dict[ListKind, int]:
-        return {kind: self._catalogue.fingerprint(kind, principal) for kind in KINDS}
+    async def _lists_of(self, principal: Principal | None) -> dict[ListKind, int]:
+        return {kind: await self._catalogue.fingerprint(kind, principal) for kind in KINDS}
 
     # Resources
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from interlock.calls import Item
+from interlock.client.listing import Listing
 from interlock.errors import ConfigError
 from interlock.gateway.forwarding.forwarder import Forwarder
 from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
@@ -15,35 +17,80 @@ from interlock.policy import CompiledView
 from interlock.protocol.envelope import encode_large
 from interlock.server.catalogue import EncodedDefinition
 from interlock.toolbox import Toolbox
+from interlock.toolbox.item_lists import ItemKind
 from interlock.toolbox.loose_template import LooseTemplate
 from interlock.toolbox.names import plain_name, wire_name
 from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject
 
+STEP = 2_000  # tools or items that are read between two yields of `build`
+_Place = tuple[str, ItemKind]  # a server, and a kind of its items
+
 
 class ListedItem(Struct):
-    """A resource, resource template or prompt that a server lists."""
+    """A resource, resource template or prompt that a server lists.
+
+    Attributes:
+        item: The item itself, for the policy.
+        source: The definition that the server has sent.
+        member: The member of the definition that clients name the item by, such as "uri".
+        shown: The value of this member for clients.
+        encoded: The definition for clients; None until it is first used.
+        hash: The hash of `encoded`.
+    """
 
     item: Item
-    definition: EncodedDefinition
-    fingerprint: int
+    source: JsonObject
+    member: str
+    shown: str
+    encoded: EncodedDefinition | None = None
+    hash: int = 0
+
+    @property
+    def definition(self) -> EncodedDefinition:
+        """The definition that clients see."""
+        if self.encoded is None:
+            encoded = encode_large(self.source | {self.member: self.shown})
+            self.encoded, self.hash = EncodedDefinition(encoded), hash(encoded)
+        return self.encoded
+
+    @property
+    def fingerprint(self) -> int:
+        """A number that changes when the definition that clients see changes."""
+        _ = self.definition
+        return self.hash
 
 
 class ListedTemplate(ListedItem):
     """A resource template, with a matcher for its URIs."""
 
-    pattern: LooseTemplate
+    pattern: LooseTemplate = LooseTemplate("")
+
+
+class _Part(Struct):
+    """A server's items of one kind, which are reused as long as the server's list is the same.
+
+    Attributes:
+        listing: The server's list.
+        naming: The view, or whether URIs have prefixes, because the names for clients depend on it.
+        items: The items by their names for clients.
+    """
+
+    listing: Listing[Any]
+    naming: object
+    items: dict[str, Any]
 
 
 class Offers:
     """The tools, resources and prompts that clients can be offered, before rights are checked.
+
+    There are none before `build`.
 
     Args:
         toolbox: The servers.
         uris: Adds and removes the prefixes of resource URIs.
         forwarder: Sends the calls.
         plain: The view whose tools and prompts have plain names; None to use wire names.
-        before: The offers before the last change, whose unchanged tools are reused; None at first.
         is_original: Whether tools keep the input schemas that their servers use.
 
     Attributes:
@@ -62,7 +109,6 @@ class Offers:
         uris: Uris,
         forwarder: Forwarder,
         plain: CompiledView | None,
-        before: Offers | None,
         *,
         is_original: bool = False,
     ) -> None:
@@ -77,14 +123,32 @@ class Offers:
         self.down: dict[str, tuple[str, str]] = {}
         self._plain = plain
         self._is_original = is_original
-        upstreams = toolbox.upstreams
-        self._add_tools(toolbox, forwarder, before)
+        self._parts: dict[_Place, _Part] = {}
+        self._toolbox = toolbox
+        self._uris = uris
+        self._forwarder = forwarder
+
+    def build(self, before: Offers | None) -> Iterator[None]:
+        """Read the toolbox's lists in steps of a few milliseconds, and yield between them.
+
+        Args:
+            before: The offers before the last change, whose unchanged parts are reused; None at
+                first.
+        """
+        upstreams = self._toolbox.upstreams
+        known: Mapping[_Place, _Part] = {} if before is None else before._parts
+        yield from self._add_tools({} if before is None else before.tools)
         for server, upstream in upstreams.items():
-            self._add_unusable(server, upstream, forwarder)
-        uris.compare({server: _uris_of(each) for server, each in upstreams.items()})
-        for server, upstream in upstreams.items():
-            self._add_resources(server, upstream, uris)
-            self._add_prompts(server, upstream)
+            self._add_unusable(server, upstream, self._forwarder)
+        self._uris.compare_lists(
+            [
+                (server, each.items["resources"], each.items["resourceTemplates"])
+                for server, each in upstreams.items()
+            ]
+        )
+        for server, upstream in [*upstreams.items()]:
+            yield from self._add_resources(server, upstream, known)
+            yield from self._add_prompts(server, upstream, known)
 
     def all_resources(self) -> Iterator[ListedItem]:
         yield from self.resources.values()
@@ -95,9 +159,12 @@ class Offers:
         yield from self.unusable.values()
         yield from self.clashes
 
-    def _add_tools(self, toolbox: Toolbox, forwarder: Forwarder, before: Offers | None) -> None:
-        obstacles = {server: each.obstacle for server, each in toolbox.upstreams.items()}
-        for entry in toolbox.tools:
+    def _add_tools(self, before: Mapping[str, ForwardedTool]) -> Iterator[None]:
+        forwarder = self._forwarder
+        obstacles = {server: each.obstacle for server, each in self._toolbox.upstreams.items()}
+        for count, entry in enumerate(self._toolbox.tools, 1):
+            if count % STEP == 0:
+                yield
             name = entry.wire_name
             if self._plain is not None:
                 if not self._plain.admits("tools", entry.server, entry.tool.name):
@@ -108,7 +175,7 @@ class Offers:
                     self.clashes.append(UnusableTool(name, entry, "name_clash", detail, forwarder))
                     continue
             state, _ = obstacles.get(entry.server, ("server_down", ""))
-            tool = before.tools.get(name) if before is not None else None
+            tool = before.get(name)
             if tool is None or tool.entry is not entry or tool.state != state:
                 original = self._is_original
                 tool = ForwardedTool(entry, name, state, forwarder, is_original=original)
@@ -135,35 +202,68 @@ class Offers:
             else:
                 self.unusable[name] = tool
 
-    def _add_resources(self, server: str, upstream: Upstream, uris: Uris) -> None:
-        for definition in upstream.items["resources"].definitions:
-            uri = definition["uri"]
-            shown = uris.shown(server, uri)
-            listed = _listed(Item("resources", server, uri), definition | {"uri": shown})
-            self.resources.setdefault(shown, listed)
-        for definition in upstream.items["resourceTemplates"].definitions:
-            uri = definition["uriTemplate"]
-            shown = uris.shown(server, uri)
-            item = Item("resources", server, uri)
-            listed = _listed(item, definition | {"uriTemplate": shown})
-            template = ListedTemplate(
-                item, listed.definition, listed.fingerprint, LooseTemplate(shown)
-            )
-            self.templates.setdefault(shown, template)
+    def _add_resources(
+        self, server: str, upstream: Upstream, known: Mapping[_Place, _Part]
+    ) -> Iterator[None]:
+        uris = self._uris
 
-    def _add_prompts(self, server: str, upstream: Upstream) -> None:
+        def resource(definition: JsonObject) -> ListedItem:
+            uri = definition["uri"]
+            item = Item("resources", server, uri)
+            return ListedItem(item, definition, "uri", uris.shown(server, uri))
+
+        def template(definition: JsonObject) -> ListedItem:
+            uri = definition["uriTemplate"]
+            item, shown = Item("resources", server, uri), uris.shown(server, uri)
+            pattern = LooseTemplate(shown)
+            return ListedTemplate(item, definition, "uriTemplate", shown, pattern=pattern)
+
+        naming = uris.is_prefixed(server)
+        place: _Place = (server, "resources")
+        yield from self._add(self.resources, place, upstream, naming, known, resource)
+        place = (server, "resourceTemplates")
+        yield from self._add(self.templates, place, upstream, naming, known, template)
+
+    def _add_prompts(
+        self, server: str, upstream: Upstream, known: Mapping[_Place, _Part]
+    ) -> Iterator[None]:
+        def prompt(definition: JsonObject) -> ListedItem | None:
+            original, name = definition["name"], ""
+            if self._plain is None:
+                name = wire_name(server, original)
+            elif self._plain.admits("prompts", server, original):
+                name = plain_name(server, original)
+            item = Item("prompts", server, original)
+            return ListedItem(item, definition, "name", name) if name else None
+
         for name, obstacle in upstream.waiting_prompts.items():
             if self._plain is None or self._plain.admits("prompts", server, name):
                 self.waiting[Item("prompts", server, name)] = obstacle
-        for definition in upstream.items["prompts"].definitions:
-            original = definition["name"]
-            name = wire_name(server, original)
-            if self._plain is not None:
-                if not self._plain.admits("prompts", server, original):
-                    continue
-                name = plain_name(server, original)
-            item = Item("prompts", server, original)
-            self.prompts.setdefault(name, _listed(item, definition | {"name": name}))
+        place: _Place = (server, "prompts")
+        yield from self._add(self.prompts, place, upstream, self._plain, known, prompt)
+
+    def _add(
+        self,
+        found: dict[str, Any],
+        place: _Place,
+        upstream: Upstream,
+        naming: object,
+        known: Mapping[_Place, _Part],
+        make: Callable[[JsonObject], ListedItem | None],
+    ) -> Iterator[None]:
+        """Add a server's items of one kind to `found`, unless another server's have their names."""
+        listing, part = upstream.items[place[1]], known.get(place)
+        if part is None or part.listing is not listing or part.naming != naming:
+            part = _Part(listing, naming, {})
+            for count, definition in enumerate(listing.definitions, 1):
+                listed = make(definition)
+                if listed is not None:
+                    part.items.setdefault(listed.shown, listed)
+                if count % STEP == 0:
+                    yield
+        self._parts[place] = part
+        for name, listed in part.items.items():
+            found.setdefault(name, listed)
 
 
 def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstream]) -> None:
@@ -185,13 +285,3 @@ def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstr
                         f"view {view_name!r} has two tools with the plain name {name!r} ({first}"
                         f' and {entry.address}); deny one of them, or remove "names"'
                     )
-
-
-def _listed(item: Item, definition: JsonObject) -> ListedItem:
-    encoded = encode_large(definition)
-    return ListedItem(item, EncodedDefinition(encoded), hash(encoded))
-
-
-def _uris_of(upstream: Upstream) -> list[str]:
-    resources = [each.uri for each in upstream.items["resources"]]
-    return resources + [each.uri_template for each in upstream.items["resourceTemplates"]]

@@ -81,7 +81,6 @@ CLIENT_SEARCH = replace(
         },
     },
 )
-SEARCH_NAME = wire_name(OWN, SEARCH.name)
 DESCRIBE_NAME = wire_name(OWN, DESCRIBE.name)
 
 
@@ -109,7 +108,6 @@ class Found(Struct, frozen=True):
     """A tool that a search has found.
 
     Attributes:
-        tool: The tool.
         matches: The matching words; see `ToolIndex.matches`.
     """
 

@@ -50,6 +50,7 @@ from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
 from interlock.server.sealing import EncryptingSeal
 from interlock.server.server_connection import ServerConnection
+from interlock.server.subscribers import ListKind
 from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
@@ -199,13 +200,16 @@ class ForwardingServer:
         """
         method, began, failed = request.method, monotonic(), None
         if context.trace is not None:
-            context.trusts_trace = self.trusts_trace(context)
+            context.trusts_trace = self._trusts(context.principal, context.address)
         try:
             if method not in _LIMITED:
                 if method in _LISTS and (waiting := self._waiting_for(context)):
                     await self._start(waiting, context)
                 if method == "tools/list":
                     await self._catalogue.prepare(context)
+                elif method in _LISTS:
+                    kind: ListKind = "prompts" if method == "prompts/list" else "resources"
+                    await self._catalogue.prepare_items(kind, Caller(context.principal))
                 return await self._methods.answer(request, context)
             if self._in_force.admit is not None:
                 try:

@@ -14,8 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote, unquote
+
+from interlock.client.listing import Listing
+from interlock.types import Resource, ResourceTemplate
+
+_Lists = tuple[str, Listing[Resource], Listing[ResourceTemplate]]  # of a server
 
 PREFIX = "interlock://servers/"
 MAX_LINKS = 10_000  # remembered links of one server
@@ -31,8 +36,32 @@ class Uris:
         # The texts before "{" of templates, sorted; none begins with another. And their servers.
         self._starts: list[str] = []
         self._servers: list[frozenset[str]] = []
+        self._compared: Sequence[_Lists] = ()
         self._linked: dict[str, tuple[str, str]] = {}
         self._links: dict[str, OrderedDict[str, None]] = {}  # remembered links by server
+
+    def compare_lists(self, lists: Sequence[_Lists]) -> None:
+        """Compare the servers' resources and templates, unless they are the same lists as before.
+
+        Args:
+            lists: Each server's name, its resources and its templates.
+        """
+        before = self._compared
+        if len(lists) == len(before) and all(
+            new[0] == old[0] and new[1] is old[1] and new[2] is old[2]
+            for new, old in zip(lists, before, strict=True)
+        ):
+            return
+        self._compared = lists
+        self.compare(
+            {
+                server: [
+                    *(each.uri for each in resources),
+                    *(each.uri_template for each in templates),
+                ]
+                for server, resources, templates in lists
+            }
+        )
 
     def compare(self, uris: Mapping[str, Iterable[str]]) -> None:
         """Find servers that have the same URI, and prefix their URIs from now on.
@@ -43,13 +72,14 @@ class Uris:
         self._owners = {}
         starts: dict[str, frozenset[str]] = {}
         for server, each in uris.items():
+            alone = frozenset((server,))
             for uri in each:
                 owner = self._owners.setdefault(uri, server)
                 if owner != server:
                     self._prefixed |= {owner, server}
                 start, brace, _ = uri.partition("{")
                 if brace:
-                    starts[start] = starts.get(start, frozenset()) | {server}
+                    starts[start] = starts[start] | alone if start in starts else alone
         outer: list[tuple[str, frozenset[str]]] = []
         self._starts, self._servers = [], []
         for start in sorted(starts):
@@ -62,7 +92,8 @@ class Uris:
                 self._starts.append(start)
                 self._servers.append(servers)
             outer.append((start, servers))
-        for uri, server in self._owners.items() if starts else ():
+        has_several = len(set(self._owners.values())) > 1
+        for uri, server in self._owners.items() if starts and has_several else ():
             others = self._of_template(uri)
             if others and others != {server}:
                 self._prefixed |= others | {server}

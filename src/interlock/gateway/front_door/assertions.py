@@ -14,7 +14,7 @@ from hashlib import sha256
 from interlock.auth.issuers import stated_issuer
 from interlock.auth.jwt import KeySet, SignedStatements
 from interlock.auth.principal import Principal
-from interlock.config.gateway import Accepts, Issuer
+from interlock.config.gateway import Accepts
 from interlock.errors import AuthUnavailable, ConfigError, InterlockError
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.door_parts import DoorParts
@@ -87,7 +87,7 @@ class Assertions:
             raise refused
         needed = ("iat", "jti", "client_id") if kind == "id-jag" else ("jti",)
         statements = SignedStatements(
-            self._keys_at(issuer),
+            self._kept(issuer.issuer, issuer.jwks_url, fetch=False),
             issuer.issuer,
             self._own_names if kind == "workload" else [self._resources().issuer],
             algorithms=ALGORITHMS,
@@ -156,9 +156,6 @@ class Assertions:
                     return None
                 return keys
         return None
-
-    def _keys_at(self, issuer: Issuer) -> KeySet:
-        return self._kept(issuer.issuer, issuer.jwks_url, fetch=False)
 
     def _kept(self, who: str, url: str, *, fetch: bool) -> KeySet:
         kept = self._keys.get((who, url))

@@ -9,14 +9,13 @@ import hmac
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Mapping
-from hashlib import sha256
 from urllib.parse import unquote_plus
 
 from msgspec import Struct
 
 from interlock.auth.issuers import stated_subject
 from interlock.gateway.front_door.client_directory import ClientDirectory
-from interlock.gateway.front_door.clients import FrontClient
+from interlock.gateway.front_door.clients import FrontClient, hash_of
 from interlock.gateway.front_door.request import OAuthError
 
 BY_JWT = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -81,15 +80,14 @@ async def authenticated(
         raise OAuthError("invalid_client", "the request names no client_id", 401)
     client = await clients.find(id, caller=caller, is_known=True)
     if assertion:
-        if form.get("client_assertion_type") != BY_JWT or "private_key_jwt" not in client.methods:
+        if form.get("client_assertion_type") != BY_JWT or client.jwks is None:
             text = f"{client.label} cannot authenticate by this assertion"
             raise OAuthError("invalid_client", text, 401)
         await check_assertion(client, assertion)
         return ProvenClient(client, signs=True)
     if client.secret_hash:
-        given = sha256(secret.encode(errors="surrogateescape")).digest()
-        if not hmac.compare_digest(given, client.secret_hash):
+        if not hmac.compare_digest(hash_of(secret), client.secret_hash):
             raise OAuthError("invalid_client", f"the secret of {client.label} is not valid", 401)
-    elif "none" not in client.methods:
+    elif client.must_sign:
         raise OAuthError("invalid_client", f"{client.label} must sign its requests", 401)
     return ProvenClient(client)

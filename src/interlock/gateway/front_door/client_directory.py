@@ -108,9 +108,9 @@ class ClientDirectory:
                 id=id,
                 name=stored.name,
                 redirects=stored.redirects,
-                methods=_methods(stored),
                 secret_hash=stored.secret_hash,
                 jwks=stored.jwks_url or None,
+                must_sign=bool(stored.jwks_url),
             )
         if (client := self.registrations.find(id)) is not None:
             return client
@@ -118,11 +118,3 @@ class ClientDirectory:
             return await self._documents.find(id, caller=caller, is_known=is_known)
         text = "this client_id is unknown here: register the client again"
         raise OAuthError("invalid_client", text, 401)
-
-
-def _methods(stored: StoredClient) -> tuple[str, ...]:
-    if stored.jwks_url:
-        return ("private_key_jwt",)
-    if stored.secret_hash:
-        return "client_secret_basic", "client_secret_post"
-    return ("none",)

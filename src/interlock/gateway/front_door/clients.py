@@ -15,7 +15,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Collection, Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,11 +31,11 @@ PREFIX = "ilc_"
 MAX_ID = 1_000  # characters of a registration's id
 MAX_NAME = 80  # characters
 NO_NAME = "a program without a name"
-METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
 _MAC_BYTES = 16
 _REFUSED_IN_NAMES = re.compile(rf"[\x00-\x1f\x7f-\x9f{INVISIBLE}]+")
 
-AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
+AuthMethod = Literal["none", "private_key_jwt", "client_secret_basic", "client_secret_post"]
+METHODS: tuple[AuthMethod, ...] = get_args(AuthMethod)
 
 
 class FrontClient(Struct, frozen=True, kw_only=True):
@@ -45,19 +45,19 @@ class FrontClient(Struct, frozen=True, kw_only=True):
         id: The `client_id`.
         name: How the client calls itself; it proves nothing.
         redirects: The registered redirect URIs.
-        methods: How the client may authenticate at the token endpoint.
         verified: The host of the client's document, which proves who it is; "" for none.
         secret_hash: SHA-256 of its secret; b"" if it has none.
-        jwks: The client's public keys as a JWKS document, or its URL; None without keys.
+        jwks: The client's public keys as a JWKS document, or its URL; None if it cannot sign.
+        must_sign: Whether the client must sign its requests to the token endpoint.
     """
 
     id: str
     name: str
     redirects: tuple[str, ...]
-    methods: tuple[str, ...] = ("none",)
     verified: str = ""
     secret_hash: bytes = b""
     jwks: bytes | str | None = None
+    must_sign: bool = False
 
     def check_redirect(self, asked: str) -> str:
         """Return the redirect URI of a request.
@@ -94,7 +94,7 @@ class Metadata(Struct, kw_only=True):
     """
 
     redirect_uris: list[str] = []
-    client_id: str = ""
+    client_id: str | None = None
     client_name: Any = ""
     token_endpoint_auth_method: str | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None
@@ -139,7 +139,7 @@ class Registrations:
             raise OAuthError("invalid_client_metadata", text)
         _check_kinds(metadata)
         name = clean_name(metadata.client_name)
-        id = self._id(msgspec.json.encode(_Registered(name, list(uris), method)))  # type: ignore[arg-type]
+        id = self._id(msgspec.json.encode(_Registered(name, list(uris), method)))
         if len(id) > MAX_ID:
             text = f"name and redirect URIs are too long ({len(id):,} characters, limit {MAX_ID:,})"
             raise OAuthError("invalid_client_metadata", text)
@@ -168,13 +168,11 @@ class Registrations:
         if not hmac.compare_digest(self._id(body), id):
             return None
         told = msgspec.json.decode(body, type=_Registered)
-        has_secret = told.method != "none"
         return FrontClient(
             id=id,
             name=told.name,
             redirects=tuple(told.redirects),
-            methods=("client_secret_basic", "client_secret_post") if has_secret else ("none",),
-            secret_hash=sha256(self._secret_of(id).encode()).digest() if has_secret else b"",
+            secret_hash=b"" if told.method == "none" else hash_of(self._secret_of(id)),
         )
 
     def _id(self, body: bytes) -> str:
@@ -184,6 +182,11 @@ class Registrations:
     def _secret_of(self, id: str) -> str:
         mac = hmac.digest(self._key, b"secret" + id.encode(), "sha256")
         return urlsafe_b64encode(mac).decode().rstrip("=")
+
+
+def hash_of(secret: str) -> bytes:
+    """Return the SHA-256 of a client's secret."""
+    return sha256(secret.encode(errors="surrogateescape")).digest()
 
 
 def client_of_document(url: str, metadata: Metadata) -> FrontClient:
@@ -201,21 +204,25 @@ def client_of_document(url: str, metadata: Metadata) -> FrontClient:
         raise OAuthError("invalid_client_metadata", text)
     _check_kinds(metadata)
     uris = checked_redirects(metadata.redirect_uris)
-    told = [metadata.token_endpoint_auth_method or "none"]
-    told += metadata.token_endpoint_auth_methods_supported or []
-    methods = tuple(dict.fromkeys(each for each in told if each in ("none", "private_key_jwt")))
-    if not methods:
-        text = f'the document of {host} must allow the method "none" or "private_key_jwt"'
+    methods = [metadata.token_endpoint_auth_method or "none"]
+    methods += metadata.token_endpoint_auth_methods_supported or []
+    jwks: bytes | str | None = None
+    if "private_key_jwt" in methods:
+        # Not as objects, which need many times the memory of the document.
+        jwks = msgspec.json.encode(metadata.jwks) if metadata.jwks else metadata.jwks_uri
+    if jwks is None and "none" not in methods:
+        text = (
+            f'the document of {host} must allow the method "none", or "private_key_jwt" with keys'
+        )
         raise OAuthError("invalid_client_metadata", text)
-    # Not as objects, which need many times the memory of the document.
-    jwks = msgspec.json.encode(metadata.jwks) if metadata.jwks else metadata.jwks_uri
-    if "private_key_jwt" in methods and jwks is None:
-        methods = tuple(each for each in methods if each == "none")
-        if not methods:
-            text = f"the document of {host} names no keys, and so nothing that it signs is believed"
-            raise OAuthError("invalid_client_metadata", text)
-    name = clean_name(metadata.client_name)
-    return FrontClient(id=url, name=name, redirects=uris, methods=methods, verified=host, jwks=jwks)
+    return FrontClient(
+        id=url,
+        name=clean_name(metadata.client_name),
+        redirects=uris,
+        verified=host,
+        jwks=jwks,
+        must_sign="none" not in methods,
+    )
 
 
 def checked_redirects(uris: Sequence[str]) -> tuple[str, ...]:

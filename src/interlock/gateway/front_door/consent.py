@@ -28,14 +28,13 @@ from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.request import (
     AuthorizationAsked,
-    AuthorizationQuery,
     OAuthError,
     answer_url,
     check_request,
     granted,
     read_query,
 )
-from interlock.gateway.front_door.tokens import MICROS, Decided, TokenIssuer
+from interlock.gateway.front_door.tokens import MICROS, Decided, TokenIssuer, authorization_of
 from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.types import JsonObject
 
@@ -94,7 +93,7 @@ class Consent:
         self._secret = parts.secret.derive("consent")
         self._tokens = tokens
 
-    async def opened(self, raw: str, caller: str) -> tuple[AuthorizationQuery, FrontClient, str]:
+    async def opened(self, raw: str, caller: str) -> tuple[dict[str, str], FrontClient, str]:
         """Return what a query asks, with its client and the client's redirect URI.
 
         Args:
@@ -105,8 +104,8 @@ class Consent:
             OAuthError: The request, its client or its redirect URI is refused.
         """
         query = read_query(raw)
-        client = await self._clients.find(query.values.get("client_id", ""), caller=caller)
-        return query, client, client.check_redirect(query.values.get("redirect_uri", ""))
+        client = await self._clients.find(query.get("client_id", ""), caller=caller)
+        return query, client, client.check_redirect(query.get("redirect_uri", ""))
 
     # The routes
 
@@ -174,7 +173,7 @@ class Consent:
         asked = check_request(query, uri, self._resources())
         if person.view and person.view != asked.view:
             # Without a resource, a key that is bound to a view means this view.
-            if asked.view or query.values.get("resource"):
+            if asked.view or query.get("resource"):
                 text = f"your key is for the view {person.view!r} only"
                 raise OAuthError("invalid_target", text)
             asked = msgspec.structs.replace(asked, view=person.view)
@@ -230,13 +229,16 @@ class Consent:
         longest = self._gateway.own.sign_in
         if not person.key_id and not await self._rechecks.can_ask(person):
             longest = min(longest, WITHOUT_RECHECK)
-        ends = self._wall() + int(longest * MICROS)
+        now = self._wall()
+        ends = now + int(longest * MICROS)
         key = self._keys.by_id(person.key_id) if person.key_id else None
         if key is not None and key.stored.expires is not None:
             ends = min(ends, key.stored.expires)
         asked = checked.asked
-        request = {"redirect_uri": asked.redirect_uri, "challenge": asked.challenge}
-        return Decided.of(checked.client, person, asked.view, scopes, ends, **request)
+        allowed = authorization_of(
+            checked.client, person, view=asked.view, scopes=scopes, expires=ends, now=now
+        )
+        return Decided(asked.redirect_uri, asked.challenge, allowed)
 
 
 def described(client: FrontClient, redirect_uri: str) -> JsonObject:

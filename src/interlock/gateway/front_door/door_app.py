@@ -62,7 +62,6 @@ from interlock.server.http.responses import (
     reply,
     reply_empty,
 )
-from interlock.text.urls import split
 from interlock.types import JsonObject
 
 MAX_BODY = 65_536  # bytes
@@ -139,7 +138,7 @@ class DoorApp:
                 return
             if path == "/clients":
                 self._page_guard.check(request)
-                page = own_page(*self._logins("/clients"))
+                page = own_page(self._logins("/clients"))
                 await reply(request.send, 200, page, headers_for(OWN_SCRIPT), kind=HTML)
                 return
             self._guard.check(request)
@@ -184,9 +183,14 @@ class DoorApp:
         except OAuthError as error:
             self._count(path, error.error)
             if error.error in _RECORDED:
-                refused = RefusedCredential(error.error, request.address or "")
-                self._gateway.recorder.credential_refused(refused)
+                credential = RefusedCredential(error.error, request.address or "")
+                self._gateway.recorder.credential_refused(credential)
             await self._send_error(request, error)
+            return
+        except HttpRefusal as refusal:  # clients cannot read an error of JSON-RPC here
+            self._count(path, "invalid_request")
+            refused = OAuthError("invalid_request", str(refusal), refusal.status)
+            await self._send_error(request, refused)
             return
         except (StoreError, AuthUnavailable):
             self._count(path, "unavailable")
@@ -275,12 +279,12 @@ class DoorApp:
         except OAuthError as error:
             self._count("/authorize", error.error)
             told = {"error": error.error, "error_description": _plain(error.text)}
-            url = answer_url(uri, resources.issuer, query.state, **told)
+            url = answer_url(uri, resources.issuer, query.get("state", ""), **told)
             headers = [*headers_for(), (b"location", url.encode("latin-1", "replace"))]
             await reply(request.send, 302, b"", headers, kind=HTML)
             return
         self._count("/authorize", "ok")
-        page = consent_page(described(client, uri), *self._logins(f"/authorize?{raw}"))
+        page = consent_page(described(client, uri), self._logins(f"/authorize?{raw}"))
         await reply(request.send, 200, page, headers_for(SCRIPT), kind=HTML)
 
     def _spend(self, path: str, request: HttpRequest) -> None:
@@ -290,12 +294,14 @@ class DoorApp:
     def _count(self, path: str, outcome: str) -> None:
         self._counts[path[1:], outcome] += 1
 
-    def _logins(self, here: str) -> tuple[list[str], list[str]]:
-        """Return the names of the issuers, and where the login begins that comes back here."""
-        issuers = [each.issuer for each in self._gateway.issuers() if each.client_id]
+    def _logins(self, here: str) -> dict[str, str]:
+        """Return where a login that comes back here begins, by the issuer."""
         to = quote(here, safe="")
-        begin = [f"/login/begin?issuer={quote(each, safe='')}&to={to}" for each in issuers]
-        return [split(each).netloc for each in issuers], begin
+        return {
+            each.issuer: f"/login/begin?issuer={quote(each.issuer, safe='')}&to={to}"
+            for each in self._gateway.issuers()
+            if each.client_id
+        }
 
 
 def _retry_after(error: OAuthError) -> list[Header]:

@@ -17,8 +17,8 @@ from interlock.gateway.front_door.assertions import Assertions
 from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.door_parts import DoorParts
-from interlock.gateway.front_door.request import OAuthError, granted, ours
-from interlock.gateway.front_door.tokens import MICROS, Decided, TokenIssuer
+from interlock.gateway.front_door.request import OAuthError, granted, scopes_in
+from interlock.gateway.front_door.tokens import MICROS, TokenIssuer, authorization_of
 from interlock.types import JsonObject
 
 
@@ -95,7 +95,7 @@ class Machines:
 
     def _scopes_of(self, form: Mapping[str, str], claims: JsonObject) -> str:
         """Return the requested scopes, within those of the statement."""
-        stated, asked = claims.get("scope"), ours(form.get("scope", "").split())
+        stated, asked = claims.get("scope"), scopes_in(form)
         if not isinstance(stated, str):
             return " ".join(asked)
         narrowed = granted(asked, stated.split())
@@ -113,11 +113,14 @@ class Machines:
         if principal.view and principal.view != view:
             text = f"the key is for the view {principal.view!r} only"
             raise OAuthError("invalid_target", text)
-        scopes = granted(ours(form.get("scope", "").split()), principal.scopes)
+        scopes = granted(scopes_in(form), principal.scopes)
         if not scopes:
             raise OAuthError("invalid_scope", f"{principal.id} may have none of these scopes")
         if not principal.key_id:
             await self._rechecks.stated(principal)
-        expires = self._wall() + LIFETIME * MICROS
-        decided = Decided.of(client, principal, view, scopes, expires)
-        return await self._tokens.grant(decided, is_shared=not client.redirects)
+        now = self._wall()
+        expires = now + LIFETIME * MICROS
+        made = authorization_of(
+            client, principal, view=view, scopes=scopes, expires=expires, now=now
+        )
+        return await self._tokens.grant(made, is_shared=not client.redirects)

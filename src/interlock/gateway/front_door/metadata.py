@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from interlock.gateway.front_door.clients import METHODS
 from interlock.gateway.front_door.request import OFFERED
 from interlock.types import JsonObject
 
@@ -10,7 +11,6 @@ BY_JWT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 GRANTS = ("authorization_code", "refresh_token", "client_credentials", BY_JWT)
 ALGORITHMS = ("RS256", "ES256")
 ID_JAG = "urn:ietf:params:oauth:grant-profile:id-jag"
-METHODS = ("none", "private_key_jwt", "client_secret_basic", "client_secret_post")
 
 
 def metadata(issuer: str, *, registers: bool, takes_id_jag: bool) -> JsonObject:

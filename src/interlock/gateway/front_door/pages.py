@@ -7,11 +7,12 @@ The page holds no state: its script reads the query of its own address, and asks
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from html import escape
 
 from interlock.gateway.logins.plain_page import plain_page
 from interlock.text.quoting import visible
+from interlock.text.urls import split
 from interlock.types import JsonObject
 
 TITLE = "Access to your tools"
@@ -226,26 +227,26 @@ attempt(load);
 )
 
 
-def own_page(issuers: Sequence[str], begin: Sequence[str]) -> bytes:
+def own_page(logins: Mapping[str, str]) -> bytes:
     """Return the page of what a person has allowed, where the person can end it.
 
     Args:
-        issuers: The names of the issuers that people can sign in at.
-        begin: The address at which the login of each issuer begins.
+        logins: The addresses that begin a login, by issuer.
     """
     body = f"""
 <output id="said" role="alert"></output>
 <ul id="clients" class="rows"></ul>
-<form hidden>{_sign_in(issuers, begin)}</form>
+<form hidden>{_sign_in(logins)}</form>
 """
     return plain_page("Clients you have allowed", body, OWN_SCRIPT).encode()
 
 
-def _sign_in(issuers: Sequence[str], begin: Sequence[str]) -> str:
+def _sign_in(logins: Mapping[str, str]) -> str:
     """Return the links to the issuers, and the field for a key."""
     links = "".join(
-        f'<p><a class="button" href="{escape(url)}">Sign in with {escape(each)}</a></p>'
-        for each, url in zip(issuers, begin, strict=True)
+        f'<p><a class="button" href="{escape(url)}">Sign in with '
+        f"{escape(split(issuer).netloc)}</a></p>"
+        for issuer, url in logins.items()
     )
     return (
         f'{links}<label>API key <input name="key" type="password" autocomplete="off" required>'
@@ -253,13 +254,12 @@ def _sign_in(issuers: Sequence[str], begin: Sequence[str]) -> str:
     )
 
 
-def consent_page(client: JsonObject, issuers: Sequence[str], begin: Sequence[str]) -> bytes:
+def consent_page(client: JsonObject, logins: Mapping[str, str]) -> bytes:
     """Return the page for a checked request.
 
     Args:
-        client: The client, as `Consent.preview` returns it.
-        issuers: The names of the issuers that people can sign in at.
-        begin: The address at which the login of each issuer begins.
+        client: The client, as `consent.described` returns it.
+        logins: The addresses that begin a login, by issuer.
     """
     name = client["verified"] or f'A program that calls itself "{client["name"]}"'
     data = json.dumps({"delay": DELAY, "title": TITLE})
@@ -269,7 +269,7 @@ def consent_page(client: JsonObject, issuers: Sequence[str], begin: Sequence[str
 <section id="sign-in" hidden>
 <p><b>{escape(name)}</b> asks for access. The answer goes to {escape(client["place"])}.
 First sign in; then you decide.</p>
-<form>{_sign_in(issuers, begin)}</form>
+<form>{_sign_in(logins)}</form>
 </section>
 <section id="decision" hidden>
 <p id="place"></p><p id="before"></p><p id="count"></p>

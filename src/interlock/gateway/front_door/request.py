@@ -10,7 +10,7 @@ RFC 6749, section 4.1; RFC 7636 (PKCE); RFC 8707 (`resource`); RFC 9207 (`iss`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
@@ -44,22 +44,6 @@ class OAuthError(InterlockError):
         self.status = status
 
 
-class AuthorizationQuery(Struct, frozen=True):
-    """The parameters of an authorization request, decoded but not yet checked.
-
-    Attributes:
-        raw: The query string.
-        values: The parameters by name; those that were sent without a value are left out.
-    """
-
-    raw: str
-    values: dict[str, str]
-
-    @property
-    def state(self) -> str:
-        return self.values.get("state", "")
-
-
 class AuthorizationAsked(Struct, frozen=True, kw_only=True):
     """The content of a checked authorization request.
 
@@ -78,8 +62,8 @@ class AuthorizationAsked(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...]
 
 
-def read_query(raw: str) -> AuthorizationQuery:
-    """Read a query string.
+def read_query(raw: str) -> dict[str, str]:
+    """Return the parameters of an authorization request that have a value, by name.
 
     Raises:
         OAuthError: The query is too long, is not UTF-8, or repeats a parameter of OAuth.
@@ -95,18 +79,17 @@ def read_query(raw: str) -> AuthorizationQuery:
     for name in _PARAMETERS:
         if names.count(name) > 1:
             raise OAuthError("invalid_request", f"the request repeats the parameter {name!r}")
-    return AuthorizationQuery(raw, {name: value for name, value in pairs if value})
+    return {name: value for name, value in pairs if value}
 
 
 def check_request(
-    query: AuthorizationQuery, redirect_uri: str, resources: Resources
+    given: Mapping[str, str], redirect_uri: str, resources: Resources
 ) -> AuthorizationAsked:
     """Return what a request asks for, once its client and its redirect URI are known.
 
     Raises:
         OAuthError: The request cannot be granted; this error goes to the redirect URI.
     """
-    given = query.values
     if given.get("response_type") != "code":
         raise OAuthError("unsupported_response_type", 'response_type must be "code"')
     if given.get("response_mode", "query") != "query":
@@ -124,19 +107,21 @@ def check_request(
         raise OAuthError("invalid_request", "PKCE is required: send a code_challenge of S256")
     return AuthorizationAsked(
         redirect_uri=redirect_uri,
-        state=query.state,
+        state=given.get("state", ""),
         challenge=challenge,
         view=resources.view_of(given.get("resource", "")),
-        scopes=ours(given.get("scope", "").split()),
+        scopes=scopes_in(given),
     )
 
 
-def ours(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes of tools among those that a client requests, in order.
+def scopes_in(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the scopes of tools among those that a request names, in order.
 
     Clients also request scopes such as `openid` or `offline_access`, which change nothing here.
     """
-    return tuple(dict.fromkeys(each for each in scopes if each.startswith("mcp:")))
+    return tuple(
+        dict.fromkeys(each for each in given.get("scope", "").split() if each.startswith("mcp:"))
+    )
 
 
 def granted(asked: Collection[str], allowed: Collection[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.auth.access_token import ID_BYTES, LIFETIME, AccessToken
 from interlock.auth.principal import Principal
@@ -24,7 +25,7 @@ from interlock.gateway.front_door.client_authentication import ProvenClient
 from interlock.gateway.front_door.clients import FrontClient, places_of
 from interlock.gateway.front_door.door_parts import DoorParts
 from interlock.gateway.front_door.refresh_token import RefreshToken, refresh_token, verdict
-from interlock.gateway.front_door.request import OAuthError, granted, ours
+from interlock.gateway.front_door.request import OAuthError, granted, scopes_in
 from interlock.types import JsonObject
 
 CODE_LIFETIME = 60 * 1_000_000  # microseconds
@@ -33,53 +34,47 @@ PER_CLIENT = 20  # authorizations of one person for one client; the least used o
 MICROS = 1_000_000
 
 
-class Decided(Struct, frozen=True, kw_only=True):
-    """A decision to let a client act for a person, which tokens follow from.
-
-    All other members are those of `StoredAuthorization`.
+class Decided(Struct, frozen=True):
+    """A person's decision, which a code stands for.
 
     Attributes:
         redirect_uri: The URI that the request stated; the client must state it again.
-        challenge: The PKCE challenge; "" if no code leads to the decision.
+        challenge: The PKCE challenge.
+        authorization: The authorization, which is stored once the code is redeemed.
     """
 
-    redirect_uri: str = ""
-    challenge: str = ""
-    client: str
-    name: str
-    verified: str
-    places: tuple[str, ...] = ()
-    view: str
-    scopes: tuple[str, ...]
-    user: str
-    key: str
-    expires: int
-    tenant: str = TENANT
+    redirect_uri: str
+    challenge: str
+    authorization: StoredAuthorization
 
-    @classmethod
-    def of(
-        cls,
-        client: FrontClient,
-        person: Principal,
-        view: str,
-        scopes: tuple[str, ...],
-        expires: int,
-        **request: str,
-    ) -> Decided:
-        """Return a person's decision, given the `redirect_uri` and `challenge` of a request."""
-        return cls(
-            client=client.id,
-            name=client.name,
-            verified=client.verified,
-            places=tuple(sorted(places_of(client))),
-            view=view,
-            scopes=scopes,
-            user=person.id,
-            key=person.key_id,
-            expires=expires,
-            tenant=person.tenant or TENANT,
-            **request,
-        )
+
+def authorization_of(
+    client: FrontClient,
+    person: Principal,
+    *,
+    view: str,
+    scopes: tuple[str, ...],
+    expires: int,
+    now: int,
+) -> StoredAuthorization:
+    """Return a new authorization, with which a client acts for a person."""
+    return StoredAuthorization(
+        id=urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode(),
+        user=person.id,
+        client=client.id,
+        name=client.name,
+        verified=client.verified,
+        places=tuple(sorted(places_of(client))),
+        view=view,
+        scopes=scopes,
+        salt=secrets.token_bytes(16),
+        rotated=now,
+        key=person.key_id,
+        created=now,
+        last_used=now,
+        expires=expires,
+        tenant=person.tenant or TENANT,
+    )
 
 
 class TokenIssuer:
@@ -132,8 +127,9 @@ class TokenIssuer:
         now = self._wall()
         if expires <= now:
             raise _invalid("the code has expired")
-        self._check_resource(form, decided.view)
-        made = _made(decided, now, signs=proven.signs)
+        allowed = decided.authorization
+        self._check_resource(form, allowed.view)
+        made = replace(allowed, proven=proven.signs, rotated=now, created=now, last_used=now)
         self._check_active(made, now)
         await self._check_person(made)
         await self._end_surplus(made)
@@ -143,7 +139,7 @@ class TokenIssuer:
         return self._answer(made, 0, made.scopes)
 
     def _check_code(self, decided: Decided, form: Mapping[str, str], client: FrontClient) -> None:
-        if decided.client != client.id:
+        if decided.authorization.client != client.id:
             raise _invalid("the code belongs to another client")
         if form.get("redirect_uri", decided.redirect_uri) != decided.redirect_uri:
             raise _invalid("the code belongs to another redirect_uri")
@@ -172,15 +168,14 @@ class TokenIssuer:
         if surplus := active[PER_CLIENT - 1 :]:
             await self.end(surplus, "replaced")
 
-    async def grant(self, decided: Decided, *, is_shared: bool) -> JsonObject:
+    async def grant(self, made: StoredAuthorization, *, is_shared: bool) -> JsonObject:
         """Return an access token that needs no code, without a refresh token.
 
         Args:
-            decided: Who acts for whom.
+            made: A new authorization.
             is_shared: Whether tokens share an authorization that is young enough, because many
                 processes of one program request them.
         """
-        made = _made(decided, self._wall())
         rights, least = (made.view, made.scopes, made.key), made.created + SHARED * MICROS
         for each in await self._active(made) if is_shared else ():
             if (each.view, each.scopes, each.key) == rights and each.expires > least:
@@ -235,7 +230,7 @@ class TokenIssuer:
             raise _invalid("the key that signed in has ended: sign in again")
 
     def _narrowed(self, form: Mapping[str, str], stored: StoredAuthorization) -> tuple[str, ...]:
-        asked = ours(form.get("scope", "").split())
+        asked = scopes_in(form)
         scopes = granted(asked, stored.scopes)
         if asked and not scopes:
             raise OAuthError("invalid_scope", "these scopes were not granted")
@@ -294,17 +289,3 @@ def _invalid(text: str) -> OAuthError:
 
 def _digest(code: str) -> bytes:
     return sha256(code.encode(errors="surrogateescape")).digest()
-
-
-def _made(decided: Decided, now: int, *, signs: bool = False) -> StoredAuthorization:
-    shared = msgspec.structs.asdict(decided)
-    del shared["redirect_uri"], shared["challenge"]
-    return StoredAuthorization(
-        id=urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode(),
-        proven=signs,
-        salt=secrets.token_bytes(16),
-        rotated=now,
-        created=now,
-        last_used=now,
-        **shared,
-    )

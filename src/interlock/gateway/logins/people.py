@@ -70,7 +70,6 @@ def stored_claims(claims: JsonObject, issuer: Issuer, of_rules: Collection[str])
 
     Args:
         claims: The claims that the issuer states.
-        issuer: The issuer.
         of_rules: The claims that rules name.
     """
     if len(msgspec.json.encode(claims)) <= MAX_CLAIMS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from interlock.messages import AssistantMessage, ToolCall, Usage
@@ -56,8 +55,8 @@ class _Event(Struct):
     usage: _Usage | None = None
 
 
-# The block of a piece whose block was not announced.
-_BLOCKS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
+# The block of a piece whose block was not announced, by the member of the piece.
+_BLOCKS = {"text": "text", "thinking": "thinking", "signature": "thinking"}
 
 
 class MessagesAnswer:
@@ -72,10 +71,11 @@ class MessagesAnswer:
         """
         self._name = name
         self._provider = provider
-        self._blocks: dict[int, dict[str, Any]] = {}  # by index, in the form to send back
-        self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
-        self._halves: dict[int, HalfCharacters] = {}  # by index
-        # Pieces of each tool_use block's arguments, by index
+        self._blocks: dict[int, dict[str, Any]] = {}  # by place, in the form to send back
+        self._places: dict[int, int] = {}  # by index: some servers give all blocks index 0
+        self._pieces: dict[int, dict[str, list[str]]] = {}  # by place and field of the block
+        self._halves: dict[int, HalfCharacters] = {}  # by place
+        # Pieces of each tool_use block's arguments, by place
         self._arguments: dict[int, list[str]] = {}
         self._size = AnswerSize(name)
         self._usage = _Usage()
@@ -90,15 +90,12 @@ class MessagesAnswer:
             ValueError: The event is not a JSON object.
             ModelInterrupted: The answer is too long.
         """
-        try:
-            event = msgspec.convert(data, _Event)
-        except (msgspec.ValidationError, UnicodeError):
-            event = lenient.convert(data, _Event)
+        event = lenient.convert(data, _Event)
         if event.type == "content_block_delta" and event.delta:
             return self._extend_block(event.index, event.delta)
         if event.type == "content_block_start" and event.content_block:
-            index = self._last + 1 if event.index is None else event.index
-            return self._start_block(index, event.content_block)
+            place = self._place_of(event.index, event.content_block)
+            return self._start_block(place, event.content_block)
         if event.type == "message_start" and event.message:
             self._count(event.message.usage)
             self._model = event.message.model or ""
@@ -107,10 +104,14 @@ class MessagesAnswer:
             self._stop((event.delta and event.delta.stop_reason) or "")
         elif event.type == "message_stop":
             self.is_stated = True
+        elif event.type == "message":
+            return self.add_whole(data)
         return []
 
     def add_whole(self, answer: Any) -> list[ModelEvent]:
         """Add an answer that is not streamed; see `add`."""
+        if isinstance(answer, dict) and isinstance(said := answer.get("content"), str):
+            answer = {**answer, "content": [{"type": "text", "text": said}]}
         message = lenient.convert(answer, _Message)
         self._count(message.usage)
         self._model = message.model or ""
@@ -156,48 +157,64 @@ class MessagesAnswer:
             stop_reason = "tool_calls"
         return Reply(message, self._total(), stop_reason, self._model)
 
-    def _start_block(self, index: int, block: dict[str, Any]) -> list[ModelEvent]:
+    def _place_of(self, index: int | None, block: dict[str, Any]) -> int:
+        """Return the place of a block that starts: after the others, if its index is taken."""
+        if index is None:
+            return self._last + 1
+        place = self._places.get(index, index)
+        known = self._blocks.get(place)
+        if known is not None:
+            is_other = any(known.get(each) != block.get(each) for each in ("type", "id"))
+            if is_other or self._pieces[place] or self._arguments.get(place):
+                place = self._last + 1
+        self._places[index] = place
+        return place
+
+    def _start_block(self, place: int, block: dict[str, Any]) -> list[ModelEvent]:
         self._size.add_call()
         self._size.add_json(block)
-        self._blocks[index] = block
-        self._pieces[index] = {}
-        self._halves[index] = HalfCharacters()
-        if block.get("type") == "tool_use":
-            self._arguments[index] = []
-        if block.get("type") != "text":
+        if "type" not in block:
+            block["type"] = "tool_use" if "name" in block else "text"
+        self._blocks[place] = block
+        self._pieces[place] = {}
+        self._halves[place] = HalfCharacters()
+        if block["type"] == "tool_use":
+            self._arguments[place] = []
+        if block["type"] != "text":
             return []
-        block["text"] = self._halves[index].add(lenient.text_of(block.get("text")) or "")
+        block["text"] = self._halves[place].add(lenient.text_of(block.get("text")) or "")
         return [TextDelta(block["text"])] if block["text"] else []
 
     def _extend_block(self, index: int | None, delta: _Delta) -> list[ModelEvent]:
-        index = self._last if index is None else index
-        if index not in self._blocks:
-            kind = _BLOCKS.get(delta.type)
+        place = self._last if index is None else self._places.get(index, index)
+        if place not in self._blocks:
+            kind = next((_BLOCKS[each] for each in _BLOCKS if getattr(delta, each)), None)
             if kind is None:
                 raise ValueError(f"a piece of block {index}, which has not started")
-            self._start_block(max(index, 0), {"type": kind, kind: ""})
-            index = max(index, 0)
-        if delta.type == "input_json_delta" and index in self._arguments:
+            place = max(place, 0)
+            self._start_block(place, {"type": kind, kind: ""})
+        # The members tell what a piece is, since some servers write another type.
+        if delta.partial_json and place in self._arguments:
             piece = delta.partial_json
             text = piece if isinstance(piece, str) else encode_lossy(piece).decode()
             self._size.add(text)
-            self._arguments[index].append(text)
-        elif delta.type == "text_delta" and delta.text:
-            return [TextDelta(text)] if (text := self._add_piece(index, "text", delta.text)) else []
-        elif delta.type == "thinking_delta" and delta.thinking:
-            thought = self._add_piece(index, "thinking", delta.thinking)
+            self._arguments[place].append(text)
+        elif delta.text:
+            return [TextDelta(text)] if (text := self._add_piece(place, "text", delta.text)) else []
+        elif delta.thinking:
+            thought = self._add_piece(place, "thinking", delta.thinking)
             return [ReasoningDelta(thought)] if thought else []
-        elif delta.type == "signature_delta":
+        elif delta.signature:
             self._size.add(delta.signature)
-            self._blocks[index]["signature"] = delta.signature
+            self._blocks[place]["signature"] = delta.signature
         return []
 
-    def _add_piece(self, index: int, field: str, text: str) -> str:
+    def _add_piece(self, place: int, field: str, text: str) -> str:
         self._size.add(text)
-        half = self._halves[index]
+        half = self._halves[place]
         if half.is_open or not text.isascii():
             text = half.add(text)
-        self._pieces[index].setdefault(field, []).append(text)
+        self._pieces[place].setdefault(field, []).append(text)
         return text
 
     def _finish_blocks(self, *, cut: bool) -> None:

@@ -112,8 +112,11 @@ def error_in(event: Any) -> Any:
     """Return the error in a decoded event of a stream, or in a whole answer; None without one."""
     if not isinstance(event, dict):
         return None
-    if event.get("error"):
+    error = event.get("error")
+    if any(error.values()) if isinstance(error, dict) else error:
         return event
+    if not event.keys() & {"choices", "type"} and (event.get("detail") or status_in(event)):
+        return event  # of a web framework or a proxy, without OpenAI's form
     response = event.get("response")  # of a failed answer of the Responses API
     if isinstance(response, dict) and response.get("error"):
         return response

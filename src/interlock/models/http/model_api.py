@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping
@@ -46,7 +47,7 @@ from interlock.models.http.api_refusal import (
 from interlock.models.http.model_endpoint import ModelEndpoint, context_sizes
 from interlock.protocol.content_encoding import Inflater
 from interlock.protocol.event_stream import ServerSentEvent, SseParser
-from interlock.text.quoting import replace_surrogates
+from interlock.text.quoting import echo, replace_surrogates
 
 if TYPE_CHECKING:
     import aiohttp
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from interlock.transports.http_endpoint import HttpEndpoint
     from interlock.transports.http_pool import HttpPool
 
+_FIELD = re.compile(rb"\s*(?:data|event|id|retry)?:")
+_BETWEEN = re.compile(rb"\}\s*\{(?=\"(?:id|object|choices|type)\":)")
 LONGEST_PAUSE = 60.0  # seconds before a request is sent again
 SILENCE = 600.0  # seconds until the next bytes of an answer; models may think for minutes
 _ATTEMPTS = 3
@@ -147,7 +150,8 @@ class ModelApi:
         return self._paths[path]
 
     async def _send(self, target: HttpEndpoint, body: bytes) -> AnswerStream:
-        from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON
+        from interlock.transports.http_bodies import JSON
+        from interlock.transports.http_endpoint import EVENTS, FAILURES
 
         headers = {"Content-Type": JSON, "Accept": f"{EVENTS}, {JSON}"}
         try:
@@ -221,6 +225,7 @@ class AnswerStream:
         self._events: deque[ServerSentEvent] = deque()
         self._first: list[Any] = []
         self._has_ended = False  # whether the end of the body has been read
+        self._ignored = ""  # the last text that was not an event, until the next event
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,8 +258,11 @@ class AnswerStream:
         start = await self._read()
         if start.lstrip()[:1] in (b"{", b"["):
             self.whole = await self._document(start)
-            return
-        if "event-stream" not in kind and ("html" in kind or start.lstrip()[:1] == b"<"):
+            if not self._events:
+                return
+            start = b""
+        is_page = bool(start) and "html" in kind and not _FIELD.match(start)
+        if "event-stream" not in kind and (is_page or start.lstrip()[:1] == b"<"):
             raise self._page(start)
         self._feed(start)
         with suppress(StopAsyncIteration):
@@ -277,9 +285,14 @@ class AnswerStream:
         while pieces[-1]:
             size.add_bytes(len(pieces[-1]))
             pieces.append(await self._read())
+        body = b"".join(pieces)
         try:
-            document = _json(b"".join(pieces))
+            document = _json(body)
         except ValueError as error:
+            if b"\n" in body.strip():  # events as lines of JSON
+                self._has_ended = True
+                self._events += [ServerSentEvent("", each, "") for each in body.splitlines()]
+                return None
             raise ModelInterrupted(
                 f"the response of {self._endpoint.name} is not JSON: {error}"
             ) from error
@@ -292,16 +305,23 @@ class AnswerStream:
         while True:
             while self._events:
                 event = self._events.popleft()
-                data = event.data.strip()
-                if data == b"[DONE]":
+                data = _without_field(event.data)
+                if data.strip(b'"') == b"[DONE]":
                     self.marked = True
                     await self._drain()
                     raise StopAsyncIteration
-                if data and event.name == "error":
-                    return _as_error(self._decoded(data))
-                if data:
-                    return self._decoded(data)
+                if not data:
+                    continue
+                if event.name == "error":
+                    return _as_error(self._decoded(data) if _is_json(data) else decoded(data))
+                if not _is_json(data):  # a heartbeat such as "ping" or null
+                    self._ignored = decoded(data[:1000])
+                    continue
+                self._ignored = ""
+                return self._decoded(data)
             if self._has_ended:
+                if self._ignored:
+                    raise self._endpoint.cut_off(f"it ended with {echo(self._ignored)}")
                 raise StopAsyncIteration
             piece = await self._read()
             self._has_ended = not piece
@@ -317,10 +337,10 @@ class AnswerStream:
         try:
             return _json(data)
         except ValueError as error:
-            lines = data.splitlines()
+            lines = _BETWEEN.sub(b"}\n{", data).splitlines()
             if len(lines) < 2:
                 raise self._endpoint.cut_off(f"it is not JSON: {error}") from None
-        # Some servers omit the empty line between events.
+        # Some servers omit the empty line between events, or all of what is between them.
         self._events.extendleft(ServerSentEvent("", each, "") for each in reversed(lines[1:]))
         return self._decoded(lines[0])
 
@@ -392,6 +412,19 @@ def _refusal(
     page = isinstance(body, str) and is_page(body)
     reason = endpoint.redact(reason_in(body))
     return ApiRefusal(status, reason, body, retry_after=retry_after, is_page=page)
+
+
+def _without_field(data: bytes) -> bytes:
+    """Return the data of an event, to which some servers and proxies add its field twice.
+
+    https://github.com/openclaw/openclaw/issues/96497
+    """
+    return data.strip().removeprefix(b"data:").lstrip()
+
+
+def _is_json(data: bytes) -> bool:
+    """Return whether data is an object or a list, although it may be malformed."""
+    return data.startswith((b"{", b"["))
 
 
 def _as_error(event: Any) -> Any:

@@ -60,7 +60,7 @@ class CallFragments:
         return self._calls[-1].text if self._calls else None
 
     def add(self, fragment: Fragment) -> None:
-        function = fragment.function or Function()
+        function = fragment.function or Function(fragment.name, fragment.arguments)
         call = self._find(fragment, function.name or "")
         if call is None:
             self._size.add_call()

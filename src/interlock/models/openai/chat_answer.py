@@ -85,6 +85,8 @@ class ChatAnswer:
             self._ends = False
             if choice.finish_reason:
                 self._finish_reason = choice.finish_reason
+            if choice.text and not (choice.delta or choice.message):
+                self._say(choice.text, pieces)
             if choice.delta:
                 self._extend(choice.delta, pieces)
             if choice.message and not (choice.delta and choice.delta.says_something):

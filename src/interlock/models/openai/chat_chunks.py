@@ -24,6 +24,8 @@ class Fragment(Struct):
     index: int | None = None
     id: str | None = None
     function: Function | None = None
+    name: str | None = None  # beside the id, without `function`
+    arguments: str | dict[str, Any] | None = None
     # What a provider attaches to a call, to be sent back with it: Google, and LiteLLM for it.
     extra_content: dict[str, Any] | None = None
     provider_specific_fields: dict[str, Any] | None = None
@@ -51,8 +53,12 @@ class Delta(Struct):
 
 
 class Choice(Struct):
-    """One of the answers. Some servers stream `message`, or repeat the answer so far there."""
+    """One of the answers. Some servers stream `message`, or repeat the answer so far there.
 
+    Some send `text`, as the older API for completions did.
+    """
+
+    text: str | None = None
     delta: Delta | None = None
     finish_reason: str | None = None
     message: Delta | None = None
@@ -95,17 +101,26 @@ def convert(event: Any) -> Chunk:
     except (msgspec.ValidationError, UnicodeError):
         choices = event.get("choices") if isinstance(event, dict) else None
         for choice in choices if isinstance(choices, list) else [choices]:
-            _separate_thinking(choice)
+            if isinstance(choice, dict):
+                for message in (choice.get("delta"), choice.get("message")):
+                    if isinstance(message, dict):
+                        _separate_thinking(message)
+                        _list_calls(message)
         return lenient.convert(event, Chunk)
 
 
-def _separate_thinking(choice: Any) -> None:
+def _separate_thinking(message: dict[str, Any]) -> None:
     """Move thinking out of a list of parts, as Mistral sends it."""
-    for member in ("delta", "message") if isinstance(choice, dict) else ():
-        message = choice.get(member)
-        if isinstance(message, dict) and isinstance(parts := message.get("content"), list):
-            message["thinking_parts"] = [each for each in parts if _is_thinking(each)]
-            message["content"] = [each for each in parts if not _is_thinking(each)]
+    if isinstance(parts := message.get("content"), list):
+        message["thinking_parts"] = [each for each in parts if _is_thinking(each)]
+        message["content"] = [each for each in parts if not _is_thinking(each)]
+
+
+def _list_calls(message: dict[str, Any]) -> None:
+    """Read calls by number, as PHP writes a list with a gap, as a list."""
+    calls = message.get("tool_calls")
+    if isinstance(calls, dict) and calls and all(map(str.isdecimal, calls)):
+        message["tool_calls"] = [*calls.values()]
 
 
 def _is_thinking(part: Any) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from interlock.errors import ModelInterrupted
@@ -79,6 +78,8 @@ class _Event(Struct):
     text: Any = None
     arguments: Any = None
     output_index: int | None = None
+    item_id: str | None = None
+    output: list[dict[str, Any]] | None = None  # of a whole answer in one event
     item: dict[str, Any] | None = None
     response: _Response | None = None
 
@@ -96,6 +97,7 @@ class ResponsesAnswer:
         self._spoken: set[int | None] = set()  # positions of the items whose text has arrived
         self._begun: dict[int, dict[str, Any]] = {}  # items by position in the answer
         self._items: dict[int, dict[str, Any]] = {}  # those that are done
+        self._places: dict[int, int] = {}  # by index: some servers give all items index 0
         self._arguments: dict[int, list[str]] = {}  # arguments of unfinished calls
         self._refused = False
         self._end: _Event | None = None
@@ -112,10 +114,7 @@ class ResponsesAnswer:
             ValueError: The event is not a JSON object.
             ModelInterrupted: The answer is too long.
         """
-        try:
-            event = msgspec.convert(data, _Event)
-        except (msgspec.ValidationError, UnicodeError):
-            event = lenient.convert(data, _Event)
+        event = lenient.convert(data, _Event)
         kind = event.type
         if kind in _TEXT_EVENTS:
             self._refused |= kind == "response.refusal.delta"
@@ -137,6 +136,8 @@ class ResponsesAnswer:
             self._begun[self._place(event)] = event.item
         elif kind == "response.output_item.done" and event.item:
             return self._finish_item(self._place(event), event.item)
+        elif not kind and event.output is not None:
+            return self.add_whole(data)
         elif kind in ("response.failed", "response.cancelled"):  # with a reason, it is an error
             raise ModelInterrupted(f"the answer of {self._name} was cut off: no reason given")
         return []
@@ -176,22 +177,30 @@ class ResponsesAnswer:
         return self._say_rest(place, item.get("content")) if item.get("type") == "message" else []
 
     def _place(self, event: _Event) -> int:
-        """Return the position of an event's item, even if the event does not state it."""
-        if event.output_index is not None:
-            return event.output_index
-        item = event.item or {}
-        type, id = item.get("type"), item.get("id")
-        if event.type.endswith(".done"):
-            for place, each in self._begun.items():
-                is_same = each.get("type") == type and each.get("id", id) == id
-                if is_same and place not in self._items:
-                    return place
-        return max([*self._begun, *self._items], default=-1) + 1
+        """Return the place of an event's item: after the others, if its index is not its own."""
+        item, index = event.item or {}, event.output_index
+        is_done = event.type.endswith(".done")
+        ended = self._items if is_done else self._begun
+        if index is not None:
+            known = self._items.get(index) or self._begun.get(index) or item
+            if _key(known) == _key(item) and (_key(item)[1] or index not in ended):
+                self._places.setdefault(index, index)
+                return index
+        for place, each in self._begun.items() if is_done else ():
+            if place not in ended and _is_same(each, item):
+                return place
+        place = max([*self._begun, *self._items], default=-1) + 1
+        if index is not None:
+            self._places[index] = place
+        return place
 
     def _extend_arguments(self, event: _Event) -> None:
-        place = event.output_index
-        if place is None:
-            place = max(self._begun, default=0)
+        places = [place for place, item in self._begun.items() if item.get("id") == event.item_id]
+        place = max(self._begun, default=0)
+        if event.output_index is not None:
+            place = self._places.get(event.output_index, event.output_index)
+        if event.item_id and places and place not in places:
+            place = places[-1]
         piece = event.arguments if event.type.endswith(".done") else event.delta
         if not isinstance(piece, str) or not piece:
             return
@@ -272,6 +281,16 @@ class ResponsesAnswer:
         if not any(item.get("type") == "reasoning" for item in kept):
             return None
         return {"provider": self._provider, "items": replace_surrogates(kept)}
+
+
+def _key(item: dict[str, Any]) -> tuple[Any, Any]:
+    return item.get("type"), item.get("id") or item.get("call_id")
+
+
+def _is_same(begun: dict[str, Any], item: dict[str, Any]) -> bool:
+    """Return whether an item that is done may be the one that has begun."""
+    id = item.get("id")
+    return begun.get("type") == item.get("type") and begun.get("id", id) == id
 
 
 def _arguments(item: dict[str, Any]) -> str:

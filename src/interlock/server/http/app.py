@@ -54,7 +54,6 @@ class HttpApp:
 
     Args:
         server: Answers the requests.
-        options: The options.
         ids: Makes the ids of sessions that other processes can restore; None for random ids.
 
     Attributes:

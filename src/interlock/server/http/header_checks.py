@@ -26,6 +26,7 @@ from interlock.server.request_context import (
     Stated,
     decode_call,
     read_cached,
+    read_changing,
     stated_in,
 )
 from interlock.text.quoting import clip
@@ -85,10 +86,10 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
     meta = bytes(params.meta)
     try:
         if (  # the cases of `stated_in`, to save a call for most requests
-            len(meta) > MAX_CACHED_META or b'"progressToken"' in meta or b'"traceparent"' in meta
+            b'"traceparent"' in meta or b'"progressToken"' in meta
         ):
-            return params, stated_in(meta)
-        return params, read_cached(meta)
+            return params, read_changing(meta)
+        return params, stated_in(meta) if len(meta) > MAX_CACHED_META else read_cached(meta)
     except InterlockError:
         return params, None
 

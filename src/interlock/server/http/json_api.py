@@ -134,7 +134,6 @@ class ApiRequest(Struct, frozen=True):
     """A request that has passed all checks.
 
     Attributes:
-        http: The HTTP request.
         path: The values of the path's parameters.
         query: The query parameters, decoded as `Route.query`.
         body: The request body, decoded as `Route.body`.

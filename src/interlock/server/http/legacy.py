@@ -252,7 +252,6 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
 
     Attributes:
         legacy: Sends the stream.
-        http: The request.
         is_cancelled: Whether the client has cancelled the call.
         silence: The timer that opens the stream when the handler is slow.
         watch: Ends when the client disconnects; only without a session and a stream.

@@ -27,7 +27,7 @@ from interlock.errors import (
 from interlock.observing import TraceContext
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope, encode
-from interlock.protocol.leniency import decode_error
+from interlock.protocol.leniency import decode_error, decode_with_id
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
 from interlock.server.answering import Answering
@@ -45,7 +45,6 @@ MAX_ASKED = 200  # unanswered requests to one client
 MAX_STREAMS = 64  # streams of one session that are kept because the client may reconnect
 
 _PRIMING = "2025-11-25"  # the first revision whose clients accept an event without data
-_decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -271,7 +270,7 @@ class LegacySession:
             self._subscribe()
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
-                cancelled = envelope.decode_with_id(_decode_cancelled, message.params, "requestId")
+                cancelled = decode_with_id(CancelledParams, message.params, "requestId")
             except (msgspec.DecodeError, RecursionError):
                 return
             id = cancelled.request_id

@@ -30,7 +30,6 @@ async def forget_in_trail(tables: AuditTables, name: str, key: GatewayKey) -> in
     """Replace a name in all records of a trail; return the number of changed columns.
 
     Args:
-        tables: The audit tables.
         name: The person's id, such as "user:anna".
         key: The key of the database, from which the pseudonyms are derived. Records that were
             written with a key that it replaced get the pseudonym of that key.

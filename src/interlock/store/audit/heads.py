@@ -226,7 +226,6 @@ async def change_head(
     """Change, insert or delete the head of a chain, together with the register.
 
     Args:
-        tables: The audit tables.
         key: The key that signs the register; `change` signs the head.
         writer: The writer whose head is changed.
         change: Returns the new head for the stored one; None stands for no head.

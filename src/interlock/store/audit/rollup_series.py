@@ -100,7 +100,6 @@ async def read_series(
     """Read a chart of calls over time.
 
     Args:
-        tables: The audit tables.
         by: The property by which calls are grouped into lines.
         since: The start, in microseconds since 1970; the first bucket may begin earlier.
         until: The end, in microseconds since 1970; the last bucket may end later.

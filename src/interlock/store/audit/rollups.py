@@ -186,7 +186,6 @@ async def add_up(
     """Write the sums of all spans that have ended since the last call.
 
     Args:
-        tables: The audit tables.
         is_first: Whether to rewrite the last sums, which another process may have left incomplete.
         wall: Returns the time in seconds since 1970.
 

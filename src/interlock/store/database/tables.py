@@ -50,6 +50,11 @@ metadata = MetaData()
 _NOT_PLAIN = "status <> 'ok' OR reason <> ''"
 
 
+def _with(table: str) -> ForeignKey:
+    """Return a reference to a row of another table, with which this row is deleted."""
+    return ForeignKey(f"{table}.id", ondelete="CASCADE")
+
+
 def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
     return Index(name, *columns, unique=unique, info={"where": text(where)})
 
@@ -81,12 +86,7 @@ conversations = Table(
 messages = Table(
     "messages",
     metadata,
-    Column(
-        "conversation_id",
-        String,
-        ForeignKey("conversations.id", ondelete="CASCADE"),
-        primary_key=True,
-    ),
+    Column("conversation_id", String, _with("conversations"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),  # from 0, without gaps
     Column("role", String, nullable=False),
     Column("bytes", BigInteger, nullable=False, server_default=text("0")),
@@ -152,12 +152,7 @@ def _index_words(_table: Table, connection: Connection, **_: object) -> None:
 chat_calls = Table(
     "chat_calls",
     metadata,
-    Column(
-        "conversation_id",
-        String,
-        ForeignKey("conversations.id", ondelete="CASCADE"),
-        primary_key=True,
-    ),
+    Column("conversation_id", String, _with("conversations"), primary_key=True),
     Column("id", String, primary_key=True),  # the call's id in the audit trail
     Column("tool_call_id", String, nullable=False),  # the model's id of the call
     Column("tool", String, nullable=False),  # an address
@@ -200,13 +195,8 @@ chat_files = Table(
 chat_file_uses = Table(
     "chat_file_uses",
     metadata,
-    Column(
-        "conversation_id",
-        String,
-        ForeignKey("conversations.id", ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    Column("file_id", String, ForeignKey("chat_files.id", ondelete="CASCADE"), primary_key=True),
+    Column("conversation_id", String, _with("conversations"), primary_key=True),
+    Column("file_id", String, _with("chat_files"), primary_key=True),
     Index("chat_file_uses_file", "file_id"),
 )
 
@@ -436,7 +426,7 @@ kept_results = Table(
 kept_chunks = Table(
     "kept_chunks",
     metadata,
-    Column("id", String, ForeignKey("kept_results.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", String, _with("kept_results"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),  # from 0
     Column("content", LargeBinary, nullable=False),
 )

@@ -42,7 +42,6 @@ def explained(error: Exception, *, is_local: bool = False) -> tuple[str, str]:
     """Return the code and the text with which clients receive an error.
 
     Args:
-        error: The error.
         is_local: Whether the client is the person whose machine and keys these are.
     """
     match error:

@@ -19,7 +19,6 @@ class MeasuredModel:
     """Counts and times the answers of a model.
 
     Args:
-        model: The model.
         metrics: Counts the answers.
         clock: The monotonic clock, in seconds.
     """

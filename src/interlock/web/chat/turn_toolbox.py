@@ -41,8 +41,6 @@ class TurnToolbox:
     """Offers an agent the tools for one turn; an implementation of `Tools`.
 
     Args:
-        toolbox: The toolbox.
-        turn: The turn.
         may_use: Returns whether the caller may use a tool, with at least some arguments. None
             allows all tools.
         approve: Returns why a person must also allow a call that the rules allow; None if no
@@ -174,7 +172,6 @@ class TurnToolbox:
         """Ask the people who see the turn about a call; return whether it may run.
 
         Args:
-            call: The call.
             approval: The stored approval; None if none is stored.
             reason: Why a person is asked; "" uses the rule's reason.
 

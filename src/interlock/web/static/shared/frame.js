@@ -64,9 +64,10 @@ export function Brand({ href, place }) {
 export function ThemeChoice({ bell = localStorage.notify }) {
   const [notify, setNotify] = useState(/** @type {{Bell: any} | null} */ (null));
   useEffect(() => {
-    const load = () => void import("./notify.js").then(setNotify);
+    const wait = () => addEventListener("waiting", load, { once: true });
+    const load = () => void import("./notify.js").then(setNotify, wait); // wait if it is offline
     if (bell) load();
-    else addEventListener("waiting", load, { once: true });
+    else wait();
   }, []);
   const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? "system");
   /** @param {string} chosen */
