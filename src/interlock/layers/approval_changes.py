@@ -89,7 +89,7 @@ class ApprovalChanges:
         self._next_expiry = await self._store.next_expiry()
 
     async def decided(self, id: str) -> None:
-        """Wait until an approval is no longer pending."""
+        """Return as soon as an approval is no longer pending."""
         while True:
             changed = asyncio.get_running_loop().create_future()
             self._waiters.setdefault(id, set()).add(changed)

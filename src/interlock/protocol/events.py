@@ -75,7 +75,8 @@ class Stray(Struct, frozen=True):
 
     Attributes:
         error: The error.
-        open: The number of our requests without an answer, also of those that were given up.
+        open: The number of requests that the peer has not answered, including those that this side
+            gave up.
     """
 
     error: InterlockError

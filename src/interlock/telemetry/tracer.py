@@ -127,10 +127,10 @@ class Tracer:
         return span
 
     def _draw(self) -> tuple[str, str, str, bool]:
-        """Draw the ids of many traces, as drawing each alone takes longer; return those of one.
+        """Return the ids of a new trace, of its first span and of a span below that one.
 
-        They are the ids of the trace, of its first span and of a span below that one, and whether
-        the trace is sampled.
+        The last value is whether the trace is sampled. The method draws the ids of many traces at
+        once, because drawing them one by one takes longer.
         """
         ids = getrandbits(256 * DRAWN).to_bytes(32 * DRAWN, "big").hex()
         for at in range(0, 64 * DRAWN, 64):

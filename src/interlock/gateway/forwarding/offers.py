@@ -61,10 +61,10 @@ class ListedItem(Struct):
         return self.hash
 
 
-class ListedTemplate(ListedItem):
+class ListedTemplate(ListedItem, kw_only=True):
     """A resource template, with a matcher for its URIs."""
 
-    pattern: LooseTemplate = LooseTemplate("")
+    pattern: LooseTemplate
 
 
 class _Part(Struct):

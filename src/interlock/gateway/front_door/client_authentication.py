@@ -14,8 +14,9 @@ from urllib.parse import unquote_plus
 from msgspec import Struct
 
 from interlock.auth.issuers import stated_subject
+from interlock.auth.key_format import digest
 from interlock.gateway.front_door.client_directory import ClientDirectory
-from interlock.gateway.front_door.clients import FrontClient, hash_of
+from interlock.gateway.front_door.clients import FrontClient
 from interlock.gateway.front_door.request import OAuthError
 
 BY_JWT = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -86,7 +87,7 @@ async def authenticated(
         await check_assertion(client, assertion)
         return ProvenClient(client, signs=True)
     if client.secret_hash:
-        if not hmac.compare_digest(hash_of(secret), client.secret_hash):
+        if not hmac.compare_digest(digest(secret), client.secret_hash):
             raise OAuthError("invalid_client", f"the secret of {client.label} is not valid", 401)
     elif client.must_sign:
         raise OAuthError("invalid_client", f"{client.label} must sign its requests", 401)

@@ -14,7 +14,6 @@ import unicodedata
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Collection, Sequence
-from hashlib import sha256
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.key_format import digest
 from interlock.gateway.front_door import redirects
 from interlock.gateway.front_door.request import OAuthError
 from interlock.text.quoting import INVISIBLE, echo
@@ -172,7 +172,7 @@ class Registrations:
             id=id,
             name=told.name,
             redirects=tuple(told.redirects),
-            secret_hash=b"" if told.method == "none" else hash_of(self._secret_of(id)),
+            secret_hash=b"" if told.method == "none" else digest(self._secret_of(id)),
         )
 
     def _id(self, body: bytes) -> str:
@@ -182,11 +182,6 @@ class Registrations:
     def _secret_of(self, id: str) -> str:
         mac = hmac.digest(self._key, b"secret" + id.encode(), "sha256")
         return urlsafe_b64encode(mac).decode().rstrip("=")
-
-
-def hash_of(secret: str) -> bytes:
-    """Return the SHA-256 of a client's secret."""
-    return sha256(secret.encode(errors="surrogateescape")).digest()
 
 
 def client_of_document(url: str, metadata: Metadata) -> FrontClient:

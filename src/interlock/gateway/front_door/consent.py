@@ -13,12 +13,12 @@
 from __future__ import annotations
 
 import hmac
-from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
 
 from interlock.auth import Principal
+from interlock.auth.key_format import digest
 from interlock.auth.page_session import PAGE_KEY
 from interlock.auth.stored_key import TENANT
 from interlock.calls import Caller
@@ -218,7 +218,7 @@ class Consent:
     def _seal(self, shown: JsonObject, raw: str, request: ApiRequest, window: int) -> str:
         page_key = request.http.header(PAGE_KEY) or ""
         of_all = {name: each for name, each in shown.items() if name not in ("seen", "connect")}
-        parts = (of_all, raw, request.principal.identity, _digest(page_key), window)
+        parts = (of_all, raw, request.principal.identity, digest(page_key).hex(), window)
         return hmac.digest(self._secret, msgspec.json.encode(parts), "sha256").hex()
 
     # What follows
@@ -260,10 +260,6 @@ def described(client: FrontClient, redirect_uri: str) -> JsonObject:
 
 def _tenant(principal: Principal) -> str:
     return principal.tenant or TENANT
-
-
-def _digest(page_key: str) -> str:
-    return sha256(page_key.encode(errors="surrogateescape")).hexdigest()
 
 
 ROUTES = (

@@ -9,9 +9,10 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.auth.key_format import digest
 from interlock.auth.stored_authorization import StoredAuthorization
 from interlock.errors import InvalidArguments, StoreError
-from interlock.gateway.front_door.clients import checked_redirects, clean_name, hash_of
+from interlock.gateway.front_door.clients import checked_redirects, clean_name
 from interlock.gateway.front_door.request import OAuthError
 from interlock.store.authorizations import AuthorizationStore
 from interlock.store.database.recorded import Record
@@ -185,7 +186,7 @@ class ClientOperations:
             name=clean_name(name),
             state="created",
             redirects=checked,
-            secret_hash=hash_of(secret) if secret else b"",
+            secret_hash=digest(secret) if secret else b"",
             jwks_url=jwks_url,
             created_by=self._by,
             created=now_micros(),

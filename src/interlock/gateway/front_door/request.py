@@ -115,7 +115,7 @@ def check_request(
 
 
 def scopes_in(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the scopes of tools among those that a request names, in order.
+    """Return the scopes of tools that a request names, in its order.
 
     Clients also request scopes such as `openid` or `offline_access`, which change nothing here.
     """

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.auth.access_token import ID_BYTES, LIFETIME, AccessToken
+from interlock.auth.key_format import digest
 from interlock.auth.principal import Principal
 from interlock.auth.stored_authorization import StoredAuthorization, StoredPerson
 from interlock.auth.stored_key import TENANT
@@ -102,7 +103,7 @@ class TokenIssuer:
         """
         code, now = secrets.token_urlsafe(32), self._wall()
         body = msgspec.json.encode(decided).decode()
-        await self._store.add_code(_digest(code), body, now + CODE_LIFETIME, person, now)
+        await self._store.add_code(digest(code), body, now + CODE_LIFETIME, person, now)
         return code
 
     # A code
@@ -113,7 +114,7 @@ class TokenIssuer:
         Raises:
             OAuthError: The code is not valid, or belongs to another client or request.
         """
-        hash = _digest(form.get("code", ""))
+        hash = digest(form.get("code", ""))
         found = await self._store.code(hash)
         if found is None:
             raise _invalid("the code is not valid")
@@ -285,7 +286,3 @@ class TokenIssuer:
 
 def _invalid(text: str) -> OAuthError:
     return OAuthError("invalid_grant", text)
-
-
-def _digest(code: str) -> bytes:
-    return sha256(code.encode(errors="surrogateescape")).digest()

@@ -202,7 +202,7 @@ def _refuse_others(folder: Path, found: str | Path, old: GatewayKey) -> None:
     """Raise an error if another SQLite file in the folder belongs to the same key file."""
     for path in sorted(folder.iterdir()):
         # If a process closes any descriptor of a file, it loses all its locks of the file:
-        # https://sqlite.org/howtocorrupt.html. Those of an open database are on "…-shm" as well.
+        # https://sqlite.org/howtocorrupt.html. SQLite also locks the "…-shm" file of a database.
         if path.name.endswith("-shm") or not path.is_file():
             continue
         if isinstance(found, Path) and path.samefile(found):
